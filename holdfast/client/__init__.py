@@ -1,0 +1,1 @@
+"""What other programs use to start, watch and stop agents. Talks to workflows by name, never imports them."""

@@ -1,0 +1,105 @@
+"""The errors a person can meet, as one tree; no other module of the core defines an exception.
+
+    HoldfastError                       exit code
+    ├── InvalidInput                    2    a value was refused before anything started
+    │   ├── DefinitionInvalid                the agent's file or builder value
+    │   └── UnknownAgent                     no definition has this name
+    ├── ExecutionFailed                 4    the run ended `failed`; `.state` holds what happened
+    ├── ExecutionNotFound               5    the server knows no run with this id
+    ├── ServerUnavailable               6    Temporal does not answer, or refuses us
+    ├── Conflict                        7    something else holds what we need
+    │   ├── ExecutionExists                  the id is taken by another run
+    │   ├── PortTaken                        another program listens there
+    │   └── DataDirectoryInUse               another server owns the data directory
+    └── MissingPart                     8    an optional package or program is not installed
+
+Every message is one line: what happened, with which value, and what to do next. Each class is built from
+that line alone (plus keyword details), so that it survives pickling and JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class HoldfastError(Exception):
+    """The root: whatever Holdfast raises on purpose.
+
+    `exit_code` is what the command line returns for it (docs/cli.md lists them all).
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return `{"type", "message"}`, the form used in JSON output."""
+        return {"type": type(self).__name__, "message": self.message}
+
+
+class InvalidInput(HoldfastError):
+    """A value was refused; nothing was started."""
+
+    exit_code = 2
+
+
+class DefinitionInvalid(InvalidInput):
+    """An agent's definition cannot be read or breaks a rule; the message lists every problem."""
+
+
+class UnknownAgent(InvalidInput):
+    """No definition has the name; the message gives the nearest one."""
+
+
+class ExecutionFailed(HoldfastError):
+    """A run ended `failed`. `state` is its final state as JSON-ready data, where it could be read."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, state: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.state = state
+
+    def __reduce__(self) -> tuple[type[ExecutionFailed], tuple[str, dict[str, Any] | None]]:
+        return type(self), (self.message, self.state)
+
+
+class ExecutionNotFound(HoldfastError):
+    """The server knows no run with this id."""
+
+    exit_code = 5
+
+
+class ServerUnavailable(HoldfastError):
+    """The Temporal server does not answer, or does not let us in."""
+
+    exit_code = 6
+
+
+class Conflict(HoldfastError):
+    """Something else holds what we need."""
+
+    exit_code = 7
+
+
+class ExecutionExists(Conflict):
+    """The chosen execution id belongs to another run."""
+
+
+class PortTaken(Conflict):
+    """Another program listens on the port."""
+
+
+class DataDirectoryInUse(Conflict):
+    """Another embedded server owns the data directory."""
+
+
+class MissingPart(HoldfastError):
+    """An optional package or program is needed and not installed."""
+
+    exit_code = 8
