@@ -1,0 +1,61 @@
+"""Every bound that Holdfast puts on data, with the reason beside it. Holds numbers only.
+
+The sizes follow from one rule (DESIGN section 3): nothing over 256 KB enters Temporal's history, because an
+over-limit input fails the workflow task for ever and an over-limit result repeats the side effect.
+"""
+
+from typing import Final
+
+PAYLOAD_BYTES_MAX: Final = 256 * 1024
+"""The largest input or result of an activity, a signal or a start, in encoded bytes."""
+
+QUESTION_BYTES_MAX: Final = 128 * 1024
+"""The largest question, in UTF-8 bytes: half a payload, so that definition and question fit one start."""
+
+DEFINITION_BYTES_MAX: Final = 64 * 1024
+"""The largest agent definition, in canonical JSON bytes."""
+
+NAME_CHARS_MAX: Final = 64
+"""The longest agent or tool name; for tools it is the provider's own limit."""
+
+CALL_ID_CHARS_MAX: Final = 64
+"""The longest call id of a provider that is kept; a longer one is replaced by ours."""
+
+REASON_CHARS_MAX: Final = 1_000
+"""The longest reason text of a stop."""
+
+ERROR_CHARS_MAX: Final = 2_000
+"""The longest error text kept; a larger failure loses its type on the server and can lose its completion."""
+
+TOOL_RESULT_CHARS_MAX: Final = 50_000
+"""The longest tool result the model sees, in characters (four UTF-8 bytes each at the most: 200 KB)."""
+
+RESPONSE_BYTES_MAX: Final = 128 * 1024
+"""The largest model answer kept: text, reasoning and tool arguments together, in UTF-8 bytes."""
+
+CALLS_PER_STEP_MAX: Final = 64
+"""The most tool calls of one step that run; further ones are answered with an error."""
+
+CALLS_KEPT_MAX: Final = 256
+"""The most tool calls of one model answer that are kept at all; the rest is dropped and said so."""
+
+STOP_SIGNALS_MAX: Final = 16
+"""The most stop signals kept per execution; more would say nothing new."""
+
+DELTA_BYTES_MAX: Final = 128 * 1024
+"""The most transcript that travels inside one inference input; the rest is fetched by query."""
+
+PAGE_BYTES_MAX: Final = 1024 * 1024
+"""The most one query answers with; the server refuses 2 MB."""
+
+RESULT_BYTES_MAX: Final = 32 * 1024
+"""The largest final state that a workflow's result carries whole; a larger one is read by query.
+
+Small, because it counts once more against the bytes per step that the history may grow by.
+"""
+
+HISTORY_EVENTS_MAX: Final = 16_000
+"""Where a run ends by itself: past ~18 000 events a worker needs 10 s to take it up again (TEMPORAL.md 0.5)."""
+
+HISTORY_BYTES_MAX: Final = 40 * 1024 * 1024
+"""The same in bytes: the server terminates a run at 50 MB."""

@@ -1,0 +1,96 @@
+"""`Log`: an immutable sequence that grows at its end, whose versions share one list. Knows nothing of agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar, cast, get_args, overload
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+T = TypeVar("T")
+
+
+class Log(Sequence[T], Generic[T]):
+    """A sequence that is never changed, only continued: `append` returns a new one in O(1).
+
+    All versions of one history share a list and differ in their length alone, so that keeping the log as it
+    stood before each step costs nothing. Appending to a version that is not the newest copies (a fork).
+    Not safe for appending from two threads at once.
+    """
+
+    __slots__ = ("_items", "_length")
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        self._items: list[T] = list(items)
+        self._length = len(self._items)
+
+    @classmethod
+    def _view(cls, items: list[T], length: int) -> Log[T]:
+        log = cls.__new__(cls)
+        log._items = items  # noqa: SLF001  # our own class
+        log._length = length  # noqa: SLF001
+        return log
+
+    def append(self, item: T) -> Log[T]:
+        """Return this log with `item` after its last one."""
+        return self.extend((item,))
+
+    def extend(self, items: Iterable[T]) -> Log[T]:
+        """Return this log continued by `items`, in order."""
+        backing = self._items if len(self._items) == self._length else self._items[: self._length]
+        backing.extend(items)
+        return self._view(backing, len(backing))
+
+    def before(self, length: int) -> Log[T]:
+        """Return the log as it stood when it had `length` items (at most its own length)."""
+        return self._view(self._items, max(0, min(length, self._length)))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[T]:
+        items = self._items
+        return (items[index] for index in range(self._length))
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        if isinstance(index, slice):
+            return tuple(self._items[at] for at in range(*index.indices(self._length)))
+        if not -self._length <= index < self._length:
+            raise IndexError(f"index {index} is outside a log of {self._length}")
+        return self._items[index % self._length]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Log):
+            return NotImplemented
+        rest = cast("Log[object]", other)
+        return len(self) == len(rest) and all(mine == theirs for mine, theirs in zip(self, rest, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # like a list: equality looks at the items, which may not hash
+
+    def __repr__(self) -> str:
+        return f"Log({list(self)!r})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401  # pydantic's signature
+        """Read from any list; written as a list; an existing log passes through untouched (O(1))."""
+        (item,) = get_args(source) or (Any,)
+        items = core_schema.list_schema(handler.generate_schema(item))
+
+        def read(value: object, validate: core_schema.ValidatorFunctionWrapHandler) -> Log[T]:
+            if isinstance(value, Log):
+                return cast("Log[T]", value)
+            return Log(cast("list[T]", validate(value)))
+
+        def write(log: Log[T]) -> list[T]:
+            return list(log)
+
+        return core_schema.no_info_wrap_validator_function(
+            read,
+            items,
+            serialization=core_schema.plain_serializer_function_ser_schema(write, return_schema=items),
+        )

@@ -1,0 +1,311 @@
+"""`AgentState`: everything that is known about an agent, as one immutable value with two lifetimes (SPEC section 1).
+
+The session part survives every execution; `execution` belongs to one request. Every `with_*` returns a new value.
+Only `loop` decides what happens next; this module says what is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+from uuid import UUID, uuid5
+
+from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
+
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.definition import LLM
+from holdfast.core.frozen import Frozen, replace
+from holdfast.core.log import Log
+from holdfast.core.messages import Message, MessageStore
+from holdfast.core.steps import AgentStep, ErrorRecord, StepExecution, StepType, ToolExecution
+from holdfast.core.stopping import Continuation, StopReason, StopSignal
+from holdfast.core.usage import Usage
+
+
+class ExecutionStatus(StrEnum):
+    """Where an execution stands (SPEC section 2)."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when nothing can happen any more."""
+        return self in (ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED, ExecutionStatus.FAILED)
+
+
+def checked_id(value: str) -> str:
+    """Return `value` in canonical UUID form; ValueError naming it otherwise."""
+    try:
+        parsed = UUID(value)
+    except ValueError:
+        raise ValueError(f"{value[:80]!r} is not a UUID") from None
+    if str(parsed) != value.lower():
+        raise ValueError(f"{value[:80]!r} is not a UUID in the form 8-4-4-4-12")
+    return str(parsed)
+
+
+Id = Annotated[str, AfterValidator(checked_id)]
+
+
+def step_id(execution_id: str, number: int) -> str:
+    """Return the id of step `number`: a function of the execution, so that a replayed or repeated step keeps it."""
+    return str(uuid5(UUID(execution_id), f"step/{number}"))
+
+
+def tool_execution_id(execution_id: str, number: int, index: int) -> str:
+    """Return the id of the tool call at place `index` of step `number`, equally stable."""
+    return str(uuid5(UUID(execution_id), f"step/{number}/tool/{index}"))
+
+
+class AgentContext(Frozen):
+    """What the model is told: the conversation, the prompt, and notes of ours that it never sees."""
+
+    store: MessageStore = MessageStore()
+    metadata: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    system_prompt: str = ""
+
+
+class ExecutionState(Frozen):
+    """One request's work: its archived steps, what it has used, and the step that is under way."""
+
+    execution_id: Id
+    status: ExecutionStatus
+    started_at: AwareDatetime
+    completed_at: AwareDatetime | None = None
+    budget: ExecutionBudget = ExecutionBudget()
+    step_executions: Log[StepExecution] = Field(default_factory=Log[StepExecution])
+    usage: Usage = Usage()
+    continuation: Continuation = Continuation()
+    current_step_started_at: AwareDatetime | None = None
+    current_step: AgentStep | None = None
+    error: ErrorRecord | None = None
+    """The error that prevented continuation, if one did."""
+
+
+class AgentState(Frozen):
+    """An agent as a value. `format` is the version of the serialized form, checked on reading."""
+
+    format: Literal[1] = 1
+    agent_id: Id
+    parent_agent_id: Id | None = None
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+    execution_count: int = Field(default=0, ge=0)
+    llm: LLM | None = None
+    context: AgentContext = AgentContext()
+    execution: ExecutionState | None = None
+
+    def at(self, moment: datetime, **changes: Any) -> AgentState:  # noqa: ANN401  # fields of any type
+        """Return the state with `changes` made at `moment`; `updated_at` never moves backwards."""
+        return replace(self, updated_at=max(self.updated_at, moment), **changes)
+
+    def with_messages(self, moment: datetime, *messages: Message) -> AgentState:
+        """Return the state with `messages` said at `moment`."""
+        return self.at(moment, context=replace(self.context, store=self.context.store.extended(*messages)))
+
+    def with_execution(self, moment: datetime, **changes: Any) -> AgentState:  # noqa: ANN401  # fields of any type
+        """Return the state with the given fields of the execution changed at `moment`."""
+        return self.at(moment, execution=replace(self.running, **changes))
+
+    def for_next_execution(self, moment: datetime) -> AgentState:
+        """Return the session alone: everything but the execution."""
+        return self.at(moment, execution=None)
+
+    @property
+    def running(self) -> ExecutionState:
+        """The execution, for code that knows there is one; ValueError otherwise."""
+        if self.execution is None:
+            raise ValueError("the agent has no execution")
+        return self.execution
+
+    @property
+    def status(self) -> ExecutionStatus:
+        """The execution's status; `pending` when there is none."""
+        return self.execution.status if self.execution else ExecutionStatus.PENDING
+
+    @property
+    def messages(self) -> Log[Message]:
+        """The raw default section."""
+        return self.context.store.messages
+
+    @property
+    def store(self) -> MessageStore:
+        """All sections."""
+        return self.context.store
+
+    @property
+    def metadata(self) -> Mapping[str, JsonValue]:
+        """Notes of ours that the model never sees."""
+        return self.context.metadata
+
+    @property
+    def step_executions(self) -> Sequence[StepExecution]:
+        """The archived steps in order, with their times."""
+        return self.execution.step_executions if self.execution else ()
+
+    @property
+    def steps(self) -> tuple[AgentStep, ...]:
+        """The archived steps in order."""
+        return tuple(done.step for done in self.step_executions)
+
+    @property
+    def step_count(self) -> int:
+        """How many steps are archived."""
+        return len(self.step_executions)
+
+    @property
+    def last_step(self) -> AgentStep | None:
+        """The latest archived step."""
+        return self.step_executions[-1].step if self.step_executions else None
+
+    @property
+    def current_step_or_last(self) -> AgentStep | None:
+        """The step under way, else the latest archived one."""
+        return (self.execution.current_step if self.execution else None) or self.last_step
+
+    @property
+    def last_step_type(self) -> StepType | None:
+        """The latest step's type."""
+        return self.last_step.step_type if self.last_step else None
+
+    @property
+    def last_step_usage(self) -> Usage:
+        """What the latest step used."""
+        return self.last_step.usage if self.last_step else Usage()
+
+    @property
+    def last_step_duration(self) -> timedelta | None:
+        """How long the latest step took."""
+        return self.step_executions[-1].duration if self.step_executions else None
+
+    @property
+    def last_step_errors(self) -> tuple[ErrorRecord, ...]:
+        """The latest step's errors."""
+        return self.last_step.all_errors if self.last_step else ()
+
+    @property
+    def last_step_tool_executions(self) -> tuple[ToolExecution, ...]:
+        """The latest step's tool executions."""
+        return self.last_step.tool_executions if self.last_step else ()
+
+    @property
+    def last_tool_execution(self) -> ToolExecution | None:
+        """The latest tool execution of any step."""
+        found = (step.tool_executions[-1] for step in reversed(self.steps) if step.tool_executions)
+        return next(found, None)
+
+    @property
+    def usage(self) -> Usage:
+        """What the execution has used so far."""
+        return self.execution.usage if self.execution else Usage()
+
+    @property
+    def errors(self) -> tuple[ErrorRecord, ...]:
+        """Every step's errors in order, then the one that ended the execution, none twice."""
+        found = [error for step in self.steps for error in step.all_errors]
+        if self.execution and self.execution.error:
+            found.append(self.execution.error)
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def has_errors(self) -> bool:
+        """True when anything went wrong, recovered or not."""
+        return bool(self.errors)
+
+    @property
+    def execution_duration(self) -> timedelta | None:
+        """From begin to end, or to the latest change while it runs."""
+        if self.execution is None:
+            return None
+        return (self.execution.completed_at or self.updated_at) - self.execution.started_at
+
+    @property
+    def stop_signal(self) -> StopSignal | None:
+        """The signal that decides."""
+        return self.execution.continuation.highest if self.execution else None
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why it stopped; `completed` on a natural end, none while it runs."""
+        if self.stop_signal is not None:
+            return self.stop_signal.reason
+        return StopReason.COMPLETED if self.status is ExecutionStatus.COMPLETED else None
+
+    @property
+    def last_stop_reason(self) -> StopReason | None:
+        """The same as `stop_reason`."""
+        return self.stop_reason
+
+    @property
+    def should_stop(self) -> bool:
+        """What the stop table says of the step under way, or of the last one."""
+        step = self.current_step_or_last
+        requested = bool(step.requested_tool_calls) if step else False
+        return self.execution.continuation.should_stop(tools_requested=requested) if self.execution else False
+
+    @property
+    def final_response(self) -> str:
+        """The last step's text when that step is a final response, else empty."""
+        step = self.last_step
+        if step is None or step.step_type != "final_response" or step.inference_response is None:
+            return ""
+        text = step.inference_response.text
+        return text if text.strip() else ""
+
+    @property
+    def has_final_response(self) -> bool:
+        """True when the agent has answered."""
+        return bool(self.final_response)
+
+    @property
+    def current_response(self) -> str:
+        """The final response, else the latest text the assistant said."""
+        if self.final_response:
+            return self.final_response
+        said = (m.content for m in reversed(self.messages) if m.role == "assistant" and m.content.strip())
+        return next(said, "")
+
+    @property
+    def budget(self) -> ExecutionBudget:
+        """The limits in force."""
+        return self.execution.budget if self.execution else ExecutionBudget()
+
+    @property
+    def budget_remaining(self) -> ExecutionBudget:
+        """What is left of them."""
+        elapsed = self.execution_duration
+        return self.budget.remaining(
+            steps_used=self.step_count,
+            tokens_used=self.usage.total_tokens,
+            seconds_used=elapsed.total_seconds() if elapsed else 0.0,
+        )
+
+    def debug(self) -> dict[str, JsonValue]:
+        """Return the few facts one asks for first, JSON-ready."""
+        execution = self.execution
+        return {
+            "status": self.status,
+            "execution_count": self.execution_count,
+            "has_execution": execution is not None,
+            "execution_id": execution.execution_id if execution else None,
+            "steps": self.step_count,
+            "continuation": execution.continuation.describe() if execution else "no execution",
+            "has_errors": self.has_errors,
+            "errors": [f"{error.type}: {error.message}" for error in self.errors],
+            "usage": self.usage.model_dump(),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole state as JSON-ready data, losing nothing."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> AgentState:
+        """Read what `to_dict` wrote; pydantic's ValidationError names the path of a bad field."""
+        return cls.model_validate(data)

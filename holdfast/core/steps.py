@@ -1,0 +1,153 @@
+"""What happened in one step: the model's answer and the tool calls it asked for (SPEC section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import AwareDatetime
+
+from holdfast.core.frozen import Frozen
+from holdfast.core.messages import Message, ToolCall
+from holdfast.core.stopping import Continuation
+from holdfast.core.usage import Usage
+
+StepType = Literal["error", "tool_execution", "final_response"]
+
+
+class ErrorRecord(Frozen):
+    """An error as data: its type's name, its text, and which part raised it (`model`, a tool's name, `driver`)."""
+
+    type: str
+    message: str
+    source: str
+
+
+class InferenceResponse(Frozen):
+    """What the model answered, in our terms; `finish_reason` and `model` are the provider's own words."""
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str = ""
+    usage: Usage = Usage()
+    model: str = ""
+    response_id: str = ""
+
+
+class Outcome(StrEnum):
+    """How a requested tool call ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    DENIED = "denied"
+    CANCELLED = "cancelled"
+
+
+NOT_RUN = frozenset({Outcome.BLOCKED, Outcome.DENIED, Outcome.CANCELLED})
+
+
+class ToolExecution(Frozen):
+    """One requested call and its end. `answer` is what the model is told, whatever the outcome."""
+
+    id: str
+    call: ToolCall
+    outcome: Outcome
+    result: str | None = None
+    error: ErrorRecord | None = None
+    started_at: AwareDatetime
+    completed_at: AwareDatetime
+
+    @property
+    def was_blocked(self) -> bool:
+        """True when a rule or a person kept it from running."""
+        return self.outcome in (Outcome.BLOCKED, Outcome.DENIED)
+
+    @property
+    def answer(self) -> Message:
+        """The one tool message that answers this call."""
+        if self.error is not None:
+            content = f"Error ({self.error.type}): {self.error.message}"
+        else:
+            content = self.result or ""
+        return Message(role="tool", content=content, tool_call_id=self.call.id)
+
+
+class AgentStep(Frozen):
+    """A model call and its tool calls. `input_length` is how many messages of the store the model had before it.
+
+    Output messages are derived: the assistant's message, then one answer per requested call, in request order.
+    """
+
+    id: str
+    number: int
+    input_length: int
+    inference_response: InferenceResponse | None = None
+    tool_executions: tuple[ToolExecution, ...] = ()
+    errors: tuple[ErrorRecord, ...] = ()
+
+    @property
+    def step_type(self) -> StepType:
+        """Derived, never stored: any error, else requested tools, else the final response."""
+        if self.all_errors:
+            return "error"
+        return "tool_execution" if self.requested_tool_calls else "final_response"
+
+    @property
+    def all_errors(self) -> tuple[ErrorRecord, ...]:
+        """Errors of failed tools first, then explicit ones, none twice."""
+        found = (execution.error for execution in self.tool_executions if execution.outcome is Outcome.FAILED)
+        return tuple(dict.fromkeys(error for error in (*found, *self.errors) if error is not None))
+
+    @property
+    def usage(self) -> Usage:
+        """What the model call used; nothing while it has not answered."""
+        return self.inference_response.usage if self.inference_response else Usage()
+
+    @property
+    def requested_tool_calls(self) -> tuple[ToolCall, ...]:
+        """What the model asked for."""
+        return self.inference_response.tool_calls if self.inference_response else ()
+
+    @property
+    def executed_tool_calls(self) -> tuple[ToolCall, ...]:
+        """What really ran."""
+        return tuple(execution.call for execution in self.tool_executions if execution.outcome not in NOT_RUN)
+
+    @property
+    def unanswered_calls(self) -> Iterator[tuple[int, ToolCall]]:
+        """The requested calls that have no execution yet, each with its place in the request."""
+        answered = {execution.call.id for execution in self.tool_executions}
+        return (pair for pair in enumerate(self.requested_tool_calls) if pair[1].id not in answered)
+
+    @property
+    def output_messages(self) -> tuple[Message, ...]:
+        """What this step adds to the conversation."""
+        response = self.inference_response
+        if response is None:
+            return ()
+        said = Message(role="assistant", content=response.text, tool_calls=response.tool_calls)
+        ended = {execution.call.id: execution for execution in self.tool_executions}
+        return (said, *(ended[call.id].answer for call in response.tool_calls if call.id in ended))
+
+
+class StepExecution(Frozen):
+    """A completed step with its times and the stop signals as they stood when it was archived."""
+
+    step: AgentStep
+    started_at: AwareDatetime
+    completed_at: AwareDatetime
+    continuation: Continuation
+
+    @property
+    def duration(self) -> timedelta:
+        """From before the model call to the last answer."""
+        return self.completed_at - self.started_at
+
+    @property
+    def usage(self) -> Usage:
+        """What the step's model call used."""
+        return self.step.usage
