@@ -3,7 +3,9 @@
     HoldfastError                       exit code
     ├── InvalidInput                    2    a value was refused before anything started
     │   ├── DefinitionInvalid                the agent's file or builder value
-    │   └── UnknownAgent                     no definition has this name
+    │   ├── UnknownAgent                     no definition has this name
+    │   ├── UnknownTool                      the worker offers no tool of this name
+    │   └── InvalidArguments                 a tool's arguments do not fit its schema
     ├── ExecutionFailed                 4    the run ended `failed`; `.state` holds what happened
     ├── ExecutionNotFound               5    the server knows no run with this id
     ├── ServerUnavailable               6    Temporal does not answer, or refuses us
@@ -54,6 +56,14 @@ class DefinitionInvalid(InvalidInput):
 
 class UnknownAgent(InvalidInput):
     """No definition has the name; the message gives the nearest one."""
+
+
+class UnknownTool(InvalidInput):
+    """A definition names a tool that the worker does not offer; the message gives the nearest one."""
+
+
+class InvalidArguments(InvalidInput):
+    """A tool's arguments do not fit its schema; the model is told which and why."""
 
 
 class ExecutionFailed(HoldfastError):
