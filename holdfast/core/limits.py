@@ -31,7 +31,13 @@ TOOL_RESULT_CHARS_MAX: Final = 50_000
 """The longest tool result the model sees, in characters (four UTF-8 bytes each at the most: 200 KB)."""
 
 RESPONSE_BYTES_MAX: Final = 128 * 1024
-"""The largest model answer kept: text, reasoning and tool arguments together, in UTF-8 bytes."""
+"""The longest text of one model answer that is kept, in UTF-8 bytes."""
+
+REASONING_CHARS_MAX: Final = 8_000
+"""The longest reasoning text of one answer that is kept, in characters."""
+
+ARGUMENTS_BYTES_MAX: Final = 64 * 1024
+"""The most tool arguments of one answer together, in UTF-8 bytes; text, reasoning and these fit one payload."""
 
 CALLS_PER_STEP_MAX: Final = 64
 """The most tool calls of one step that run; further ones are answered with an error."""
@@ -41,6 +47,9 @@ CALLS_KEPT_MAX: Final = 256
 
 STOP_SIGNALS_MAX: Final = 16
 """The most stop signals kept per execution; more would say nothing new."""
+
+ARGUMENTS_DEPTH_MAX: Final = 64
+"""The deepest nesting of a tool's arguments; JSON readers give up at about 200 levels."""
 
 DELTA_BYTES_MAX: Final = 128 * 1024
 """The most transcript that travels inside one inference input; the rest is fetched by query."""

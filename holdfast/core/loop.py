@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from typing import assert_never
 
 from holdfast.core.budget import ExecutionBudget
@@ -35,13 +34,15 @@ from holdfast.core.events import (
 from holdfast.core.frozen import replace
 from holdfast.core.limits import CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, REASON_CHARS_MAX, STOP_SIGNALS_MAX
 from holdfast.core.messages import Message, ToolCall
+from holdfast.core.registry import nearest
 from holdfast.core.state import (
     AgentContext,
     AgentState,
     ExecutionState,
     ExecutionStatus,
+    call_name,
+    named_id,
     step_id,
-    tool_execution_id,
 )
 from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, StepExecution, ToolExecution
 from holdfast.core.stopping import StopReason, StopSignal
@@ -106,7 +107,7 @@ class AgentLoop:
             else:
                 refused.append(
                     ToolExecution(
-                        id=tool_execution_id(state.running.execution_id, step.number, index),
+                        id=named_id(state.running.execution_id, call_name(step.number, index)),
                         call=call,
                         outcome=Outcome.FAILED,
                         error=problem,
@@ -124,9 +125,8 @@ class AgentLoop:
         if call.malformed is not None:
             return ErrorRecord(type="InvalidArguments", message=call.malformed, source=call.name)
         if call.name not in self.tools:
-            near = get_close_matches(call.name, self.tools, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the tools are: {', '.join(sorted(self.tools)) or 'none'}"
-            return ErrorRecord(type="UnknownTool", message=f"no tool is called {call.name!r}; {hint}", source=call.name)
+            text = f"the model asked for the tool {call.name!r}, {nearest(call.name, self.tools)}"
+            return ErrorRecord(type="UnknownTool", message=text, source=call.name)
         if index >= CALLS_PER_STEP_MAX:
             text = f"not run: at most {CALLS_PER_STEP_MAX} calls of one step run; ask again for the rest"
             return ErrorRecord(type="TooManyCalls", message=text, source=call.name)
@@ -174,7 +174,7 @@ def _tool_ended(state: AgentState, step: AgentStep, event: ToolReturned | ToolFa
         return state, ()
     index, call = place
     ended = ToolExecution(
-        id=tool_execution_id(state.running.execution_id, step.number, index),
+        id=named_id(state.running.execution_id, call_name(step.number, index)),
         call=call,
         outcome=Outcome.FAILED if isinstance(event, ToolFailed) else Outcome.SUCCEEDED,
         result=None if isinstance(event, ToolFailed) else event.result,
@@ -309,7 +309,7 @@ def _cancelled(state: AgentState, step: AgentStep, at: datetime) -> AgentStep:
     started = execution.current_step_started_at or at
     cancelled = (
         ToolExecution(
-            id=tool_execution_id(execution.execution_id, step.number, index),
+            id=named_id(execution.execution_id, call_name(step.number, index)),
             call=call,
             outcome=Outcome.CANCELLED,
             error=ErrorRecord(type="Cancelled", message=f"the run was stopped ({why})", source=call.name),

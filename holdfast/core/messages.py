@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Final, Literal, NoReturn
+from typing import Final, Literal, NoReturn, cast
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, ValidationError
 
 from holdfast.core.frozen import Frozen, replace
-from holdfast.core.limits import CALL_ID_CHARS_MAX, ERROR_CHARS_MAX, NAME_CHARS_MAX
+from holdfast.core.limits import ARGUMENTS_DEPTH_MAX, CALL_ID_CHARS_MAX, ERROR_CHARS_MAX, NAME_CHARS_MAX
 from holdfast.core.log import Log
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -40,6 +40,11 @@ class ToolCall(Frozen):
     arguments: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     malformed: str | None = None
 
+    @property
+    def arguments_text(self) -> str:
+        """The arguments as JSON, the form they travel in."""
+        return json.dumps(self.arguments, ensure_ascii=False, separators=(",", ":"))
+
     @classmethod
     def parse(cls, call_id: str, name: str, text: str) -> ToolCall:
         """Read a call from the provider's words; never raises.
@@ -55,13 +60,32 @@ class ToolCall(Frozen):
             )
         try:
             arguments: object = json.loads(text or "{}", parse_constant=_refuse_constant)
+            if not isinstance(arguments, dict):
+                raise ValueError(f"a {type(arguments).__name__}, not an object")  # noqa: TRY004  # one except for all
+            _check_depth(cast("dict[str, object]", arguments))
+            json.dumps(arguments, ensure_ascii=False).encode("utf-8")  # refuses lone surrogates
+            return cls.model_validate({"id": call_id, "name": name, "arguments": arguments})
         except (ValueError, RecursionError) as error:
-            reason = f"the arguments are not valid JSON ({error})"[:ERROR_CHARS_MAX]
-            return cls(id=call_id, name=name, malformed=reason)
-        if not isinstance(arguments, dict):
-            reason = f"the arguments are a JSON {type(arguments).__name__}, not an object"
-            return cls(id=call_id, name=name, malformed=reason)
-        return cls.model_validate({"id": call_id, "name": name, "arguments": arguments})
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            told = f"the arguments are not a usable JSON object: {reason}".encode("utf-8", "replace").decode()
+            return cls(id=call_id, name=name, malformed=told[:ERROR_CHARS_MAX])
+
+
+def _check_depth(value: object) -> None:
+    """Refuse nesting that a later reader of the history could not parse any more."""
+    level: list[object] = [value]
+    for _ in range(ARGUMENTS_DEPTH_MAX):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (
+                cast("dict[str, object]", each).values() if isinstance(each, dict) else cast("list[object]", each)
+            )
+        ]
+        if not level:
+            return
+    raise ValueError(f"nested more than {ARGUMENTS_DEPTH_MAX} levels deep")
 
 
 def _refuse_constant(name: str) -> NoReturn:

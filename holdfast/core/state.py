@@ -58,9 +58,14 @@ def step_id(execution_id: str, number: int) -> str:
     return str(uuid5(UUID(execution_id), f"step/{number}"))
 
 
-def tool_execution_id(execution_id: str, number: int, index: int) -> str:
-    """Return the id of the tool call at place `index` of step `number`, equally stable."""
-    return str(uuid5(UUID(execution_id), f"step/{number}/tool/{index}"))
+def call_name(number: int, index: int | None = None) -> str:
+    """Return what the model call of step `number`, or the tool call at place `index` of it, is called in its run."""
+    return f"step-{number}-model" if index is None else f"step-{number}-tool-{index}"
+
+
+def named_id(execution_id: str, name: str) -> str:
+    """Return the id of the call of that `name`: its record's id and its idempotency key, equally stable."""
+    return str(uuid5(UUID(execution_id), name))
 
 
 class AgentContext(Frozen):

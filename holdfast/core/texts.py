@@ -19,6 +19,15 @@ def clamped(text: str, chars_max: int) -> str:
     return encodable(text[: max(0, chars_max - len(note))]) + note
 
 
+def clamped_bytes(text: str, bytes_max: int) -> str:
+    """Return `text` cut to at most `bytes_max` bytes of UTF-8, the cut said at its end."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= bytes_max:
+        return raw.decode("utf-8")
+    note = f"\n[cut: the first {bytes_max:,} of {len(raw):,} bytes]"
+    return raw[: bytes_max - len(note)].decode("utf-8", "ignore") + note
+
+
 def error_record(error: BaseException, source: str) -> ErrorRecord:
     """Return `error` as data; survives errors whose text is huge, unencodable or itself raises."""
     try:

@@ -1,0 +1,178 @@
+"""`LocalDriver` carries out the core's commands with asyncio. It decides nothing: that is `core.loop`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from datetime import UTC, datetime
+from typing import assert_never
+from uuid import uuid4
+
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Command, Finish, StartTimer
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.events import (
+    Event,
+    ExecutionStarted,
+    ModelAnswered,
+    ModelFailed,
+    StopMode,
+    StopRequested,
+    TimerFired,
+    ToolFailed,
+    ToolReturned,
+)
+from holdfast.core.inference import Model, ModelRequest
+from holdfast.core.loop import AgentLoop, new_agent, user_message
+from holdfast.core.registry import resolve
+from holdfast.core.state import AgentState, call_name, named_id
+from holdfast.core.stopping import StopReason, StopSignal
+from holdfast.core.texts import error_record
+from holdfast.core.tools import AnyTool, ToolContext
+from holdfast.local.calling import run_tool
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _new_id() -> str:
+    return str(uuid4())
+
+
+class LocalDriver:
+    """Runs one agent in this process, with the same transitions as on Temporal.
+
+    Args:
+        definition: the agent.
+        model: what answers; a script in a test, a provider's client otherwise.
+        tools: what it may call, before the definition's own choice among them.
+        clock: where times come from.
+        new_id: where ids come from; UUID strings.
+    """
+
+    def __init__(
+        self,
+        definition: AgentDefinition,
+        *,
+        model: Model,
+        tools: Iterable[AnyTool] = (),
+        clock: Callable[[], datetime] = _now,
+        new_id: Callable[[], str] = _new_id,
+    ) -> None:
+        self._definition = definition
+        self._model = model
+        self._tools = {tool.name: tool for tool in resolve(definition, tuple(tools))}
+        self._loop = AgentLoop(frozenset(self._tools))
+        self._clock = clock
+        self._new_id = new_id
+        self._inbox: asyncio.Queue[Event] = asyncio.Queue()
+        self._in_flight: set[asyncio.Task[None]] = set()
+
+    async def execute(
+        self, question: str, *, state: AgentState | None = None, budget: ExecutionBudget | None = None
+    ) -> AgentState:
+        """Return the state after the agent has dealt with `question`, whatever its status.
+
+        Args:
+            question: what the person asks.
+            state: the agent so far; a new one by default.
+            budget: limits that take the place of the definition's, one by one.
+        """
+        return [each async for each in self.iterate(question, state=state, budget=budget)][-1]
+
+    async def iterate(
+        self, question: str, *, state: AgentState | None = None, budget: ExecutionBudget | None = None
+    ) -> AsyncGenerator[AgentState, None]:
+        """Yield the state after every completed step, and the finished state last. Arguments as for `execute`."""
+        at = self._clock()
+        state = state or new_agent(self._definition, agent_id=self._new_id(), at=at)
+        event: Event = ExecutionStarted(
+            execution_id=self._new_id(),
+            messages=(user_message(question),),
+            budget=self._definition.budget.overridden_by(budget or ExecutionBudget()),
+            at=at,
+        )
+        self._inbox = asyncio.Queue()
+        try:
+            while True:
+                steps_before = state.step_count
+                state, commands = self._loop.step(state, event)
+                for command in commands:
+                    self._perform(command, state)
+                if state.status.is_terminal:
+                    break
+                if state.step_count > steps_before:
+                    yield state
+                event = await self._inbox.get()
+        finally:
+            await self._cancel()
+        yield state
+
+    def stop(self, reason: str = "", *, mode: StopMode = "now") -> None:
+        """Ask the execution under way to stop; without one nothing happens."""
+        at = self._clock()
+        signal = StopSignal(reason=StopReason.USER_REQUESTED, message=reason, source="local", at=at)
+        self._inbox.put_nowait(StopRequested(signal=signal, mode=mode, at=at))
+
+    def _perform(self, command: Command, state: AgentState) -> None:
+        match command:
+            case StartTimer():
+                self._start(self._wait(command))
+            case CallModel():
+                self._start(self._call_model(command, state))
+            case CallTool():
+                self._start(self._call_tool(command, state.running.execution_id))
+            case CancelInFlight():
+                for task in self._in_flight:
+                    task.cancel()
+            case Finish():
+                pass
+            case _:
+                assert_never(command)
+
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+
+    async def _cancel(self) -> None:
+        in_flight = list(self._in_flight)
+        for task in in_flight:
+            task.cancel()
+        await asyncio.gather(*in_flight, return_exceptions=True)
+
+    async def _wait(self, command: StartTimer) -> None:
+        await asyncio.sleep((command.fires_at - self._clock()).total_seconds())
+        self._inbox.put_nowait(TimerFired(at=max(self._clock(), command.fires_at)))
+
+    async def _call_model(self, command: CallModel, state: AgentState) -> None:
+        request = ModelRequest(
+            llm=state.llm or self._definition.llm,
+            system_prompt=state.context.system_prompt,
+            messages=tuple(message.for_model() for message in state.messages),
+            tools=tuple(tool.schema for tool in self._tools.values()),
+            max_output_tokens=command.max_output_tokens,
+        )
+        try:
+            response = await self._model(request)
+        except Exception as error:  # noqa: BLE001  # whatever the model's client raises ends the execution as data
+            self._inbox.put_nowait(ModelFailed(error=error_record(error, "model"), at=self._clock()))
+        else:
+            self._inbox.put_nowait(ModelAnswered(response=response, at=self._clock()))
+
+    async def _call_tool(self, command: CallTool, execution_id: str) -> None:
+        tool, call = self._tools[command.call.name], command.call
+        key = named_id(execution_id, call_name(command.step_number, command.index))
+        context = ToolContext(execution_id=execution_id, idempotency_key=key, attempt=1)
+        started_at = self._clock()
+        event: Event
+        try:
+            async with asyncio.timeout(tool.traits.timeout_seconds):
+                result = await run_tool(tool, call.arguments, context)
+        except Exception as error:  # noqa: BLE001  # whatever a tool raises goes back to the model
+            record = error_record(error, call.name)
+            event = ToolFailed(call_id=call.id, error=record, started_at=started_at, at=self._clock())
+        else:
+            event = ToolReturned(call_id=call.id, result=result, started_at=started_at, at=self._clock())
+        self._inbox.put_nowait(event)
