@@ -1,3 +1,23 @@
-"""Holdfast runs AI agents as Temporal workflows."""
+"""Holdfast runs AI agents as Temporal workflows: a crash loses nothing, a stop stops, a budget holds."""
+
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.errors import HoldfastError
+from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.stopping import StopReason
+from holdfast.core.tools import Tool, ToolContext, tool
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "LLM",
+    "AgentDefinition",
+    "AgentState",
+    "ExecutionBudget",
+    "ExecutionStatus",
+    "HoldfastError",
+    "StopReason",
+    "Tool",
+    "ToolContext",
+    "tool",
+]

@@ -1,7 +1,7 @@
-"""Reading a state of any size in bounded pieces: `page` cuts, `assembled` puts together again.
+"""Reading a state of any size in bounded pieces: `page` cuts, `StateReader` puts together again.
 
-Messages and steps only ever grow at their end within a run, so pages read at different moments fit together as long
-as all of them stop at the totals of the first.
+Messages and steps only ever grow at their end within a run, so what was read once stays true, and pages read at
+different moments fit together as long as all of them stop at the totals of the first.
 """
 
 from __future__ import annotations
@@ -22,53 +22,74 @@ from holdfast.core.steps import StepExecution
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-def fitting(items: Iterable[ModelT], bytes_max: int) -> tuple[tuple[ModelT, ...], int]:
-    """Return the longest run of `items` from the first on within `bytes_max` (at least one), and its size."""
+def fitting(items: Iterable[ModelT], bytes_max: int) -> tuple[ModelT, ...]:
+    """Return the longest run of `items` from the first on that takes at most `bytes_max`, but at least one item."""
     taken: list[ModelT] = []
     used = 0
     for item in items:
-        needed = len(canonical(item))
-        if taken and used + needed > bytes_max:
+        used += len(canonical(item))
+        if taken and used > bytes_max:
             break
         taken.append(item)
-        used += needed
-    return tuple(taken), used
+    return tuple(taken)
 
 
 def page(state: AgentState, request: PageRequest, bytes_max: int = PAGE_BYTES_MAX // 2) -> StatePage:
     """Return the page of `state` that `request` asks for; at most about `bytes_max` of each kind."""
     steps: Sequence[StepExecution] = state.step_executions
-    messages_total = min(len(state.messages), request.messages_total if request.messages_total is not None else 1 << 60)
-    steps_total = min(len(steps), request.steps_total if request.steps_total is not None else 1 << 60)
-    wanted = (state.messages[index] for index in range(request.messages_from, messages_total))
-    shown, _ = fitting(wanted, bytes_max)
-    done, _ = fitting((steps[index] for index in range(request.steps_from, steps_total)), bytes_max)
+    messages_total = _total(request.messages_total, len(state.messages))
+    steps_total = _total(request.steps_total, len(steps))
     return StatePage(
         head=_with_bulk(state, Log(), Log()),
-        messages=shown,
-        steps=done,
+        messages=fitting((state.messages[at] for at in range(request.messages_from, messages_total)), bytes_max),
+        steps=fitting((steps[at] for at in range(request.steps_from, steps_total)), bytes_max),
         messages_total=messages_total,
         steps_total=steps_total,
     )
 
 
-def next_request(first: StatePage, messages_read: int, steps_read: int) -> PageRequest | None:
-    """Return what to ask for after so much was read, or none when all of the first page's state is there."""
-    if messages_read >= first.messages_total and steps_read >= first.steps_total:
+class StateReader:
+    """Collects pages into a state, and later only what has been added since.
+
+    `refreshed()` gives the first request of a reading; `take` each page, and it answers with the next request or none.
+    """
+
+    def __init__(self) -> None:
+        self.head: AgentState | None = None
+        self._messages: Log[Message] = Log()
+        self._steps: Log[StepExecution] = Log()
+        self._first: StatePage | None = None
+
+    @property
+    def state(self) -> AgentState:
+        """The state as of the latest complete reading; ValueError before the first."""
+        if self.head is None:
+            raise ValueError("no page has been read yet")
+        return _with_bulk(self.head, self._messages, self._steps)
+
+    def refreshed(self) -> PageRequest:
+        """Begin a new reading from where the last one ended."""
+        self._first = None
+        return PageRequest(messages_from=len(self._messages), steps_from=len(self._steps))
+
+    def take(self, page: StatePage) -> PageRequest | None:
+        """Add a page; the first one of a reading says what the state is, the others only bring the rest of it."""
+        first = self._first = self._first or page
+        self._messages = self._messages.extend(page.messages)
+        self._steps = self._steps.extend(page.steps)
+        if len(self._messages) < first.messages_total or len(self._steps) < first.steps_total:
+            return PageRequest(
+                messages_from=len(self._messages),
+                steps_from=len(self._steps),
+                messages_total=first.messages_total,
+                steps_total=first.steps_total,
+            )
+        self.head = first.head
         return None
-    return PageRequest(
-        messages_from=messages_read,
-        steps_from=steps_read,
-        messages_total=first.messages_total,
-        steps_total=first.steps_total,
-    )
 
 
-def assembled(pages: Sequence[StatePage]) -> AgentState:
-    """Return the state that the first of `pages` was cut from."""
-    messages = Log(message for part in pages for message in part.messages)
-    steps = Log(step for part in pages for step in part.steps)
-    return _with_bulk(pages[0].head, messages, steps)
+def _total(asked: int | None, there: int) -> int:
+    return there if asked is None else min(asked, there)
 
 
 def _with_bulk(state: AgentState, messages: Log[Message], steps: Log[StepExecution]) -> AgentState:

@@ -1,0 +1,112 @@
+"""What the model's endpoint can say no with, and whether asking again can help: one table.
+
+    what happened                          type                  asked again
+    no connection, silence, cut answer     ProviderUnavailable   yes
+    408, 409, 425, 429, 5xx                ProviderUnavailable   yes, after Retry-After when it is given
+    an answer that is no chat completion   UnusableAnswer        yes
+    429 with insufficient_quota            QuotaExceeded         no
+    401, 403                               NotAuthorised         no
+    404                                    ModelNotFound         no
+    400 or 413 about the context's length  ContextTooLong        no
+    any other 4xx                          RequestRefused        no
+    missing key or model                   InvalidInput          no
+
+Texts name the endpoint and the status and never the key.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
+from temporalio.exceptions import ApplicationError
+
+from activities.provider import ProviderSettings, UnusableAnswer
+from holdfast.core.errors import InvalidInput
+from holdfast.core.texts import clamped
+
+RETRIED_STATUS: Final = frozenset({408, 409, 425, 429})
+SERVER_ERRORS_FROM: Final = 500
+RETRY_AFTER_MAX: Final = timedelta(minutes=5)
+"""The longest wait an endpoint can ask for; a budget's time limit still cuts it short."""
+
+BODY_CHARS_MAX: Final = 500
+"""How much of the endpoint's own words goes into our error."""
+
+CONTEXT_WORDS: Final = ("context_length_exceeded", "exceed_context_size", "input_tokens", "maximum context length")
+
+
+def provider_failure(error: Exception, settings: ProviderSettings) -> ApplicationError | None:
+    """Return the typed failure for what the provider's client raised, or none when it is not known here."""
+    where = _address(settings)
+    if isinstance(error, APITimeoutError):
+        return _again(f"the model endpoint {where} did not answer in time")
+    if isinstance(error, APIStatusError):
+        return _status_failure(error, where, settings)
+    if isinstance(error, APIConnectionError):
+        cause = type(error.__cause__).__name__ if error.__cause__ else "connection failed"
+        return _again(
+            f"the model endpoint {where} cannot be reached ({cause}); is it running, is OPENAI_BASE_URL right?"
+        )
+    if isinstance(error, UnusableAnswer):
+        return ApplicationError(f"{where}: {error}", type="UnusableAnswer")
+    if isinstance(error, APIError):
+        return ApplicationError(f"{where}: {_redacted(str(error), settings)}", type="UnusableAnswer")
+    if isinstance(error, InvalidInput):
+        return ApplicationError(error.message, type="InvalidInput", non_retryable=True)
+    return None
+
+
+def _status_failure(error: APIStatusError, where: str, settings: ProviderSettings) -> ApplicationError:
+    status, said = error.status_code, _redacted(str(error), settings)
+    told = f"the model endpoint {where} answered {status}: {said}"
+    if status == 429 and "insufficient_quota" in said:  # noqa: PLR2004  # the table at the top names the codes
+        return _final("QuotaExceeded", f"{told}; the account has no credit left")
+    if status in RETRIED_STATUS or status >= SERVER_ERRORS_FROM:
+        return _again(told, _retry_after(error.response.headers.get("retry-after")))
+    if status in (401, 403):
+        return _final("NotAuthorised", f"{told}; check OPENAI_API_KEY of the worker")
+    if status == 404:  # noqa: PLR2004
+        return _final("ModelNotFound", f"{told}; check the model's name and OPENAI_BASE_URL")
+    if any(word in said for word in CONTEXT_WORDS):
+        return _final("ContextTooLong", f"{told}; shorten the question or the tools' results")
+    return _final("RequestRefused", told)
+
+
+def _again(text: str, after: timedelta | None = None) -> ApplicationError:
+    return ApplicationError(text, type="ProviderUnavailable", next_retry_delay=after)
+
+
+def _final(kind: str, text: str) -> ApplicationError:
+    return ApplicationError(text, type=kind, non_retryable=True)
+
+
+def _retry_after(value: str | None) -> timedelta | None:
+    """Read the header in either form, seconds or a date; bounded, never negative."""
+    if not value:
+        return None
+    try:
+        wait = timedelta(seconds=float(value))
+    except (ValueError, OverflowError):
+        try:
+            wait = parsedate_to_datetime(value) - datetime.now(UTC)
+        except (ValueError, TypeError):
+            return None
+    return min(max(wait, timedelta(0)), RETRY_AFTER_MAX)
+
+
+def _address(settings: ProviderSettings) -> str:
+    """Return the endpoint without user name and password."""
+    parts = urlsplit(settings.endpoint)
+    if "@" not in parts.netloc:
+        return settings.endpoint
+    return urlunsplit(parts._replace(netloc=parts.netloc.rsplit("@", 1)[1]))
+
+
+def _redacted(text: str, settings: ProviderSettings) -> str:
+    if settings.api_key:
+        text = text.replace(settings.api_key, "[key]")
+    return clamped(" ".join(text.split()), BODY_CHARS_MAX)

@@ -1,0 +1,68 @@
+"""The `inference` activity: one model call. Retries belong to Temporal, the conversation to the workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.failures import provider_failure
+from activities.provider import OpenAIModel
+from activities.transcripts import TranscriptCache
+from holdfast.core.contracts import (
+    INFERENCE_ACTIVITY,
+    TRANSCRIPT_QUERY,
+    InferenceInput,
+    TranscriptPage,
+    TranscriptRequest,
+)
+from holdfast.core.inference import ModelRequest
+from holdfast.core.steps import InferenceResponse
+from holdfast.core.texts import error_record
+from holdfast.core.tools import AnyTool
+
+QUERY_TIMEOUT: Final = timedelta(seconds=10)
+"""How long reading a page of the transcript may take before the attempt is given up."""
+
+
+class Inference:
+    """The model call with what it needs: the endpoint, the tools' schemas, the transcripts."""
+
+    def __init__(self, model: OpenAIModel, tools: Mapping[str, AnyTool], cache: TranscriptCache) -> None:
+        self._model = model
+        self._tools = tools
+        self._cache = cache
+
+    @activity.defn(name=INFERENCE_ACTIVITY)
+    async def run(self, wanted: InferenceInput) -> InferenceResponse:
+        """Ask the model and return its answer; failures are typed as `activities.failures` lists them."""
+        transcript = await self._cache.transcript(activity.info().workflow_id or "", wanted, _fetch)
+        opening = transcript.opening
+        request = ModelRequest(
+            llm=opening.definition.llm,
+            system_prompt=opening.definition.system_prompt,
+            messages=transcript.messages,
+            tools=tuple(self._tools[name].schema for name in opening.tools if name in self._tools),
+            max_output_tokens=wanted.max_output_tokens,
+        )
+        try:
+            return await self._model(request)
+        except Exception as error:  # noqa: BLE001  # every failure of the provider's client gets its type
+            failure = provider_failure(error, self._model.settings)
+            if failure is None:
+                record = error_record(error, "model")
+                failure = ApplicationError(record.message, type=record.type)
+            raise failure from None  # the cause may hold the request with its key
+
+
+async def _fetch(request: TranscriptRequest) -> TranscriptPage:
+    """Read a page from this activity's own workflow; a query writes no history."""
+    info = activity.info()
+    workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+    page: TranscriptPage = await workflow.query(
+        TRANSCRIPT_QUERY, request, result_type=TranscriptPage, rpc_timeout=QUERY_TIMEOUT
+    )
+    return page

@@ -1,0 +1,61 @@
+"""Tools as activities: one activity type per tool, its input the arguments alone, its result bounded text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from holdfast.core.contracts import RESOLVE_TOOLS_ACTIVITY, ToolCatalog, ToolsRequest
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.errors import InvalidInput
+from holdfast.core.registry import resolve
+from holdfast.core.state import named_id
+from holdfast.core.texts import error_record
+from holdfast.core.tools import AnyTool, ToolContext
+from holdfast.local.calling import run_tool
+
+
+def tool_activities(tools: Iterable[AnyTool]) -> list[Callable[..., Any]]:
+    """Return an activity for each tool, of the tool's name."""
+    return [_activity_of(tool) for tool in tools]
+
+
+def _activity_of(tool: AnyTool) -> Callable[..., Any]:
+    @activity.defn(name=tool.name)
+    async def run(arguments: dict[str, Any]) -> str:
+        info = activity.info()
+        execution_id = info.workflow_id or ""
+        context = ToolContext(
+            execution_id=execution_id,
+            idempotency_key=named_id(execution_id, info.activity_id),
+            attempt=info.attempt,
+        )
+        try:
+            return await run_tool(tool, arguments, context)
+        except Exception as error:  # noqa: BLE001  # whatever a tool raises is told to the model
+            record = error_record(error, tool.name)
+            # Raised anew and without cause: a huge or unencodable failure would lose the completion (TEMPORAL.md 1)
+            raise ApplicationError(record.message, type=record.type, non_retryable=True) from None
+
+    return run
+
+
+class Catalog:
+    """Answers which of this worker's tools an agent gets."""
+
+    def __init__(self, offered: Sequence[AnyTool]) -> None:
+        self._offered = offered
+
+    @activity.defn(name=RESOLVE_TOOLS_ACTIVITY)
+    async def resolve(self, request: ToolsRequest) -> ToolCatalog:
+        """Return the traits of the tools that `request` names; a name that is not there fails for good."""
+        asked = AgentDefinition(name=request.agent, tools=request.tools, tools_deny=request.tools_deny)
+        try:
+            chosen = resolve(asked, self._offered)
+        except InvalidInput as error:
+            text = f"{error.message} (this worker's tools)"
+            raise ApplicationError(text, type=type(error).__name__, non_retryable=True) from None
+        return ToolCatalog(tools=tuple(tool.traits for tool in chosen))

@@ -1,0 +1,109 @@
+"""The conversations this worker has seen lately, so that a model call need only be sent what is new.
+
+What is not here any more is read back from its workflow; the digest decides what is right, never the cache.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.core.contracts import InferenceInput, TranscriptPage, TranscriptRequest
+from holdfast.core.errors import HoldfastError
+from holdfast.core.log import Log
+from holdfast.core.messages import Message
+from holdfast.core.transcript import Mark, Opening, advanced, root, size
+
+CACHE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""How much conversation one worker keeps, in payload bytes; the least recently used goes first."""
+
+FetchPage = Callable[[TranscriptRequest], Awaitable[TranscriptPage]]
+
+
+class TranscriptMismatch(HoldfastError):
+    """The workflow's transcript does not have the digest that the workflow itself announced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A conversation with the mark of every place in it: `marks[n]` stands before message n."""
+
+    opening: Opening
+    messages: Log[Message]
+    marks: Log[Mark]
+    bytes: int
+
+    @classmethod
+    def of(cls, opening: Opening) -> Transcript:
+        """Return the conversation in which nothing has been said."""
+        return cls(opening, Log(), Log((root(opening),)), 0)
+
+    def until(self, mark: Mark) -> Transcript | None:
+        """Return this conversation as it stood at `mark`, or none when it never stood there."""
+        if mark.length >= len(self.marks) or self.marks[mark.length] != mark:
+            return None
+        return Transcript(
+            self.opening, self.messages.before(mark.length), self.marks.before(mark.length + 1), self.bytes
+        )
+
+    def extended(self, messages: Sequence[Message]) -> Transcript:
+        """Return this conversation continued by `messages`."""
+        marks, added = self.marks, 0
+        for message in messages:
+            marks = marks.append(advanced(marks[-1], (message,)))
+            added += size(message)
+        return Transcript(self.opening, self.messages.extend(messages), marks, self.bytes + added)
+
+
+class TranscriptCache:
+    """The latest transcript of each execution, within a bound on bytes. For one event loop."""
+
+    def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._kept: OrderedDict[str, Transcript] = OrderedDict()
+
+    async def transcript(self, execution_id: str, wanted: InferenceInput, fetch: FetchPage) -> Transcript:
+        """Return the conversation at `wanted.target`, from the cache and the delta where they suffice.
+
+        Raises TranscriptMismatch when even what the workflow answers does not add up to the target.
+        """
+        base = Transcript.of(wanted.opening) if wanted.opening else self._kept.get(execution_id)
+        known = base and base.until(wanted.base)
+        found = known and known.extended(wanted.delta)
+        if found is None or found.marks[-1] != wanted.target:
+            found = await _completed(found, wanted.target, fetch)
+        self._keep(execution_id, found)
+        return found
+
+    def _keep(self, execution_id: str, transcript: Transcript) -> None:
+        replaced = self._kept.pop(execution_id, None)
+        self._bytes += transcript.bytes - (replaced.bytes if replaced else 0)
+        self._kept[execution_id] = transcript
+        while self._bytes > self._bytes_max and self._kept:
+            _, dropped = self._kept.popitem(last=False)
+            self._bytes -= dropped.bytes
+
+
+async def _completed(start: Transcript | None, target: Mark, fetch: FetchPage) -> Transcript:
+    """Read what `start` lacks; when the sum is wrong, read everything once more from the beginning."""
+    if start is not None and len(start.messages) < target.length:
+        continued = await _read_on(start, target.length, fetch)
+        if continued.marks[-1] == target:
+            return continued
+    first = await fetch(TranscriptRequest(start=0, stop=target.length))
+    whole = await _read_on(Transcript.of(first.opening).extended(first.messages), target.length, fetch)
+    if whole.marks[-1] != target:
+        raise TranscriptMismatch(f"the transcript read from the workflow has not the digest {target.digest}")
+    return whole
+
+
+async def _read_on(transcript: Transcript, length: int, fetch: FetchPage) -> Transcript:
+    while len(transcript.messages) < length:
+        page = await fetch(TranscriptRequest(start=len(transcript.messages), stop=length))
+        if not page.messages:
+            raise TranscriptMismatch(f"the workflow's transcript ends at {len(transcript.messages)} of {length}")
+        transcript = transcript.extended(page.messages)
+    return transcript

@@ -1,0 +1,262 @@
+"""`Client`: start agents, follow them, stop them, read them. Talks to workflows by name and knows no workflow code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from typing import Any, Final, TypeVar, cast
+from uuid import uuid4
+
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.client import Client as TemporalClient
+from temporalio.client import (
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.client.connection import connect
+from holdfast.client.definitions import find_agent
+from holdfast.client.refusals import answered, refusal
+from holdfast.client.requests import check_definition, check_id, check_question, check_reason
+from holdfast.client.settings import Settings
+from holdfast.client.summaries import ExecutionSummary, at_start, summary
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.contracts import (
+    AGENT_EXECUTION,
+    DEBUG_QUERY,
+    EXECUTION_FAILED,
+    SEARCH_ATTRIBUTES,
+    STATE_QUERY,
+    STOP_SIGNAL,
+    ExecutionInput,
+    ExecutionResult,
+    PageRequest,
+    StatePage,
+    StopRequest,
+)
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.errors import ExecutionExists, ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
+from holdfast.core.events import StopMode
+from holdfast.core.paging import StateReader
+from holdfast.core.state import AgentState
+from holdfast.core.texts import clamped
+
+T = TypeVar("T")
+
+RPC_TIMEOUT: Final = timedelta(seconds=10)
+"""How long one question to the server or, by query, to a worker may take."""
+
+FOLLOW_SECONDS: Final = 0.25
+"""How often `follow` looks for what is new."""
+
+LISTED_MAX: Final = 1_000
+"""The most runs that one listing returns."""
+
+SUMMARY_CHARS_MAX: Final = 120
+"""How much of the question the Web UI shows as the run's summary."""
+
+
+class Client:
+    """A connection to a Temporal server on which agents run. Make one with `Client.connect()`."""
+
+    def __init__(self, temporal: TemporalClient, settings: Settings) -> None:
+        self.temporal = temporal
+        self.settings = settings
+        self._searchable: bool | None = None
+
+    @classmethod
+    async def connect(cls, settings: Settings | None = None) -> Client:
+        """Return a connected client; without `settings` they come from the environment. Raises ServerUnavailable."""
+        chosen = settings or Settings.from_environment()
+        return cls(await connect(chosen), chosen)
+
+    async def start(
+        self,
+        agent: str | AgentDefinition,
+        question: str,
+        *,
+        budget: ExecutionBudget | None = None,
+        execution_id: str | None = None,
+        agent_id: str | None = None,
+    ) -> str:
+        """Start a run and return its execution id at once.
+
+        Args:
+            agent: a name in the agents folder, the path of a definition file, or a definition.
+            question: what the person asks; 1 to 131,072 bytes of UTF-8.
+            budget: limits that take the place of the definition's, one by one.
+            execution_id: a UUID that makes starting repeatable; a new one by default.
+            agent_id: a UUID; a new agent by default.
+
+        Raises InvalidInput, UnknownAgent, DefinitionInvalid before anything starts; ExecutionExists, ServerUnavailable.
+        """
+        found = find_agent(agent, self.settings.agents_dir) if isinstance(agent, str) else agent
+        definition = check_definition(found)
+        chosen_id = check_id(execution_id) if execution_id is not None else str(uuid4())
+        searchable = await self._has_search_attributes()
+        start = ExecutionInput(
+            agent_id=check_id(agent_id, "agent id") if agent_id is not None else str(uuid4()),
+            definition=definition,
+            question=check_question(question),
+            budget=definition.budget.overridden_by(budget or ExecutionBudget()),
+            searchable=searchable,
+        )
+        try:
+            await answered(
+                self.temporal.start_workflow(
+                    AGENT_EXECUTION,
+                    start,
+                    id=chosen_id,
+                    task_queue=self.settings.task_queue,
+                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                    id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                    search_attributes=at_start(definition.name) if searchable else None,
+                    static_summary=clamped(f"{definition.name}: {question}", SUMMARY_CHARS_MAX),
+                    rpc_timeout=RPC_TIMEOUT,
+                )
+            )
+        except WorkflowAlreadyStartedError:
+            raise ExecutionExists(f"a run {chosen_id} exists already; read it, or choose another id") from None
+        return chosen_id
+
+    async def run(
+        self,
+        agent: str | AgentDefinition,
+        question: str,
+        *,
+        budget: ExecutionBudget | None = None,
+        execution_id: str | None = None,
+    ) -> AgentState:
+        """Start a run and return its final state: `completed` or `stopped`. Raises ExecutionFailed, and as `start`."""
+        return await self.result(await self.start(agent, question, budget=budget, execution_id=execution_id))
+
+    async def result(self, execution_id: str) -> AgentState:
+        """Wait for the end of a run, however long, and return its final state.
+
+        Raises ExecutionFailed (with the state where a worker could still be asked for it) when the run failed, was
+        cancelled, terminated or timed out by the server; ExecutionNotFound.
+        """
+        handle = self._handle(execution_id, ExecutionResult)
+        try:
+            result: ExecutionResult = await answered(handle.result(), execution_id)
+        except WorkflowFailureError as error:
+            raise await self._failed(execution_id, error) from None
+        return result.state or await self.state(execution_id)
+
+    async def state(self, execution_id: str) -> AgentState:
+        """Return the state as it is now; asks a worker. Raises ExecutionNotFound, ServerUnavailable."""
+        reader = StateReader()
+        await self._read(execution_id, reader)
+        return reader.state
+
+    async def debug(self, execution_id: str) -> dict[str, Any]:
+        """Return the few facts one asks for first; asks a worker."""
+        return cast("dict[str, Any]", await self._query(execution_id, DEBUG_QUERY, None, dict))
+
+    async def stop(
+        self, execution_id: str, reason: str = "", *, mode: StopMode = "now", source: str = "client"
+    ) -> bool:
+        """Ask a run to stop; return when the server has taken note. False when the run had ended already.
+
+        Args:
+            execution_id: the run.
+            reason: why, for whoever reads the state later; at most 1,000 characters.
+            mode: `now` cancels what is in flight, `after_step` lets the step finish.
+            source: who asks.
+        """
+        request = StopRequest(reason=check_reason(reason), mode=mode, source=source)
+        try:
+            await self._handle(execution_id).signal(STOP_SIGNAL, request, rpc_timeout=RPC_TIMEOUT)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND and "already completed" in str(error):
+                return False
+            raise refusal(error, execution_id) from None
+        return True
+
+    async def follow(self, execution_id: str) -> AsyncGenerator[AgentState, None]:
+        """Yield the state whenever it has changed, until the run has ended; a worker's absence is waited out."""
+        reader = StateReader()
+        ended = asyncio.create_task(self._closed(execution_id))
+        try:
+            while True:
+                over = ended.done()
+                try:
+                    changed = await self._read(execution_id, reader)
+                except ServerUnavailable:
+                    changed = False
+                if changed:
+                    yield reader.state
+                if over:
+                    ended.result()
+                    return
+                await asyncio.wait([ended], timeout=FOLLOW_SECONDS)
+        finally:
+            ended.cancel()
+
+    async def list_executions(self, limit: int = 20) -> list[ExecutionSummary]:
+        """Return the latest runs, newest first; asks no worker."""
+        if not 1 <= limit <= LISTED_MAX:
+            raise InvalidInput(f"the limit is {limit}, it must be between 1 and {LISTED_MAX:,}")
+        query = f"WorkflowType = '{AGENT_EXECUTION}'"
+        try:
+            found = self.temporal.list_workflows(query, limit=limit, rpc_timeout=RPC_TIMEOUT)
+            return [summary(each) async for each in found]
+        except RPCError as error:
+            raise refusal(error) from None
+
+    async def _failed(self, execution_id: str, error: WorkflowFailureError) -> ExecutionFailed:
+        cause = error.cause
+        told = cause.message if isinstance(cause, FailureError) else str(cause)
+        if not (isinstance(cause, ApplicationError) and cause.type == EXECUTION_FAILED):
+            told = f"{type(cause).__name__}: {told}"
+        try:
+            state = (await self.state(execution_id)).to_dict()
+        except HoldfastError:
+            state = None  # no worker to ask; the failure itself is known
+        return ExecutionFailed(f"run {execution_id} failed: {told}", state)
+
+    async def _closed(self, execution_id: str) -> None:
+        """Return when the run has ended, in whatever way."""
+        try:
+            await answered(self._handle(execution_id).result(), execution_id)
+        except WorkflowFailureError:
+            return
+
+    async def _read(self, execution_id: str, reader: StateReader) -> bool:
+        """Read what `reader` lacks of the state as it is now; return whether it has changed."""
+        before = reader.head
+        request: PageRequest | None = reader.refreshed()
+        while request is not None:
+            page = await self._query(execution_id, STATE_QUERY, request, StatePage)
+            request = reader.take(page)
+        return reader.head != before
+
+    async def _query(self, execution_id: str, name: str, request: object, kind: type[T]) -> T:
+        args = [] if request is None else [request]
+        try:
+            answer = await self._handle(execution_id).query(name, args=args, result_type=kind, rpc_timeout=RPC_TIMEOUT)
+        except RPCError as error:
+            raise refusal(error, execution_id, asks_worker=True) from None
+        except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+            raise ServerUnavailable(f"the worker cannot answer for run {execution_id}: {error}") from None
+        return cast("T", answer)
+
+    def _handle(self, execution_id: str, result_type: type | None = None) -> WorkflowHandle[Any, Any]:
+        return self.temporal.get_workflow_handle(check_id(execution_id), result_type=result_type)
+
+    async def _has_search_attributes(self) -> bool:
+        """Return whether this server knows our search attributes; a start that names unknown ones is refused."""
+        if self._searchable is None:
+            request = ListSearchAttributesRequest(namespace=self.temporal.namespace)
+            try:
+                known = await self.temporal.operator_service.list_search_attributes(request, timeout=RPC_TIMEOUT)
+                self._searchable = set(SEARCH_ATTRIBUTES) <= set(known.custom_attributes)
+            except RPCError:
+                self._searchable = False  # a server that does not let us ask: do without
+        return self._searchable

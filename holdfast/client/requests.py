@@ -1,0 +1,51 @@
+"""Refusing what cannot be asked, before anything reaches Temporal."""
+
+from __future__ import annotations
+
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.errors import InvalidInput
+from holdfast.core.frozen import canonical
+from holdfast.core.limits import DEFINITION_BYTES_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
+from holdfast.core.state import checked_id
+
+
+def check_question(question: str) -> str:
+    """Return `question` if it can be asked: some text, valid Unicode, within the limit."""
+    try:
+        size = len(question.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput("the question holds characters that are not valid Unicode text; remove them") from None
+    if not question.strip():
+        raise InvalidInput("the question is empty; say what the agent is to do")
+    if size > QUESTION_BYTES_MAX:
+        allowed = f"the question has {size:,} bytes, at most {QUESTION_BYTES_MAX:,} are allowed"
+        raise InvalidInput(f"{allowed}; put long material where a tool can read it")
+    return question
+
+
+def check_definition(definition: AgentDefinition) -> AgentDefinition:
+    """Return `definition` if it is small enough to travel."""
+    size = len(canonical(definition))
+    if size > DEFINITION_BYTES_MAX:
+        allowed = f"agent {definition.name!r} has {size:,} bytes, at most {DEFINITION_BYTES_MAX:,} are allowed"
+        raise InvalidInput(f"{allowed}; shorten its prompt")
+    return definition
+
+
+def check_reason(reason: str) -> str:
+    """Return a stop's `reason` if it is short enough and valid Unicode."""
+    if len(reason) > REASON_CHARS_MAX:
+        raise InvalidInput(f"the reason has {len(reason):,} characters, at most {REASON_CHARS_MAX:,} are allowed")
+    try:
+        reason.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("the reason holds characters that are not valid Unicode text; remove them") from None
+    return reason
+
+
+def check_id(value: str, what: str = "execution id") -> str:
+    """Return `value` as a canonical UUID."""
+    try:
+        return checked_id(value)
+    except ValueError as error:
+        raise InvalidInput(f"the {what} {error}; `holdfast list` shows the ids there are") from None

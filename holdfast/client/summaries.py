@@ -1,0 +1,54 @@
+"""Runs as lines of a listing: what the server knows of them without asking a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from temporalio.client import WorkflowExecution
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionSummary:
+    """One run; None where the server does not know."""
+
+    execution_id: str
+    agent: str | None
+    status: str
+    stop_reason: str | None
+    steps: int | None
+    tokens: int | None
+    started_at: datetime
+    closed_at: datetime | None
+
+
+def summary(execution: WorkflowExecution) -> ExecutionSummary:
+    """Return the line of one run."""
+    pairs: tuple[SearchAttributePair[Any], ...] = tuple(execution.typed_search_attributes)
+    known: dict[str, Any] = {pair.key.name: pair.value for pair in pairs}
+    status = execution.status.name.lower() if execution.status else "unknown"
+    # Ours is finer where a run ended by itself; the server's word wins where it was ended from outside.
+    if status in ("running", "completed", "failed"):
+        status = known.get("AgentStatus") or ("in_progress" if status == "running" else status)
+    return ExecutionSummary(
+        execution_id=execution.id,
+        agent=known.get("AgentName"),
+        status=status,
+        stop_reason=known.get("AgentStopReason"),
+        steps=known.get("AgentSteps"),
+        tokens=known.get("AgentTokens"),
+        started_at=execution.start_time,
+        closed_at=execution.close_time,
+    )
+
+
+def at_start(agent: str) -> TypedSearchAttributes:
+    """Return what a run can be listed by from its beginning."""
+    return TypedSearchAttributes(
+        [
+            SearchAttributePair(SearchAttributeKey.for_keyword("AgentName"), agent),
+            SearchAttributePair(SearchAttributeKey.for_keyword("AgentStatus"), "in_progress"),
+        ]
+    )

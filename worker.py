@@ -1,0 +1,154 @@
+"""The worker process: composition root of workflows and activities. `python -m worker --import my_tools`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, cast
+
+from temporalio.client import Client as TemporalClient
+from temporalio.worker import Worker
+
+from activities.heartbeats import Heartbeats
+from activities.inference import Inference
+from activities.provider import OpenAIModel, ProviderSettings
+from activities.tools import Catalog, tool_activities
+from activities.transcripts import TranscriptCache
+from holdfast.client.connection import connect
+from holdfast.client.settings import Settings
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.registry import resolve
+from holdfast.core.tools import AnyTool, Tool
+from workflows.agent_execution import AgentExecution
+
+READY: Final = "worker ready"
+"""The first words of the line that says the worker has begun to serve."""
+
+GRACE: Final = timedelta(seconds=10)
+"""How long calls under way may take to end after the first signal; the second one ends the process at once."""
+
+ACTIVITIES_MAX: Final = 500
+"""Calls at work at once: they wait for networks, not for this machine's cores."""
+
+CACHED_RUNS_MAX: Final = 2_000
+"""Runs kept in memory between their tasks; beyond that each task replays its whole history."""
+
+STICKY_TIMEOUT: Final = timedelta(seconds=1)
+"""How long a run waits for a dead worker that knew it before another takes over (the SDK's default is 10 s)."""
+
+HEARTBEAT_THROTTLE: Final = timedelta(seconds=0.25)
+"""Heartbeats reach the server this often at the most, so a cancel is learnt in 0.6 s even where none is pushed."""
+
+
+def load_tools(modules: Sequence[str]) -> tuple[AnyTool, ...]:
+    """Import `modules` and return every tool they hold, in order. Raises InvalidInput naming what cannot be imported."""
+    found: dict[int, AnyTool] = {}
+    for name in modules:
+        for value in vars(_imported(name)).values():
+            if isinstance(value, Tool):
+                found.setdefault(id(cast("object", value)), cast("AnyTool", value))
+    tools = tuple(found.values())
+    resolve(AgentDefinition(name="all"), tools)  # refuses two tools of one name
+    return tools
+
+
+def make_worker(client: TemporalClient, settings: Settings, tools: Sequence[AnyTool], model: OpenAIModel) -> Worker:
+    """Return the worker that serves `tools` and every agent on the settings' task queue."""
+    inference = Inference(model, {tool.name: tool for tool in tools}, TranscriptCache())
+    return Worker(
+        client,
+        task_queue=settings.task_queue,
+        workflows=[AgentExecution],
+        activities=[inference.run, Catalog(tools).resolve, *tool_activities(tools)],
+        interceptors=[Heartbeats()],
+        max_concurrent_activities=ACTIVITIES_MAX,
+        max_cached_workflows=CACHED_RUNS_MAX,
+        sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+        default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+        graceful_shutdown_timeout=GRACE,
+    )
+
+
+async def serve(settings: Settings, modules: Sequence[str]) -> None:
+    """Serve until SIGTERM or Ctrl-C, then let what is under way end."""
+    tools = load_tools(modules)
+    model = OpenAIModel(ProviderSettings.from_environment())
+    client = await connect(settings)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _on_signal, stopping)
+    async with make_worker(client, settings, tools, model):
+        names = ", ".join(tool.name for tool in tools) or "none"
+        _say(f"{READY}: task queue {settings.task_queue!r}, tools: {names}")
+        await stopping.wait()
+        _say(f"worker stopping: calls under way have {GRACE.total_seconds():g} s; a second signal ends it at once")
+    await model.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the worker and return its exit code: 0 after a graceful end, the error's own code otherwise."""
+    parser = argparse.ArgumentParser(prog="worker", description="Serve agents and their tools.")
+    parser.add_argument("--import", dest="modules", action="append", default=[], metavar="MODULE")
+    parser.add_argument("--address", help="the Temporal server (default: TEMPORAL_ADDRESS, else the embedded one)")
+    parser.add_argument("--namespace")
+    parser.add_argument("--task-queue")
+    parser.add_argument("--data-dir", type=Path)
+    given = parser.parse_args(arguments)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    settings = Settings.from_environment(
+        address=given.address, namespace=given.namespace, task_queue=given.task_queue, data_dir=given.data_dir
+    )
+    try:
+        asyncio.run(serve(settings, given.modules))
+    except HoldfastError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    return 0
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = f"{name!r}" if error.name == name else f"{name!r}: it needs {error.name!r}"
+        raise InvalidInput(f"cannot import {missing}, which is not found from {Path.cwd()}") from None
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise InvalidInput(f"cannot import {name!r}: {type(error).__name__}: {error}") from error
+
+
+def _on_signal(stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        leave(130)
+    stopping.set()
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def leave(code: int) -> Any:  # noqa: ANN401  # never returns
+    """End the process without interpreter finalization, which can crash under the SDK's threads (sdk-python #300)."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    leave(main())

@@ -1,0 +1,261 @@
+"""The workflow `AgentExecution`: one request of one agent, durably. The rules are `holdfast.core.loop`'s.
+
+Signals, timers and ended calls become events in an inbox; the core answers with a new state and commands; commands
+become activities and timers. The history grows by what is new in each step, never by the conversation (DESIGN 3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any, assert_never
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.core import limits
+    from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Command, Finish, StartTimer
+    from holdfast.core.contracts import (
+        AGENT_EXECUTION,
+        DEBUG_QUERY,
+        EXECUTION_FAILED,
+        STATE_QUERY,
+        STOP_SIGNAL,
+        TRANSCRIPT_QUERY,
+        ExecutionFailure,
+        ExecutionInput,
+        ExecutionResult,
+        InferenceInput,
+        PageRequest,
+        StatePage,
+        StopRequest,
+        TranscriptPage,
+        TranscriptRequest,
+    )
+    from holdfast.core.events import (
+        DriverFailed,
+        Event,
+        ExecutionStarted,
+        ModelAnswered,
+        ModelFailed,
+        StopRequested,
+        TimerFired,
+        ToolFailed,
+        ToolReturned,
+    )
+    from holdfast.core.frozen import canonical
+    from holdfast.core.loop import AgentLoop, new_agent, user_message
+    from holdfast.core.paging import fitting, page
+    from holdfast.core.state import AgentState, ExecutionStatus
+    from holdfast.core.steps import ErrorRecord
+    from holdfast.core.stopping import StopReason, StopSignal
+    from holdfast.core.texts import error_record
+    from holdfast.core.tools import ToolTraits
+    from holdfast.core.transcript import Mark, Opening, advanced, root
+    from workflows.calls import call_model, call_tool, model_error, resolve_tools, tool_error
+    from workflows.story import current_details
+
+STATUS = SearchAttributeKey.for_keyword("AgentStatus")
+STOP_REASON = SearchAttributeKey.for_keyword("AgentStopReason")
+STEPS = SearchAttributeKey.for_int("AgentSteps")
+TOKENS = SearchAttributeKey.for_int("AgentTokens")
+
+
+@workflow.defn(name=AGENT_EXECUTION)
+class AgentExecution:
+    """One execution. Its result is an ExecutionResult; a `failed` one fails the workflow."""
+
+    @workflow.init
+    def __init__(self, start: ExecutionInput) -> None:
+        # Signals are delivered before run() begins: everything a handler touches is made here.
+        self._start = start
+        self._state = new_agent(start.definition, agent_id=start.agent_id, at=workflow.now())
+        self._inbox: deque[Event] = deque()
+        self._in_flight: list[asyncio.Task[None]] = []
+        self._tools: dict[str, ToolTraits] = {}
+        self._opening = Opening(definition=start.definition, tools=())
+        self._told: Mark | None = None
+        """How far the model has been told the conversation; none before its first call."""
+
+    @workflow.run
+    async def run(self, start: ExecutionInput) -> ExecutionResult:
+        """Run the loop to its end."""
+        await self._prepare()
+        loop = AgentLoop(frozenset(self._tools))
+        self._inbox.appendleft(self._started(start))
+        while not self._state.status.is_terminal:
+            try:
+                await workflow.wait_condition(lambda: bool(self._inbox))
+            except asyncio.CancelledError:
+                if workflow.cancellation_reason() is None:
+                    raise  # not somebody's wish but the worker putting this run aside
+                self._request_stop(StopRequest(reason=workflow.cancellation_reason() or "", source="cancelled"))
+            self._state, commands = loop.step(self._state, self._inbox.popleft())
+            for command in commands:
+                self._perform(command)
+            workflow.set_current_details(current_details(self._state))
+        # A cancelled call ends at once (TRY_CANCEL); waiting for it is what sends the cancel on its way.
+        await asyncio.gather(*self._in_flight, return_exceptions=True)
+        return self._ended()
+
+    @workflow.signal(name=STOP_SIGNAL, description="Stop the run: now (default) or after the step under way.")
+    def stop(self, request: StopRequest | None = None) -> None:
+        """Take note of a stop; the loop acts on it in the same workflow task."""
+        self._request_stop(request or StopRequest())
+
+    @workflow.query(name=STATE_QUERY, description="The state, page by page.")
+    def state(self, request: PageRequest | None = None) -> StatePage:
+        """Return a page of the state; the first one without a request."""
+        return page(self._state, request or PageRequest())
+
+    @workflow.query(name=DEBUG_QUERY, description="The few facts one asks for first.")
+    def debug(self) -> dict[str, Any]:
+        """Return status, steps, signals, errors and usage."""
+        return self._state.debug()
+
+    @workflow.query(name=TRANSCRIPT_QUERY, description="What the model has been told, for the inference activity.")
+    def transcript(self, request: TranscriptRequest) -> TranscriptPage:
+        """Return a run of messages as the model sees them."""
+        stop = min(request.stop, len(self._state.messages))
+        asked = (self._state.messages[index].for_model() for index in range(request.start, stop))
+        messages = fitting(asked, limits.PAGE_BYTES_MAX)
+        return TranscriptPage(opening=self._opening, start=request.start, messages=messages)
+
+    async def _prepare(self) -> None:
+        """Learn which tools there are; where that fails, the run begins and ends with the reason."""
+        try:
+            traits = await resolve_tools(self._start.definition)
+        except ActivityError as error:
+            cause = error.cause or error
+            kind = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
+            text = error_record(cause, "worker").message.removeprefix(f"{kind}: ")
+            failed = ErrorRecord(type=kind, message=text, source="worker")
+            self._inbox.append(DriverFailed(error=failed, at=workflow.now()))
+            return
+        self._tools = {each.name: each for each in traits}
+        self._opening = Opening(definition=self._start.definition, tools=tuple(self._tools))
+
+    def _started(self, start: ExecutionInput) -> ExecutionStarted:
+        return ExecutionStarted(
+            execution_id=workflow.info().workflow_id,
+            messages=(user_message(start.question),),
+            budget=start.budget,
+            at=workflow.now(),
+        )
+
+    def _request_stop(self, request: StopRequest) -> None:
+        at = workflow.now()
+        source = request.source or "signal"
+        signal = StopSignal(reason=StopReason.USER_REQUESTED, message=request.reason, source=source, at=at)
+        self._inbox.append(StopRequested(signal=signal, mode=request.mode, at=at))
+
+    def _perform(self, command: Command) -> None:
+        match command:
+            case StartTimer():
+                self._start_task(self._wait(command))
+            case CallModel():
+                self._start_task(self._call_model(command))
+            case CallTool():
+                self._start_task(self._call_tool(command))
+            case CancelInFlight() | Finish():
+                for task in self._in_flight:
+                    task.cancel()
+            case _:
+                assert_never(command)
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        self._in_flight = [task for task in self._in_flight if not task.done()]
+        self._in_flight.append(asyncio.create_task(self._guarded(work)))
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """A fault of our own ends the run with its cause; unseen, it would leave the run waiting for ever."""
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001  # whatever it is
+            self._inbox.append(DriverFailed(error=error_record(error, "driver"), at=workflow.now()))
+
+    async def _wait(self, command: StartTimer) -> None:
+        await workflow.sleep(command.fires_at - workflow.now(), summary="time limit")
+        self._inbox.append(TimerFired(at=workflow.now()))
+
+    async def _call_model(self, command: CallModel) -> None:
+        if problem := _outgrown():
+            self._inbox.append(DriverFailed(error=problem, at=workflow.now()))
+            return
+        try:
+            response = await call_model(command, self._inference_input(command))
+        except ActivityError as error:
+            self._inbox.append(ModelFailed(error=model_error(error), at=workflow.now()))
+        else:
+            self._inbox.append(ModelAnswered(response=response, at=workflow.now()))
+
+    def _inference_input(self, command: CallModel) -> InferenceInput:
+        """Return what is new since the last model call; what does not fit is left for the activity to fetch."""
+        base = self._told or root(self._opening)
+        said = self._state.messages
+        new = [said[index].for_model() for index in range(base.length, len(said))]
+        target = advanced(base, new)
+        delta = fitting(new, limits.DELTA_BYTES_MAX)
+        opening = None if self._told else self._opening
+        self._told = target
+        return InferenceInput(
+            opening=opening, base=base, delta=delta, target=target, max_output_tokens=command.max_output_tokens
+        )
+
+    async def _call_tool(self, command: CallTool) -> None:
+        started_at = workflow.now()
+        event: Event
+        traits, call = self._tools[command.call.name], command.call
+        try:
+            result = await call_tool(command, traits)
+        except ActivityError as error:
+            told = tool_error(error, traits)
+            event = ToolFailed(call_id=call.id, error=told, started_at=started_at, at=workflow.now())
+        else:
+            event = ToolReturned(call_id=call.id, result=result, started_at=started_at, at=workflow.now())
+        self._inbox.append(event)
+
+    def _ended(self) -> ExecutionResult:
+        """Return the result of a run that ended well, or fail the workflow, so that Temporal's own status is true."""
+        state = self._state
+        if self._start.searchable:
+            updates: list[SearchAttributeUpdate[Any]] = [
+                STATUS.value_set(state.status),
+                STOP_REASON.value_set(state.stop_reason or StopReason.UNKNOWN),
+                STEPS.value_set(state.step_count),
+                TOKENS.value_set(state.usage.total_tokens),
+            ]
+            workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
+        if state.status is ExecutionStatus.FAILED:
+            reason = state.stop_reason or StopReason.ERROR
+            message = state.stop_signal.message if state.stop_signal else "the execution failed"
+            details = ExecutionFailure(execution_id=state.running.execution_id, reason=reason, message=message)
+            raise ApplicationError(message, details, type=EXECUTION_FAILED, non_retryable=True)
+        return ExecutionResult(
+            execution_id=state.running.execution_id,
+            status=state.status,
+            stop_reason=state.stop_reason,
+            step_count=state.step_count,
+            usage=state.usage,
+            final_response=state.final_response,
+            state=_small(state),
+        )
+
+
+def _small(state: AgentState) -> AgentState | None:
+    """Return the state when it fits the result, else none: `page` answers without reading more than that much."""
+    first = page(state, PageRequest(), limits.RESULT_BYTES_MAX)
+    whole = len(first.messages) == first.messages_total and len(first.steps) == first.steps_total
+    return state if whole and len(canonical(state)) <= limits.RESULT_BYTES_MAX else None
+
+
+def _outgrown() -> ErrorRecord | None:
+    """Return why this run must not go on, when its history is near what the server or a worker can bear."""
+    events, size = workflow.info().get_current_history_length(), workflow.info().get_current_history_size()
+    if events < limits.HISTORY_EVENTS_MAX and size < limits.HISTORY_BYTES_MAX:
+        return None
+    text = f"the run's history has {events:,} events and {size:,} bytes; start a new run from its answer so far"
+    return ErrorRecord(type="HistoryLimit", message=text, source="driver")

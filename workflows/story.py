@@ -1,0 +1,36 @@
+"""The run in a few lines of Markdown, as the stock Web UI shows it under "current details". Reads, never decides."""
+
+from __future__ import annotations
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.core.state import AgentState
+    from holdfast.core.texts import clamped
+
+ANSWER_CHARS_MAX = 600
+
+
+def current_details(state: AgentState) -> str:
+    """Return status, use against budget, and the latest words."""
+    budget, usage = state.budget, state.usage
+    step = state.current_step_or_last
+    lines = [
+        f"**{state.status}**" + (f" ({state.stop_reason})" if state.stop_reason else ""),
+        "",
+        "| | used | limit |",
+        "|---|---|---|",
+        f"| steps | {state.step_count} | {_limit(budget.max_steps)} |",
+        f"| tokens | {usage.total_tokens:,} | {_limit(budget.max_tokens)} |",
+    ]
+    if step is not None and step.requested_tool_calls:
+        ended = {execution.call.id: execution.outcome.value for execution in step.tool_executions}
+        lines += ["", f"Step {step.number} asks for:", ""]
+        lines += [f"- `{call.name}`: {ended.get(call.id, 'running')}" for call in step.requested_tool_calls]
+    if state.final_response:
+        lines += ["", "---", "", clamped(state.final_response, ANSWER_CHARS_MAX)]
+    return "\n".join(lines)
+
+
+def _limit(value: int | None) -> str:
+    return "none" if value is None else f"{value:,}"
