@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
@@ -52,12 +52,12 @@ HEARTBEAT_THROTTLE: Final = timedelta(seconds=0.25)
 
 
 def load_tools(modules: Sequence[str]) -> tuple[AnyTool, ...]:
-    """Import `modules` and return every tool they hold, in order. Raises InvalidInput naming what cannot be imported."""
+    """Import `modules` and return every tool they hold, in order. Raises InvalidInput for what cannot be imported."""
     found: dict[int, AnyTool] = {}
     for name in modules:
         for value in vars(_imported(name)).values():
             if isinstance(value, Tool):
-                found.setdefault(id(cast("object", value)), cast("AnyTool", value))
+                found.setdefault(id(value), value)  # pyright: ignore[reportUnknownArgumentType]
     tools = tuple(found.values())
     resolve(AgentDefinition(name="all"), tools)  # refuses two tools of one name
     return tools

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from temporalio.client import WorkflowExecution
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
@@ -26,8 +27,10 @@ class ExecutionSummary:
 
 def summary(execution: WorkflowExecution) -> ExecutionSummary:
     """Return the line of one run."""
-    pairs: tuple[SearchAttributePair[Any], ...] = tuple(execution.typed_search_attributes)
-    known: dict[str, Any] = {pair.key.name: pair.value for pair in pairs}
+    known: dict[str, Any] = {
+        pair.key.name: pair.value  # pyright: ignore[reportUnknownMemberType]  # the SDK's generic is left open
+        for pair in cast("Iterable[SearchAttributePair[Any]]", execution.typed_search_attributes)
+    }
     status = execution.status.name.lower() if execution.status else "unknown"
     # Ours is finer where a run ended by itself; the server's word wins where it was ended from outside.
     if status in ("running", "completed", "failed"):

@@ -18,8 +18,8 @@ DEFINITION_BYTES_MAX: Final = 64 * 1024
 NAME_CHARS_MAX: Final = 64
 """The longest agent or tool name; for tools it is the provider's own limit."""
 
-CALL_ID_CHARS_MAX: Final = 64
-"""The longest call id of a provider that is kept; a longer one is replaced by ours."""
+CALL_ID_CHARS_MAX: Final = 40
+"""The longest call id that OpenAI takes back; a longer one of another provider is replaced by ours."""
 
 REASON_CHARS_MAX: Final = 1_000
 """The longest reason text of a stop."""

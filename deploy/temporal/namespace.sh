@@ -1,0 +1,37 @@
+#!/bin/sh
+# Prepares a Temporal server for Holdfast: the namespace, how long it keeps closed executions, the search attributes.
+# Run it again whenever you like: it changes only what differs. Needs the `temporal` command line and TEMPORAL_ADDRESS.
+set -eu
+
+: "${TEMPORAL_NAMESPACE:=default}" "${RETENTION:=30d}" "${ATTEMPTS_MAX:=60}"
+export TEMPORAL_NAMESPACE
+
+# retry COMMAND...: until it succeeds, once a second, at most ATTEMPTS_MAX times; then shows its last words.
+retry() {
+  attempt=1
+  until said=$("$@" 2>&1); do
+    if [ "$attempt" -ge "$ATTEMPTS_MAX" ]; then
+      echo "gave up after $attempt attempts: $* said: $said" >&2
+      return 1
+    fi
+    attempt=$((attempt + 1))
+    sleep 1
+  done
+}
+
+keep_namespace() {
+  if temporal operator namespace describe --namespace "$TEMPORAL_NAMESPACE" >/dev/null 2>&1; then
+    temporal operator namespace update --namespace "$TEMPORAL_NAMESPACE" --retention "$RETENTION"
+  else
+    temporal operator namespace create --namespace "$TEMPORAL_NAMESPACE" --retention "$RETENTION"
+  fi
+}
+
+retry temporal operator cluster health
+retry keep_namespace
+for attribute in AgentName=Keyword AgentStatus=Keyword AgentStopReason=Keyword AgentSteps=Int AgentTokens=Int; do
+  retry temporal operator search-attribute create --name "${attribute%=*}" --type "${attribute#*=}"
+done
+# The server's caches learn a new attribute some seconds later, and a workflow that uses it earlier fails.
+retry temporal workflow count --query 'AgentName = "" AND AgentStatus = "" AND AgentStopReason = "" AND AgentSteps = 0 AND AgentTokens = 0'
+echo "namespace $TEMPORAL_NAMESPACE is ready: closed executions are kept for $RETENTION"

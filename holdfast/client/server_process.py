@@ -1,0 +1,167 @@
+"""One `temporal` process, bound to the life of this one; it knows nothing of data directories or command lines."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.client.ports import HOST
+
+LAUNCH_SECONDS_MAX: Final = 10.0
+START_SECONDS_MAX: Final = 30.0
+"""A start takes 0.1 to 0.3 s on an idle machine; a loaded one gets a hundred times that."""
+STOP_SECONDS_MAX: Final = 10.0
+"""The server stops by itself in 1.1 to 1.3 s; after this time it is killed."""
+KILL_SECONDS_MAX: Final = 5.0
+ASK_SECONDS_MAX: Final = 2.0
+POLL_SECONDS: Final = 0.02
+LAST_WORDS_BYTES_MAX: Final = 16 * 1024
+LAST_WORDS_CHARS_MAX: Final = 400
+
+_SECRET_MARKS: Final = ("KEY", "SECRET", "TOKEN", "PASSWORD")
+
+# The launcher becomes the server (execv keeps its pid, its inherited descriptors and its death signal), so nothing of
+# ours runs between fork and exec, where another thread's lock could hang us. SIGKILL, because a dying parent leaves
+# nobody to wait for a graceful stop, and the database loses nothing by it (write-ahead log, synchronous=FULL).
+_LAUNCHER: Final = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the process that started the server is gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to run: `command` in `folder`, output appended to `log`, the descriptor `inherited` kept open in it."""
+
+    command: Sequence[str]
+    folder: Path
+    log: Path
+    inherited: int
+
+
+class ServerProcess:
+    """A running server; `ended` is set once it is gone."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.ended = threading.Event()
+        self._log = launch.log
+        self._log_start = launch.log.stat().st_size if launch.log.exists() else 0
+        started: Future[subprocess.Popen[bytes]] = Future()
+        # Linux sends the death signal when the creating *thread* ends, so a thread of its own creates the server and
+        # stays until it is gone; the caller's thread may end.
+        threading.Thread(target=self._keep, args=(launch, started), name="holdfast-server", daemon=True).start()
+        self._process = started.result(LAUNCH_SECONDS_MAX)
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._process.pid
+
+    def stop(self) -> None:
+        """Ask it to end (SIGTERM), then make it (SIGKILL); returns at once when it has ended."""
+        if self.ended.is_set():
+            return
+        self._process.send_signal(signal.SIGTERM)
+        if not self.ended.wait(STOP_SECONDS_MAX):
+            self._process.kill()
+            self.ended.wait(KILL_SECONDS_MAX)
+
+    def wait_until_ready(self, http_port: int) -> str | None:
+        """Return None once the server serves namespace `default`; else end it and return the reason, one line."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not self.ended.wait(POLL_SECONDS):
+            if serves(http_port):
+                return None
+            if time.monotonic() > deadline:
+                self.stop()
+                return f"it did not answer within {START_SECONDS_MAX:.0f} s; last output: {self.last_words()}"
+        return self.last_words()
+
+    def last_words(self) -> str:
+        """Return the last line this process wrote to its log that says something."""
+        try:
+            with self._log.open("rb") as log:
+                end = log.seek(0, os.SEEK_END)
+                log.seek(max(self._log_start, end - LAST_WORDS_BYTES_MAX))
+                lines = log.read().decode(errors="replace").splitlines()
+        except OSError as error:
+            return f"(its log cannot be read: {error.strerror})"
+        said = (" ".join(line.split()) for line in reversed(lines))
+        return next((line[:LAST_WORDS_CHARS_MAX] for line in said if line), "(it printed nothing)")
+
+    def _keep(self, launch: Launch, started: Future[subprocess.Popen[bytes]]) -> None:
+        try:
+            process = _spawn(launch)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        process.wait()
+        self.ended.set()
+
+
+def serves(http_port: int) -> bool:
+    """Whether a Temporal server answers for namespace `default` on this HTTP port (its API's, or its Web UI's)."""
+    return _ask(http_port, "GET", "/api/v1/namespaces/default", None) == http.client.OK
+
+
+def set_retention(http_port: int, seconds: int) -> bool:
+    """Keep closed executions of namespace `default` this long; return whether the server agreed."""
+    body = json.dumps({"config": {"workflowExecutionRetentionTtl": f"{seconds}s"}})
+    return _ask(http_port, "POST", "/api/v1/namespaces/default/update", body) == http.client.OK
+
+
+def _ask(http_port: int, method: str, path: str, body: str | None) -> int | None:
+    """Return the HTTP status, None when nobody answers in time.
+
+    The server's HTTP API rather than the SDK: no event loop (callers may be inside one), no half second of imports,
+    and http.client rather than urllib, which would send a loopback call through a proxy named in the environment.
+    """
+    connection = http.client.HTTPConnection(HOST, http_port, timeout=ASK_SECONDS_MAX)
+    with contextlib.closing(connection):
+        try:
+            connection.request(method, path, body=body, headers={"Content-Type": "application/json"})
+            return connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return None
+
+
+def _spawn(launch: Launch) -> subprocess.Popen[bytes]:
+    command = list(launch.command)
+    if sys.platform == "linux" and sys.executable:
+        command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]
+    with launch.log.open("ab") as output:
+        return subprocess.Popen(  # noqa: S603 - the program is found by us and no shell reads the words
+            command,
+            cwd=launch.folder,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=(launch.inherited,),
+            umask=0o077,  # the database holds conversations
+            start_new_session=True,  # a terminal's Ctrl-C reaches us only: we decide in which order things stop
+        )
+
+
+def _environment() -> dict[str, str]:
+    """Return our environment without what looks like a secret; the server needs none."""
+    return {
+        name: value for name, value in os.environ.items() if not any(mark in name.upper() for mark in _SECRET_MARKS)
+    }

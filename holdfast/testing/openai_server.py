@@ -1,0 +1,406 @@
+"""A fake OpenAI-compatible HTTP server that plays a script; it must not hold any knowledge of agents or of Temporal.
+
+    async with FakeOpenAI([call("add", a=1, b=2), say("3")]) as server:
+        client = AsyncOpenAI(base_url=server.base_url, api_key="any", max_retries=0)
+
+It refuses what the real API (or another provider behind the same API) would refuse, because its purpose is to catch
+the caller's bugs. As a process of its own, which outlives the worker under test:
+
+    python -m holdfast.testing.openai_server --script my_tests.scripts:research --port 8123 --ledger ledger.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import hashlib
+import importlib
+import json
+import signal
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias, cast
+
+from holdfast.core.errors import HoldfastError, InvalidInput, MissingPart, PortTaken
+from holdfast.testing.ledger import Ledger
+from holdfast.testing.script import (
+    CREATED,
+    Refusal,
+    Script,
+    Turn,
+    answer_pieces,
+    choose_turn,
+    error_body,
+    read_request,
+    turn_number,
+)
+
+try:
+    from aiohttp import web
+except ImportError as problem:
+    raise MissingPart(
+        "The fake OpenAI server needs the package aiohttp; run: pip install 'holdfast[testing]'."
+    ) from problem
+
+HOST = "127.0.0.1"
+REQUESTS_MAX = 1_000  # records kept; the oldest go first
+REQUEST_BYTES_MAX = 64 * 1024 * 1024
+ATTEMPTS_MAX = 10_000  # conversations whose scripted failures are being counted
+BODY_AT_ONCE_BYTES_MAX = 64 * 1024
+CONNECTIONS_WAITING_MAX = 1_024
+SHUTDOWN_SECONDS = 0.2  # how long a client that does not read may delay the end
+THREAD_START_SECONDS = 10
+SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "cookie"})
+
+Scripts: TypeAlias = Script | Mapping[str, Script]
+"""One script for any model name, or a script per model name (any other model is then unknown)."""
+
+Outcome: TypeAlias = Literal["pending", "answered", "disconnected-by-client", "disconnected-by-server"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What goes out for one request; `key` names the model call in the ledger, where it is one."""
+
+    turn: Turn
+    pieces: tuple[bytes, ...]
+    streamed: bool = False
+    model: str = ""
+    key: str = ""
+    refused: bool = False
+    detail: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def _refuse(refusal: Refusal) -> _Answer:
+    body = error_body(refusal.status, refusal.message, refusal.param, refusal.code)
+    detail = {"status": refusal.status, "message": refusal.message}
+    return _Answer(turn=Turn(status=refusal.status), pieces=(body,), refused=True, detail=detail)
+
+
+def _hold_back_the_end(body: bytes) -> tuple[bytes, ...]:
+    # A body that does not fit into the socket's buffer is not delivered when it is written, only when it is read.
+    return (body,) if len(body) < BODY_AT_ONCE_BYTES_MAX else (body[:-1], body[-1:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """One request as the server saw it; times are `time.monotonic()` of the server's process."""
+
+    number: int
+    """Counts the server's requests from 0."""
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    """By lower-case name; secrets read `redacted`."""
+    raw: bytes
+    started_at: float
+    ended_at: float | None = None
+    outcome: Outcome = "pending"
+    status: int | None = None
+    """The status of the answer, also of one that could not be delivered."""
+    disconnected_at: float | None = None
+    """When the client's disconnect was noticed."""
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The body, which must have been JSON."""
+        return cast("dict[str, Any]", json.loads(self.raw))
+
+
+class FakeOpenAI:
+    """The server, on 127.0.0.1. Enter it to start it; it answers until it is left.
+
+    Everything but `FakeOpenAI.in_thread` belongs into a running event loop. `port` 0 takes a free one. With a
+    `ledger`, every model call is noted there: `started`, then `finished`, `failed` (a scripted error status),
+    `disconnected` (by the client) or `dropped` (by the server); a request the API would refuse is only `refused`.
+    With an `api_key`, other keys get 401.
+    """
+
+    def __init__(
+        self, script: Scripts, *, port: int = 0, ledger: Path | None = None, api_key: str | None = None
+    ) -> None:
+        self._scripts: Mapping[str, Script] | None = script if isinstance(script, Mapping) else None
+        self._script = cast("Script", script)  # plays for every model where there is no mapping
+        self._port = port
+        self._ledger = None if ledger is None else Ledger(ledger)
+        self._api_key = api_key
+        self._records = OrderedDict[int, RequestRecord]()
+        self._requests_count = 0
+        self._attempts = OrderedDict[str, int]()
+        self._closing = asyncio.Event()
+        self._changed = asyncio.Event()
+        app = web.Application(client_max_size=REQUEST_BYTES_MAX)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        # Without handler cancellation a client that goes away is noticed only by the next write.
+        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, HOST, self._port, backlog=CONNECTIONS_WAITING_MAX).start()
+        except OSError as problem:
+            await self._runner.cleanup()
+            if problem.errno == errno.EADDRINUSE:
+                raise PortTaken(f"Port {self._port} is taken by another program; choose another one.") from problem
+            raise
+        self._port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._closing.set()  # wakes the turns that hang or wait, so that leaving takes no time
+        await self._runner.cleanup()
+
+    @classmethod
+    @contextmanager
+    def in_thread(
+        cls, script: Scripts, *, port: int = 0, ledger: Path | None = None, api_key: str | None = None
+    ) -> Generator[Self]:
+        """Serve from a thread with its own event loop, for programs without one."""
+        started = Future[tuple[Self, asyncio.AbstractEventLoop, asyncio.Event]]()
+
+        async def serve() -> None:
+            stop = asyncio.Event()
+            try:
+                async with cls(script, port=port, ledger=ledger, api_key=api_key) as server:
+                    started.set_result((server, asyncio.get_running_loop(), stop))
+                    await stop.wait()
+            except (HoldfastError, OSError) as problem:
+                started.set_exception(problem)
+
+        thread = threading.Thread(target=lambda: asyncio.run(serve()), name="fake-openai", daemon=True)
+        thread.start()
+        server, loop, stop = started.result(THREAD_START_SECONDS)
+        try:
+            yield server
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join()
+
+    @property
+    def base_url(self) -> str:
+        """What an OpenAI client takes as `base_url`; it stays known when the server has ended."""
+        if self._port == 0:
+            raise InvalidInput("The fake server has no port yet; enter it first: `async with server:`.")
+        return f"http://{HOST}:{self._port}/v1"
+
+    @property
+    def requests(self) -> tuple[RequestRecord, ...]:
+        """The latest `REQUESTS_MAX` requests, in the order of their arrival."""
+        return tuple(self._records.values())
+
+    async def until(self, seen: Callable[[tuple[RequestRecord, ...]], bool], seconds_max: float = 10) -> None:
+        """Wait until `seen(self.requests)` is true; TimeoutError after `seconds_max`."""
+        async with asyncio.timeout(seconds_max):
+            while not seen(self.requests):
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        number, raw = await self._receive(request)
+        answer = self._answer(request, raw)
+        if answer.key:
+            self._note(answer, "started")
+        response: web.StreamResponse = web.Response()
+        outcome: Outcome = "disconnected-by-client"  # unless sending comes to its end
+        try:
+            response, outcome = await self._send(request, number, answer)
+        except ConnectionError:
+            pass  # the client went away while it was written to; aiohttp drops the empty response
+        finally:
+            if outcome != "answered":
+                self._finish(number, answer, outcome)
+        return response
+
+    async def _receive(self, request: web.Request) -> tuple[int, bytes]:
+        try:
+            raw = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            raw = b""  # refused by `_answer`, which sees the length in the headers
+        number = self._requests_count
+        self._requests_count += 1
+        self._records[number] = RequestRecord(
+            number=number,
+            method=request.method,
+            path=request.path,
+            headers={
+                name.lower(): "redacted" if name.lower() in SECRET_HEADERS else value
+                for name, value in request.headers.items()
+            },
+            raw=raw,
+            started_at=time.monotonic(),
+        )
+        if len(self._records) > REQUESTS_MAX:
+            self._records.popitem(last=False)
+        self._changed.set()
+        return number, raw
+
+    def _answer(self, request: web.Request, raw: bytes) -> _Answer:
+        if self._api_key is not None and request.headers.get("authorization") != f"Bearer {self._api_key}":
+            return _refuse(Refusal("Incorrect API key provided.", status=401))
+        if (request.content_length or 0) > REQUEST_BYTES_MAX:
+            return _refuse(Refusal(f"The request is larger than {REQUEST_BYTES_MAX} bytes.", status=413))
+        match request.method, request.path:
+            case "POST", "/v1/chat/completions":
+                body = read_request(request.content_type, raw)
+                return _refuse(body) if isinstance(body, Refusal) else self._play(body)
+            case "GET", "/v1/models":
+                names = ("scripted",) if self._scripts is None else self._scripts
+                models = [{"id": name, "object": "model", "created": CREATED, "owned_by": "holdfast"} for name in names]
+                return _Answer(turn=Turn(), pieces=(json.dumps({"object": "list", "data": models}).encode(),))
+            case method, path:
+                return _refuse(Refusal(f"Invalid URL ({method} {path}).", code="unknown_url", status=404))
+
+    def _play(self, body: dict[str, Any]) -> _Answer:
+        model: str = body["model"]
+        script = self._script if self._scripts is None else self._scripts.get(model)
+        if script is None:
+            message = f"The model '{model}' does not exist or you do not have access to it."
+            return _refuse(Refusal(message, "model", "model_not_found", status=404))
+        # Model and messages alone: a retry may ask for fewer tokens and is still the same call.
+        identity = json.dumps([model, body["messages"]], sort_keys=True).encode()
+        key = hashlib.sha256(identity).hexdigest()[:16]
+        try:
+            turn = self._attempt(choose_turn(script, body), key)
+            pieces = answer_pieces(turn, body)
+        except Exception as problem:  # noqa: BLE001 - a script is the caller's code; 400 ends the run instead of a retry
+            return _refuse(Refusal(f"The script raised {type(problem).__name__}: {problem}."))
+        prompt, completion = turn.usage or (None, None)
+        detail = {
+            "turn": turn_number(body),
+            "status": turn.status,
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+        }
+        streamed = body.get("stream") is True and turn.status < HTTPStatus.BAD_REQUEST
+        return _Answer(turn=turn, pieces=pieces, streamed=streamed, model=model, key=key, detail=detail)
+
+    def _attempt(self, turn: Turn, key: str) -> Turn:
+        if not turn.failures:
+            return turn
+        attempt = self._attempts.get(key, 0)
+        self._attempts[key] = attempt + 1
+        if len(self._attempts) > ATTEMPTS_MAX:
+            self._attempts.popitem(last=False)
+        return turn.failures[attempt] if attempt < len(turn.failures) else turn
+
+    async def _send(self, request: web.Request, number: int, answer: _Answer) -> tuple[web.StreamResponse, Outcome]:
+        turn = answer.turn
+        at_once = turn.pieces_max is None  # whether a disconnect or a hang takes the place of the whole answer
+        await self._pause(turn.delay_seconds)
+        if at_once and turn.hang:
+            await self._pause(None)
+        if self._closing.is_set() or (at_once and turn.disconnect):
+            return self._drop(request, web.Response())
+        content_type = "text/event-stream" if answer.streamed else "application/json"
+        headers = {"content-type": content_type, **{name.lower(): value for name, value in turn.headers.items()}}
+        response = web.StreamResponse(status=turn.status, headers=headers)
+        pieces = answer.pieces[: turn.pieces_max]
+        if at_once and len(pieces) == 1:
+            response.content_length = len(pieces[0])
+            pieces = _hold_back_the_end(pieces[0])
+        await response.prepare(request)
+        last = () if turn.hang or turn.disconnect else pieces[-1:]
+        for piece in pieces[: len(pieces) - len(last)]:
+            await response.write(piece)
+            await self._pause(turn.piece_seconds)
+        if turn.hang:
+            await self._pause(None)
+        if self._closing.is_set() or turn.disconnect:
+            return self._drop(request, response)
+        # Noted before the last byte leaves: whoever has the whole answer also finds it in the records.
+        self._finish(number, answer, "answered")
+        for piece in last:
+            await response.write(piece)
+        await response.write_eof()
+        return response, "answered"
+
+    def _drop(self, request: web.Request, response: web.StreamResponse) -> tuple[web.StreamResponse, Outcome]:
+        if request.transport is not None:
+            request.transport.close()
+        return response, "disconnected-by-server"
+
+    async def _pause(self, seconds: float | None) -> None:
+        """Wait, for ever with None, but not longer than the server runs."""
+        if seconds == 0:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+
+    def _finish(self, number: int, answer: _Answer, outcome: Outcome) -> None:
+        now = time.monotonic()
+        if outcome == "disconnected-by-client" and self._closing.is_set():
+            outcome = "disconnected-by-server"
+        if number in self._records:
+            self._records[number] = replace(
+                self._records[number],
+                ended_at=now,
+                outcome=outcome,
+                status=answer.turn.status,
+                disconnected_at=now if outcome == "disconnected-by-client" else None,
+            )
+        self._changed.set()
+        if answer.refused:
+            self._note(answer, "refused")
+        elif answer.key and outcome == "answered":
+            self._note(answer, "failed" if answer.turn.status >= HTTPStatus.BAD_REQUEST else "finished")
+        elif answer.key:
+            self._note(answer, "disconnected" if outcome == "disconnected-by-client" else "dropped")
+
+    def _note(self, answer: _Answer, phase: str) -> None:
+        if self._ledger is not None:
+            self._ledger.append("model", answer.model, phase, key=answer.key, detail=answer.detail)
+
+
+def load_script(place: str) -> Scripts:
+    """Return the script at `module:attribute`; `InvalidInput` where there is none."""
+    module, _, attribute = place.partition(":")
+    try:
+        script: Scripts = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as problem:
+        raise InvalidInput(f"There is no script at '{place}' ({problem}); name one as module:attribute.") from problem
+    return script
+
+
+async def serve(server: FakeOpenAI) -> None:
+    """Serve until SIGTERM or SIGINT, after one line on stdout: the base URL."""
+    stop = asyncio.Event()
+    for signal_ in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signal_, stop.set)
+    async with server:
+        sys.stdout.write(f"{server.base_url}\n")
+        sys.stdout.flush()
+        await stop.wait()
+
+
+async def _main(arguments: argparse.Namespace) -> None:
+    script = load_script(arguments.script)
+    await serve(FakeOpenAI(script, port=arguments.port, ledger=arguments.ledger, api_key=arguments.api_key))
+
+
+def main() -> int:
+    """Run the command line and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m holdfast.testing.openai_server", description="Plays a script.")
+    parser.add_argument("--script", required=True, help="module:attribute of a script, or of a mapping by model name")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--ledger", type=Path, help="a JSON lines file to which every model call is appended")
+    parser.add_argument("--api-key", help="the only key that is accepted; any without this option")
+    try:
+        asyncio.run(_main(parser.parse_args()))
+    except HoldfastError as problem:
+        sys.stderr.write(f"{problem}\n")
+        return problem.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

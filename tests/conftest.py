@@ -1,0 +1,39 @@
+"""The real parts that tests run against: one Temporal server per session, a worker and an endpoint per test."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from holdfast.client import Settings
+from holdfast.client.embedded import EmbeddedServer
+from holdfast.core.tools import AnyTool
+from holdfast.testing.script import Script
+from tests.serving import Serve, Served, served
+
+
+@pytest.fixture(scope="session")
+def temporal_address(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """A real Temporal server for the whole session."""
+    with EmbeddedServer.start(tmp_path_factory.mktemp("temporal"), port=0, ui_port=0) as server:
+        yield server.address.address
+
+
+@pytest.fixture
+def settings(temporal_address: str) -> Settings:
+    """Settings with a task queue that no other test uses."""
+    return Settings(address=temporal_address, task_queue=f"test-{uuid4()}")
+
+
+@pytest.fixture
+def serve(settings: Settings, tmp_path: Path) -> Serve:
+    """`async with serve(script, [tool, ...]) as served:` runs a worker against a scripted endpoint."""
+
+    def serving(script: Script, tools: Sequence[AnyTool] = ()) -> AbstractAsyncContextManager[Served]:
+        return served(settings, tmp_path / "ledger.jsonl", script, tools)
+
+    return serving

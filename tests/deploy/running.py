@@ -1,0 +1,69 @@
+"""Docker, compose and the stand-in deployment as the tests of this folder use them; it must not judge them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing.ledger import Ledger
+
+ROOT = Path(__file__).parents[2]
+STACK_FILE = ROOT / "deploy" / "stand-in" / "compose.dev-server.yaml"
+COMMAND_SECONDS = 180
+
+
+def run(*command: str, seconds: float = COMMAND_SECONDS, env: Mapping[str, str] | None = None) -> str:
+    """Run a program in the repository's root and return its output; a failure shows all it said."""
+    wanted = {**os.environ, **(env or {})}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, env=wanted, check=False)
+    if done.returncode != 0:
+        pytest.fail(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}", pytrace=False)
+    return done.stdout
+
+
+def answers(*command: str) -> bool:
+    """Tell whether a program is there and succeeds."""
+    if shutil.which(command[0]) is None:
+        return False
+    return subprocess.run(command, capture_output=True, timeout=COMMAND_SECONDS, check=False).returncode == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A running stand-in deployment."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    ledger_copy: Path
+    name: str = field(default_factory=lambda: f"holdfast-test-{uuid.uuid4().hex[:8]}")
+
+    def arguments(self, *arguments: str) -> tuple[str, ...]:
+        """Return the compose command line, for a caller who starts it himself with `env`."""
+        return (*self.command, "--project-name", self.name, "--file", str(STACK_FILE), *arguments)
+
+    def compose(self, *arguments: str, seconds: float = COMMAND_SECONDS) -> str:
+        """Run a compose command for this deployment."""
+        return run(*self.arguments(*arguments), seconds=seconds, env=self.env)
+
+    def inside(self, service: str, *command: str) -> str:
+        """Run a command in a service's container, as the service's own user."""
+        return self.compose("exec", "-T", service, *command)
+
+    def inspect(self, service: str) -> dict[str, Any]:
+        """Return what docker knows about a service's container."""
+        [container] = json.loads(run("docker", "inspect", self.compose("ps", "-q", service).strip()))
+        return dict(container)
+
+    def ledger(self) -> Ledger:
+        """Return what the fake model has noted so far."""
+        self.ledger_copy.write_text(self.inside("model", "cat", "/tmp/ledger.jsonl"))  # noqa: S108 - its own tmpfs
+        return Ledger(self.ledger_copy)

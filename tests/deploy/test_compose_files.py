@@ -1,0 +1,76 @@
+"""What the compose files promise, read as text: no daemon needed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+TEMPORAL = Path(sys.executable).with_name("temporal")
+FILES = ("compose.yaml", "compose.worker.yaml", "stand-in/compose.dev-server.yaml")
+
+
+def services(name: str) -> dict[str, dict[str, Any]]:
+    """Return a file's services, with what they extend."""
+    path = DEPLOY / name
+    found: dict[str, dict[str, Any]] = {}
+    for service, written in yaml.safe_load(path.read_text())["services"].items():
+        base: dict[str, Any] = {}
+        if extended := written.get("extends"):
+            base = services(str((path.parent / extended["file"]).resolve().relative_to(DEPLOY)))[extended["service"]]
+        found[service] = {**base, **written}
+    return found
+
+
+EVERY_SERVICE = [
+    pytest.param(service, id=f"{file}:{name}") for file in FILES for name, service in services(file).items()
+]
+
+
+@pytest.mark.parametrize("service", EVERY_SERVICE)
+def test_every_service_is_locked_down_and_bounded(service: dict[str, Any]) -> None:
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["read_only"] is True
+    assert any(mount.startswith("/tmp:") for mount in service["tmpfs"])  # noqa: S108 - the container's own
+    assert service["mem_limit"]
+    assert service["pids_limit"] > 0
+    assert not service.get("privileged")
+
+
+@pytest.mark.parametrize("service", EVERY_SERVICE)
+def test_every_port_is_bound_to_loopback(service: dict[str, Any]) -> None:
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+
+
+@pytest.mark.parametrize("service", EVERY_SERVICE)
+def test_secrets_come_from_files(service: dict[str, Any]) -> None:
+    suspects = [name for name in service.get("environment", {}) if re.search(r"KEY|PASSWORD|PWD|TOKEN|SECRET", name)]
+    assert all(name.endswith("_FILE") for name in suspects)
+
+
+def test_what_lives_on_is_restarted_and_what_runs_once_is_not() -> None:
+    restarts = {name: service["restart"] for name, service in services("compose.yaml").items()}
+    assert restarts == {
+        "postgresql": "unless-stopped",
+        "temporal": "unless-stopped",
+        "temporal-ui": "unless-stopped",
+        "worker": "unless-stopped",
+        "temporal-schema": "no",
+        "temporal-namespace": "no",
+    }
+
+
+def test_the_official_server_is_the_version_that_our_tests_run_against() -> None:
+    version = subprocess.run([TEMPORAL, "--version"], capture_output=True, text=True, check=True).stdout
+    locked = re.search(r"Server (\S+), UI (\S+)\)", version)
+    text = (DEPLOY / "compose.yaml").read_text()
+    assert locked
+    assert set(re.findall(r"TEMPORAL_VERSION:-([\d.]+)", text)) == {locked[1]}
+    assert set(re.findall(r"TEMPORAL_UI_VERSION:-([\d.]+)", text)) == {locked[2]}

@@ -1,0 +1,38 @@
+"""A worker and a fake endpoint around one test. The server behind them is `conftest`'s."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from activities.provider import OpenAIModel, ProviderSettings
+from holdfast.client import Client, Settings
+from holdfast.core.tools import AnyTool
+from holdfast.testing.openai_server import FakeOpenAI
+from holdfast.testing.script import Script
+from worker import make_worker
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A worker at work on its own task queue, and what it talks to. `ledger` has a line per model call."""
+
+    client: Client
+    endpoint: FakeOpenAI
+    ledger: Path
+
+
+Serve = Callable[..., AbstractAsyncContextManager[Served]]
+
+
+@asynccontextmanager
+async def served(settings: Settings, ledger: Path, script: Script, tools: Sequence[AnyTool]) -> AsyncGenerator[Served]:
+    """Run a worker in this process against a scripted endpoint."""
+    async with FakeOpenAI(script, ledger=ledger) as endpoint:
+        client = await Client.connect(settings)
+        model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
+        async with make_worker(client.temporal, settings, tools, model):
+            yield Served(client, endpoint, ledger)
+        await model.close()
