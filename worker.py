@@ -25,15 +25,14 @@ from activities.provider import OpenAIModel, ProviderSettings
 from activities.tools import Catalog, tool_activities
 from activities.transcripts import TranscriptCache
 from holdfast.client.connection import connect
+from holdfast.client.definitions import load_agents
 from holdfast.client.settings import Settings
+from holdfast.client.worker_process import READY
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.registry import resolve
 from holdfast.core.tools import AnyTool, Tool
 from workflows.agent_execution import AgentExecution
-
-READY: Final = "worker ready"
-"""The first words of the line that says the worker has begun to serve."""
 
 GRACE: Final = timedelta(seconds=10)
 """How long calls under way may take to end after the first signal; the second one ends the process at once."""
@@ -81,15 +80,19 @@ def make_worker(client: TemporalClient, settings: Settings, tools: Sequence[AnyT
     )
 
 
-async def serve(settings: Settings, modules: Sequence[str]) -> None:
-    """Serve until SIGTERM or Ctrl-C, then let what is under way end."""
+async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -> None:
+    """Serve until SIGTERM or Ctrl-C (or, `attended`, the end of standard input), then let what is under way end."""
     tools = load_tools(modules)
+    for definition in load_agents(settings.agents_dir).values():
+        resolve(definition, tools)  # an agent that names a tool we do not have is told now, not in a run
     model = OpenAIModel(ProviderSettings.from_environment())
     client = await connect(settings)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _on_signal, stopping)
+    if attended:
+        loop.add_reader(sys.stdin.fileno(), _on_input, loop, stopping)
     async with make_worker(client, settings, tools, model):
         names = ", ".join(tool.name for tool in tools) or "none"
         _say(f"{READY}: task queue {settings.task_queue!r}, tools: {names}")
@@ -106,13 +109,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--namespace")
     parser.add_argument("--task-queue")
     parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--agents", type=Path, help="check the agents in this folder against the tools")
+    parser.add_argument("--attended", action="store_true", help="end when standard input does")
     given = parser.parse_args(arguments)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     settings = Settings.from_environment(
-        address=given.address, namespace=given.namespace, task_queue=given.task_queue, data_dir=given.data_dir
+        address=given.address,
+        namespace=given.namespace,
+        task_queue=given.task_queue,
+        data_dir=given.data_dir,
+        agents_dir=given.agents,
     )
     try:
-        asyncio.run(serve(settings, given.modules))
+        asyncio.run(serve(settings, given.modules, attended=given.attended))
     except HoldfastError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
@@ -135,6 +144,13 @@ def _on_signal(stopping: asyncio.Event) -> None:
     if stopping.is_set():
         leave(130)
     stopping.set()
+
+
+def _on_input(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    """Whoever started us holds the other end of standard input; when it closes, they are gone."""
+    if not os.read(sys.stdin.fileno(), 4096):
+        loop.remove_reader(sys.stdin.fileno())
+        stopping.set()
 
 
 def _say(text: str) -> None:

@@ -8,7 +8,10 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar, cast
 from uuid import uuid4
 
+from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client as TemporalClient
 from temporalio.client import (
     WorkflowFailureError,
@@ -209,6 +212,16 @@ class Client:
             return [summary(each) async for each in found]
         except RPCError as error:
             raise refusal(error) from None
+
+    async def has_worker(self) -> bool:
+        """Return whether a worker has asked for work on the settings' task queue within the last minutes."""
+        request = DescribeTaskQueueRequest(
+            namespace=self.temporal.namespace,
+            task_queue=TaskQueue(name=self.settings.task_queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+        described = await answered(self.temporal.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT))
+        return bool(described.pollers)
 
     async def _failed(self, execution_id: str, error: WorkflowFailureError) -> ExecutionFailed:
         cause = error.cause

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 from holdfast.core.limits import ERROR_CHARS_MAX
 from holdfast.core.steps import ErrorRecord
 
@@ -9,6 +11,16 @@ from holdfast.core.steps import ErrorRecord
 def encodable(text: str) -> str:
     """Return `text` with what UTF-8 cannot carry (lone surrogates) replaced by `?`."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def printable(text: str) -> str:
+    """Return `text` with what could steer a terminal or reorder its line shown as escapes; line ends stay."""
+    return "".join(
+        char
+        if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+        else ascii(char)[1:-1]
+        for char in text
+    )
 
 
 def clamped(text: str, chars_max: int) -> str:

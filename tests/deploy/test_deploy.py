@@ -127,8 +127,9 @@ def test_the_namespace_keeps_executions_for_30_days_and_knows_the_search_attribu
 
 def test_an_agent_runs_to_its_end(stack: Stack) -> None:
     said = stack.compose("run", "--rm", "-T", "client", "run", "assistant", "What is six times seven?", "--json")
-    assert "Six times seven is 42." in said
-    assert '"completed"' in said
+    outcome = json.loads(said)
+    assert (outcome["status"], outcome["final_response"]) == ("completed", "Six times seven is 42.")
+    assert outcome["steps"] == 2
     assert stack.ledger().count(kind="model", name="fake", phase="finished") == 2
 
 
@@ -143,7 +144,9 @@ def test_a_killed_worker_comes_back_and_finishes_what_it_began(stack: Stack, tmp
             assert client.wait(COMMAND_SECONDS) == 0
         finally:
             client.kill()
+            client.wait()
         said.seek(0)
-        assert "Six times seven is still 42." in said.read()
+        outcome = json.load(said)
+        assert (outcome["status"], outcome["final_response"]) == ("completed", "Six times seven is still 42.")
     assert stack.inspect("worker")["RestartCount"] == restarts + 1
     assert stack.ledger().count(name="slow", phase="started") == 3

@@ -1,0 +1,213 @@
+"""What every benchmark runs on: the embedded server, the scripted endpoint and both workers, each in its own process.
+
+Everything lives in a temporary directory on free ports and ends with the stage. Measures nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Protocol, TypeVar
+from uuid import uuid4
+
+from temporalio.client import WorkflowHistory
+
+from bench.bare import BareLoop
+from bench.task import PROMPT, Task
+from holdfast import AgentDefinition
+from holdfast.client import Client, Settings
+from holdfast.client.embedded import EmbeddedServer
+
+ROOT: Final = Path(__file__).parents[1]
+START_SECONDS_MAX: Final = 60.0
+STOP_SECONDS_MAX: Final = 15.0
+"""A worker lets its calls end for up to 10 s; then it is killed."""
+
+LAST_WORDS_CHARS_MAX: Final = 2_000
+BARE_QUEUE: Final = "bare"
+READER: Final = AgentDefinition(name="reader", system_prompt=PROMPT)
+
+T = TypeVar("T")
+
+
+class WrongAnswer(Exception):
+    """A run ended without having done its task: nothing it cost means anything."""
+
+
+class NotStarted(Exception):
+    """A process of the stage ended instead of beginning to serve."""
+
+
+class Loop(Protocol):
+    """One of the two things compared."""
+
+    @property
+    def name(self) -> str:
+        """What the report calls it."""
+        ...
+
+    @property
+    def worker_pid(self) -> int:
+        """Its worker process."""
+        ...
+
+    async def run(self, task: Task, workflow_id: str) -> None:
+        """Do `task` and return when its answer is known; raise when it ends in any other way."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Holdfast:
+    """The agent as a user starts it, by `Client.run`."""
+
+    client: Client
+    worker_pid: int
+    name: str = "holdfast"
+
+    async def run(self, task: Task, workflow_id: str) -> None:
+        """Run the task."""
+        state = await self.client.run(READER, task.question, execution_id=workflow_id)
+        _check(state.final_response, task)
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """The hand-written loop, started by Temporal's own client."""
+
+    client: Client
+    worker_pid: int
+    name: str = "bare"
+
+    async def run(self, task: Task, workflow_id: str) -> None:
+        """Run the task."""
+        said = await self.client.temporal.execute_workflow(
+            BareLoop.run, task.question, id=workflow_id, task_queue=BARE_QUEUE
+        )
+        _check(said, task)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A running server with both loops ready. `holdfast` and `bare` never run at the same time."""
+
+    client: Client
+    holdfast: Holdfast
+    bare: Bare
+    server_pid: int
+
+    async def history(self, workflow_id: str) -> WorkflowHistory:
+        """Return everything the server keeps of a run."""
+        return await self.client.temporal.get_workflow_handle(workflow_id).fetch_history()
+
+
+@asynccontextmanager
+async def set_stage() -> AsyncGenerator[Stage]:
+    """Start everything, and stop it at the end, whatever happened."""
+    async with AsyncExitStack() as scene:
+        folder = Path(scene.enter_context(TemporaryDirectory(prefix="holdfast-bench-")))
+        server = scene.enter_context(EmbeddedServer.start(folder / "data", port=0, ui_port=0))
+        address = server.address.address
+
+        async def start(name: str, *arguments: str, **environment: str) -> tuple[str, int]:
+            process = _process(folder / f"{name}.log", arguments, environment)
+            return await scene.enter_async_context(process)
+
+        base_url, _ = await start("endpoint", "holdfast.testing.openai_server", "--script", "bench.script:script")
+        settings = Settings(address=address, task_queue="holdfast", data_dir=folder / "data")
+        at = ("--address", address)
+        told = {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": "bench", "HOLDFAST_MODEL": "scripted"}
+        queue = ("--task-queue", settings.task_queue)
+        _, holdfast_pid = await start("holdfast", "worker", "--import", "bench.script", *at, *queue, **told)
+        _, bare_pid = await start("bare", "bench.bare_worker", *at, "--task-queue", BARE_QUEUE, **told)
+        client = await Client.connect(settings)
+        yield Stage(client, Holdfast(client, holdfast_pid), Bare(client, bare_pid), server.address.pid)
+
+
+def fresh_id() -> str:
+    """Return an id for a run."""
+    return str(uuid4())
+
+
+def perform(benchmark: Coroutine[None, None, T], seconds_max: float) -> T:
+    """Run a benchmark within a time limit; SIGTERM and Ctrl-C end it in order, with everything it started."""
+
+    async def bounded() -> T:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # this very coroutine runs in one
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        async with asyncio.timeout(seconds_max):
+            return await benchmark
+
+    return asyncio.run(bounded())
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time a process has used so far (Linux), 0 where that cannot be read."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    user, system = int(words[11]), int(words[12])  # fields 14 and 15 of proc(5), counted after the name
+    return (user + system) / os.sysconf("SC_CLK_TCK")
+
+
+def _check(said: str, task: Task) -> None:
+    if said != task.answer:
+        raise WrongAnswer(f"the run said {said[:200]!r} instead of {task.answer!r}")
+
+
+@asynccontextmanager
+async def _process(
+    log: Path, arguments: Sequence[str], environment: Mapping[str, str]
+) -> AsyncGenerator[tuple[str, int]]:
+    """Run a module of ours; give the first line it says, which tells that it is ready, and its pid."""
+    with log.open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", *arguments, cwd=ROOT, env={**_clean(), **environment}, stdout=PIPE, stderr=errors
+        )
+    try:
+        yield await _first_line(process, log), process.pid
+    finally:
+        await _stop(process)
+
+
+async def _first_line(process: Process, log: Path) -> str:
+    assert process.stdout is not None  # noqa: S101  # it is a pipe
+    async with asyncio.timeout(START_SECONDS_MAX):
+        line = (await process.stdout.readline()).decode().strip()
+    if not line:
+        raise NotStarted(f"{log.stem} ended before it was ready: {_tail(log)}")
+    return line
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")[-LAST_WORDS_CHARS_MAX:]
+
+
+async def _stop(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(STOP_SECONDS_MAX):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _clean() -> dict[str, str]:
+    """Return our environment without what would lead our processes to another model, server or proxy."""
+    foreign = ("OPENAI_", "TEMPORAL_", "HOLDFAST_")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(foreign) and not name.lower().endswith("_proxy")
+    }

@@ -1,0 +1,1 @@
+"""Runnable agents; none of this is in the wheel."""

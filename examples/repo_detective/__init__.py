@@ -1,0 +1,1 @@
+"""An agent that answers questions about a folder, and a demo that kills its worker half-way."""

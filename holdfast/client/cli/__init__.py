@@ -1,0 +1,1 @@
+"""The command line: `holdfast dev | worker | run | stop | show | list`."""

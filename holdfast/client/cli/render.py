@@ -1,0 +1,174 @@
+"""What the commands print, for people and for programs. Asks nothing and decides nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.steps import AgentStep, Outcome
+from holdfast.core.texts import printable
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.client.summaries import ExecutionSummary
+
+T = TypeVar("T")
+Asks: TypeAlias = "Callable[[Client], Awaitable[T]]"
+
+LINE_CHARS_MAX: Final = 100
+"""How much of an argument list, a result or a text one line shows."""
+
+COLOURS: Final = {
+    ExecutionStatus.COMPLETED: "green",
+    ExecutionStatus.STOPPED: "yellow",
+    ExecutionStatus.FAILED: "red",
+    ExecutionStatus.IN_PROGRESS: "cyan",
+    ExecutionStatus.PENDING: "dim",
+}
+MARKS: Final = {
+    Outcome.SUCCEEDED: "[green]ok[/green]",
+    Outcome.FAILED: "[red]failed[/red]",
+    Outcome.BLOCKED: "[yellow]blocked[/yellow]",
+    Outcome.DENIED: "[yellow]denied[/yellow]",
+    Outcome.CANCELLED: "[yellow]cancelled[/yellow]",
+}
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=True)
+
+
+def as_json(value: object) -> None:
+    """Print `value` as one JSON document."""
+    sys.stdout.write(json.dumps(value, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    _console().print(escape(printable(text)))
+
+
+def hint(text: str) -> None:
+    """Print a line that is not the answer, to standard error."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[dim]{escape(printable(text))}[/dim]")
+
+
+def outcome(state: AgentState) -> dict[str, Any]:
+    """Return what a program wants to know of a run, JSON-ready."""
+    return {
+        "execution_id": state.execution.execution_id if state.execution else None,
+        "status": state.status,
+        "stop_reason": state.stop_reason,
+        "final_response": state.final_response,
+        "steps": state.step_count,
+        "usage": state.usage.model_dump(),
+    }
+
+
+def started(execution_id: str, page: str | None) -> None:
+    """Say which run this is and where to watch it."""
+    _console().print(f"run [bold]{execution_id}[/bold]" + (f"\n    [dim]{page}[/dim]" if page else ""))
+
+
+class Steps:
+    """Prints each step once, when it is complete, and its calls when they are asked for."""
+
+    def __init__(self) -> None:
+        self._complete = 0
+        self._announced = 0
+
+    def show(self, state: AgentState) -> None:
+        """Print what is new in `state`."""
+        for done in list(state.step_executions)[self._complete :]:
+            self._announce(done.step)
+            _print_results(done.step, done.duration.total_seconds(), done.usage.total_tokens)
+            self._complete += 1
+        current = state.execution.current_step if state.execution else None
+        if current is not None and current.inference_response is not None:
+            self._announce(current)
+
+    def _announce(self, step: AgentStep) -> None:
+        if step.number <= self._announced:
+            return
+        self._announced = step.number
+        _console().print(f"[bold]step {step.number}[/bold]" + ("" if step.requested_tool_calls else " answers"))
+        for call in step.requested_tool_calls:
+            given = ", ".join(f"{name}={json.dumps(value)}" for name, value in call.arguments.items())
+            _console().print(f"  [cyan]{escape(call.name)}[/cyan]({escape(_short(given))})")
+
+
+def ended(state: AgentState) -> None:
+    """Print the last line of a run, then its answer."""
+    console = _console()
+    seconds = state.execution_duration.total_seconds() if state.execution_duration else 0.0
+    why = f" ({state.stop_signal.reason}: {printable(state.stop_signal.message)})" if state.stop_signal else ""
+    colour = COLOURS[state.status]
+    used = f"{state.step_count} steps, {state.usage.total_tokens:,} tokens, {seconds:.1f} s"
+    console.print(f"[{colour}]{state.status}[/{colour}]{escape(why)}  [dim]{used}[/dim]")
+    if state.final_response:
+        console.print()
+        console.print(escape(printable(state.final_response)))
+
+
+def whole(state: AgentState, page: str | None) -> None:
+    """Print a run from its beginning to where it is."""
+    if state.execution:
+        started(state.execution.execution_id, page)
+    Steps().show(state)
+    for error in state.errors:
+        _console().print(f"[red]error[/red] {escape(printable(f'{error.source}: {error.type}: {error.message}'))}")
+    ended(state)
+
+
+def line(summary: ExecutionSummary) -> dict[str, Any]:
+    """Return a line of the listing, JSON-ready."""
+    return {
+        name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in asdict(summary).items()
+    }
+
+
+def table(found: list[ExecutionSummary]) -> None:
+    """Print the listing."""
+    if not found:
+        hint('no runs yet; start one with: holdfast run AGENT "question"')
+        return
+    shown = Table(box=None, pad_edge=False)
+    for name in ("id", "agent", "status", "reason", "steps", "tokens", "started"):
+        shown.add_column(name, justify="right" if name in ("steps", "tokens") else "left", no_wrap=True)
+    for each in found:
+        colour = COLOURS.get(ExecutionStatus(each.status), "") if each.status in set(ExecutionStatus) else "red"
+        shown.add_row(
+            each.execution_id,
+            escape(each.agent or "-"),
+            f"[{colour}]{each.status}[/{colour}]",
+            each.stop_reason or "-",
+            "-" if each.steps is None else str(each.steps),
+            "-" if each.tokens is None else f"{each.tokens:,}",
+            f"{each.started_at:%Y-%m-%d %H:%M:%S}Z",
+        )
+    Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(shown)
+
+
+def _print_results(step: AgentStep, seconds: float, tokens: int) -> None:
+    console = _console()
+    for execution in step.tool_executions:
+        told = execution.error.message if execution.error else execution.result or ""
+        console.print(
+            f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(_short(told))}[/dim]"
+        )
+    console.print(f"    [dim]{seconds:.1f} s, {tokens:,} tokens[/dim]")
+
+
+def _short(text: str) -> str:
+    """Return the beginning of `text` on one line, safe for a terminal."""
+    flat = " ".join(printable(text).split())
+    return flat if len(flat) <= LINE_CHARS_MAX else flat[: LINE_CHARS_MAX - 1] + "…"

@@ -1,0 +1,187 @@
+"""`holdfast run | stop | show | list`: what one does with runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from pydantic import ValidationError
+
+from holdfast.client.cli import render
+from holdfast.client.cli.options import (
+    Address,
+    AgentsDir,
+    AsJson,
+    DataDir,
+    ExecutionId,
+    Namespace,
+    TaskQueue,
+    settings_from,
+)
+from holdfast.client.embedded import running_server
+from holdfast.client.settings import Settings
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.errors import ExecutionFailed, InvalidInput
+from holdfast.core.limits import QUESTION_BYTES_MAX
+from holdfast.core.state import AgentState, ExecutionStatus
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+
+STOPPED: Final = 3
+
+
+def run(
+    agent: Annotated[str, typer.Argument(help="The agent's name in the agents folder, or a definition file.")],
+    question: Annotated[str, typer.Argument(help="What it is to do; - reads standard input.")],
+    *,
+    max_steps: Annotated[int | None, typer.Option(help="At most so many steps.", min=0)] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="At most so many tokens.", min=0)] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="At most so many seconds.", min=0)] = None,
+    execution_id: Annotated[str | None, typer.Option("--id", help="A UUID of your own for the run.")] = None,
+    detach: Annotated[bool, typer.Option(help="Start it, print its id, and do not wait.")] = False,
+    as_json: AsJson = False,
+    agents: AgentsDir = None,
+    address: Address = None,
+    namespace: Namespace = None,
+    task_queue: TaskQueue = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Start a run and follow it to its end. Exit code 0 completed, 3 stopped, 4 failed."""
+    settings = settings_from(
+        address=address, namespace=namespace, task_queue=task_queue, data_dir=data_dir, agents_dir=agents
+    )
+    asked = sys.stdin.read(QUESTION_BYTES_MAX + 1) if question == "-" else question
+    try:
+        budget = ExecutionBudget(max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds)
+    except ValidationError as error:
+        raise InvalidInput(f"--max-seconds: {error.errors()[0]['msg']}") from None
+    code = asyncio.run(_run(settings, agent, asked, budget, execution_id, detach=detach, as_json=as_json))
+    raise typer.Exit(code)
+
+
+def stop(
+    execution_id: ExecutionId,
+    *,
+    reason: Annotated[str, typer.Option(help="Why; kept with the run.")] = "",
+    after_step: Annotated[bool, typer.Option("--after-step", help="Let the step under way finish first.")] = False,
+    as_json: AsJson = False,
+    address: Address = None,
+    namespace: Namespace = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Ask a run to stop."""
+
+    async def ask(client: Client) -> bool:
+        return await client.stop(execution_id, reason, mode="after_step" if after_step else "now", source="cli")
+
+    taken = _with_client(settings_from(address=address, namespace=namespace, data_dir=data_dir), ask)
+    if as_json:
+        render.as_json({"execution_id": execution_id, "stop_requested": taken})
+    else:
+        render.say(f"stop requested for {execution_id}" if taken else f"run {execution_id} had ended already")
+
+
+def show(
+    execution_id: ExecutionId,
+    *,
+    as_json: AsJson = False,
+    address: Address = None,
+    namespace: Namespace = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Show a run as it is now: status, steps, answer, errors."""
+
+    async def ask(client: Client) -> AgentState:
+        return await client.state(execution_id)
+
+    settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
+    state = _with_client(settings, ask)
+    if as_json:
+        render.as_json({**render.outcome(state), "state": state.to_dict()})
+    else:
+        render.whole(state, _page(settings, execution_id))
+
+
+def list_runs(
+    *,
+    limit: Annotated[int, typer.Option(help="At most so many, newest first.")] = 20,
+    as_json: AsJson = False,
+    address: Address = None,
+    namespace: Namespace = None,
+    data_dir: DataDir = None,
+) -> None:
+    """List the latest runs."""
+    settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
+    found = _with_client(settings, lambda client: client.list_executions(limit))
+    if as_json:
+        render.as_json([render.line(each) for each in found])
+    else:
+        render.table(found)
+
+
+async def _run(
+    settings: Settings,
+    agent: str,
+    question: str,
+    budget: ExecutionBudget,
+    execution_id: str | None,
+    *,
+    detach: bool,
+    as_json: bool,
+) -> int:
+    from holdfast.client import Client
+
+    client = await Client.connect(settings)
+    started = await client.start(agent, question, budget=budget, execution_id=execution_id)
+    if detach:
+        render.as_json({"execution_id": started}) if as_json else render.say(started)
+        return 0
+    if not await client.has_worker():
+        render.hint(f"no worker serves the task queue {settings.task_queue!r}: the run waits for `holdfast worker`")
+    try:
+        state = await _followed(client, started, _page(settings, started), as_json=as_json)
+    except asyncio.CancelledError:
+        render.hint(f"the run goes on: holdfast show {started}, holdfast stop {started}")
+        raise
+    return STOPPED if state.status is ExecutionStatus.STOPPED else 0
+
+
+async def _followed(client: Client, execution_id: str, page: str | None, *, as_json: bool) -> AgentState:
+    """Show the steps as they come and return the final state; raise ExecutionFailed."""
+    if as_json:
+        try:
+            state = await client.result(execution_id)
+        except ExecutionFailed as error:
+            if error.state is None:
+                raise
+            render.as_json({**render.outcome(AgentState.from_dict(error.state)), "error": error.to_dict()})
+            raise typer.Exit(error.exit_code) from None
+        render.as_json(render.outcome(state))
+        return state
+    render.started(execution_id, page)
+    steps = render.Steps()
+    async for state in client.follow(execution_id):
+        steps.show(state)
+    final = await client.result(execution_id)
+    render.ended(final)
+    return final
+
+
+def _with_client(settings: Settings, ask: render.Asks[render.T]) -> render.T:
+    """Connect, ask, and return the answer."""
+
+    async def asking() -> render.T:
+        from holdfast.client import Client
+
+        return await ask(await Client.connect(settings))
+
+    return asyncio.run(asking())
+
+
+def _page(settings: Settings, execution_id: str) -> str | None:
+    """Return the run's page in the embedded server's Web UI, when that is where it runs."""
+    server = running_server(settings.data_dir) if settings.address is None else None
+    return f"{server.ui}/namespaces/default/workflows/{execution_id}" if server else None

@@ -1,0 +1,121 @@
+"""The worker as a process of its own: where its code is, how to start it, how to know that it serves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from holdfast.client.settings import Settings
+
+READY: Final = "worker ready"
+"""The first words of the line that a worker prints when it has begun to serve."""
+
+STOP_SECONDS_MAX: Final = 15.0
+"""How long a worker may take to end: its calls' own grace and a little more; then it is killed."""
+
+
+def app_folder() -> Path:
+    """Return the folder of workflows, activities and worker.py: inside an installed wheel, else the checkout."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "_app"
+    return installed if installed.is_dir() else package.parent
+
+
+def worker_command(settings: Settings, modules: Sequence[str], *, address: str | None = None) -> list[str]:
+    """Return the command line of a worker. `-P` keeps the current folder from shadowing our modules."""
+    command = [sys.executable, "-P", "-m", "worker", "--task-queue", settings.task_queue]
+    command += ["--data-dir", str(settings.data_dir), "--agents", str(settings.agents_dir)]
+    for flag, value in (("--address", address or settings.address), ("--namespace", settings.namespace)):
+        command += [flag, value] if value else []
+    for module in modules:
+        command += ["--import", module]
+    return command
+
+
+def worker_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment of a worker: our code first on its path, then the current folder with the user's."""
+    path = [str(app_folder()), str(Path.cwd()), environment.get("PYTHONPATH", "")]
+    return {**environment, "PYTHONPATH": os.pathsep.join(part for part in path if part)}
+
+
+class WorkerProcess:
+    """A worker that ends when we do: its standard input is a pipe of ours, and its end is the worker's.
+
+    Lines it prints go to `heard`, from a thread of their own.
+    """
+
+    def __init__(
+        self, command: Sequence[str], heard: Callable[[str], None], environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._heard = heard
+        self._settled = threading.Event()
+        self.ready = False
+        self._process = subprocess.Popen(  # noqa: S603  # our own worker, no shell
+            [*command, "--attended"],
+            env=worker_environment() if environment is None else dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # a terminal's Ctrl-C reaches us only: we decide in which order things stop
+        )
+        self._listener = threading.Thread(target=self._listen, name="worker-output", daemon=True)
+        self._listener.start()
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; none while it runs."""
+        return self._process.poll()
+
+    def wait_until_ready(self, seconds_max: float) -> bool:
+        """Return whether it serves; False when it has ended instead, or not begun to serve in time."""
+        self._settled.wait(seconds_max)
+        return self.ready
+
+    def kill(self) -> None:
+        """End it without warning (SIGKILL), as a crash would."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """End it gracefully, bounded; nothing when it has ended already."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self._listener.join(1)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _listen(self) -> None:
+        output = self._process.stdout
+        for line in output or ():
+            if line.startswith(READY):
+                self.ready = True
+                self._settled.set()
+            self._heard(line.rstrip("\n"))
+        self._settled.set()

@@ -1,0 +1,128 @@
+"""Random values of the core: any that its types allow."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from uuid import UUID
+
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.definition import LLM
+from holdfast.core.log import Log
+from holdfast.core.messages import Message, MessageStore, Section, ToolCall
+from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus
+from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, StepExecution, ToolExecution
+from holdfast.core.stopping import Continuation, StopReason, StopSignal
+from holdfast.core.usage import Usage
+
+texts = st.text(max_size=20)
+numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+counts = st.integers(min_value=0, max_value=10**12)
+ids = st.uuids().map(str)
+
+_offsets = st.integers(min_value=-14 * 60, max_value=14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+moments: st.SearchStrategy[datetime] = st.datetimes(
+    min_value=datetime(2, 1, 1),  # noqa: DTZ001  # hypothesis takes naive bounds
+    max_value=datetime(9998, 1, 1),  # noqa: DTZ001
+    timezones=st.just(UTC) | _offsets,
+)
+
+_leaves: st.SearchStrategy[JsonValue] = st.none() | st.booleans() | numbers | texts
+json_values: st.SearchStrategy[JsonValue] = st.recursive(
+    _leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+json_maps: st.SearchStrategy[dict[str, JsonValue]] = st.dictionaries(texts, json_values, max_size=3)
+
+usages = st.builds(Usage, input_tokens=counts, output_tokens=counts)
+errors = st.builds(ErrorRecord, type=texts, message=texts, source=texts)
+calls = st.builds(ToolCall, id=texts, name=texts, arguments=json_maps, malformed=st.none() | texts)
+messages = st.builds(
+    Message,
+    role=st.sampled_from(["system", "user", "assistant", "tool"]),
+    content=texts,
+    tool_calls=st.lists(calls, max_size=2).map(tuple),
+    tool_call_id=st.none() | texts,
+    metadata=json_maps,
+)
+budgets = st.builds(
+    ExecutionBudget,
+    max_steps=st.none() | counts,
+    max_tokens=st.none() | counts,
+    max_seconds=st.none() | st.floats(min_value=0, max_value=1e9, allow_nan=False),
+    deadline=st.none() | moments,
+)
+signals = st.builds(
+    StopSignal, reason=st.sampled_from(list(StopReason)), message=texts, source=texts, at=moments, context=json_maps
+)
+continuations = st.builds(
+    Continuation, stop_signals=st.lists(signals, max_size=3).map(tuple), continuation_requested=st.booleans()
+)
+responses = st.builds(
+    InferenceResponse,
+    text=texts,
+    reasoning=texts,
+    tool_calls=st.lists(calls, max_size=2).map(tuple),
+    finish_reason=texts,
+    usage=usages,
+    model=texts,
+    response_id=texts,
+)
+tool_executions = st.builds(
+    ToolExecution,
+    id=ids,
+    call=calls,
+    outcome=st.sampled_from(list(Outcome)),
+    result=st.none() | texts,
+    error=st.none() | errors,
+    started_at=moments,
+    completed_at=moments,
+)
+steps = st.builds(
+    AgentStep,
+    id=ids,
+    number=counts,
+    input_length=counts,
+    inference_response=st.none() | responses,
+    tool_executions=st.lists(tool_executions, max_size=2).map(tuple),
+    errors=st.lists(errors, max_size=2).map(tuple),
+)
+step_executions = st.builds(
+    StepExecution, step=steps, started_at=moments, completed_at=moments, continuation=continuations
+)
+executions = st.builds(
+    ExecutionState,
+    execution_id=ids,
+    status=st.sampled_from(list(ExecutionStatus)),
+    started_at=moments,
+    completed_at=st.none() | moments,
+    budget=budgets,
+    step_executions=st.lists(step_executions, max_size=2).map(Log[StepExecution]),
+    usage=usages,
+    continuation=continuations,
+    current_step_started_at=st.none() | moments,
+    current_step=st.none() | steps,
+    error=st.none() | errors,
+)
+_logs = st.lists(messages, max_size=3).map(Log[Message])
+stores = st.lists(texts, unique=True, max_size=3).flatmap(
+    lambda names: st.tuples(
+        *(st.builds(Section, name=st.just(name), messages=_logs) for name in [*names, "messages"])
+    ).map(lambda sections: MessageStore(sections=sections))
+)
+states = st.builds(
+    AgentState,
+    agent_id=ids,
+    parent_agent_id=st.none() | ids,
+    created_at=moments,
+    updated_at=moments,
+    execution_count=counts,
+    llm=st.none() | st.builds(LLM, model=st.none() | st.just("m"), temperature=st.none() | st.floats(0, 2)),
+    context=st.builds(AgentContext, store=stores, metadata=json_maps, system_prompt=texts),
+    execution=st.none() | executions,
+)
+
+EXECUTION_ID = str(UUID(int=2))

@@ -1,0 +1,104 @@
+"""Steps and tool executions: what is derived from what happened (SPEC section 3)."""
+
+from __future__ import annotations
+
+from hypothesis import given
+
+from holdfast.core.messages import ToolCall
+from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, StepExecution, ToolExecution
+from holdfast.core.stopping import Continuation
+from holdfast.core.usage import Usage
+from tests.core.building import BOOM, START, USAGE, call, moment
+from tests.core.strategies import step_executions
+
+OTHER = ErrorRecord(type="Other", message="differently", source="test")
+
+
+def ended(wanted: ToolCall, outcome: Outcome, error: ErrorRecord | None = None, result: str | None = None) -> ToolExecution:
+    return ToolExecution(
+        id="1", call=wanted, outcome=outcome, error=error, result=result, started_at=START, completed_at=moment(1)
+    )
+
+
+def step(*executions: ToolExecution, errors: tuple[ErrorRecord, ...] = (), asked: tuple[ToolCall, ...] = ()) -> AgentStep:
+    wanted = asked or tuple(execution.call for execution in executions)
+    response = InferenceResponse(text="words", tool_calls=wanted, usage=USAGE)
+    return AgentStep(
+        id="s", number=1, input_length=1, inference_response=response, tool_executions=executions, errors=errors
+    )
+
+
+def test_a_step_with_any_error_is_an_error() -> None:
+    assert step(errors=(BOOM,)).step_type == "error"
+    assert step(ended(call("a"), Outcome.FAILED, BOOM)).step_type == "error"
+
+
+def test_a_step_that_asked_for_tools_is_a_tool_execution() -> None:
+    assert step(ended(call("a"), Outcome.SUCCEEDED)).step_type == "tool_execution"
+    assert step(asked=(call("a"),)).step_type == "tool_execution"
+    assert step(ended(call("a"), Outcome.DENIED, BOOM)).step_type == "tool_execution"
+
+
+def test_any_other_step_is_a_final_response() -> None:
+    assert step().step_type == "final_response"
+    assert AgentStep(id="s", number=1, input_length=0).step_type == "final_response"
+
+
+def test_errors_of_tools_come_first_and_none_twice() -> None:
+    found = step(
+        ended(call("a"), Outcome.FAILED, OTHER), ended(call("b"), Outcome.FAILED, BOOM), errors=(BOOM, OTHER)
+    ).all_errors
+    assert found == (OTHER, BOOM)
+
+
+def test_blocked_denied_and_cancelled_calls_are_no_errors_and_did_not_run() -> None:
+    outcomes = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.BLOCKED, Outcome.DENIED, Outcome.CANCELLED)
+    each = step(*(ended(call(outcome.value), outcome, BOOM) for outcome in outcomes))
+    assert [c.id for c in each.requested_tool_calls] == [outcome.value for outcome in outcomes]
+    assert [c.id for c in each.executed_tool_calls] == ["succeeded", "failed"]
+    assert each.all_errors == (BOOM,)
+
+
+def test_only_blocked_and_denied_calls_were_blocked() -> None:
+    assert [o.value for o in Outcome if ended(call("a"), o).was_blocked] == ["blocked", "denied"]
+
+
+def test_an_execution_answers_its_call_with_its_result_or_its_error() -> None:
+    assert ended(call("a"), Outcome.SUCCEEDED, result="3").answer.content == "3"
+    assert ended(call("a"), Outcome.SUCCEEDED).answer.content == ""
+    failed = ended(call("a"), Outcome.FAILED, BOOM).answer
+    assert (failed.role, failed.tool_call_id, failed.content) == ("tool", "a", "Error (Boom): it broke")
+
+
+def test_a_step_says_the_assistants_message_and_then_one_answer_per_call_in_request_order() -> None:
+    first, second = ended(call("a"), Outcome.SUCCEEDED, result="1"), ended(call("b"), Outcome.SUCCEEDED, result="2")
+    said = step(second, first, asked=(call("a"), call("b"))).output_messages
+    assert [(m.role, m.content, m.tool_call_id) for m in said] == [
+        ("assistant", "words", None),
+        ("tool", "1", "a"),
+        ("tool", "2", "b"),
+    ]
+    assert [c.id for c in said[0].tool_calls] == ["a", "b"]
+
+
+def test_a_step_whose_model_never_answered_says_nothing() -> None:
+    silent = AgentStep(id="s", number=1, input_length=0, errors=(BOOM,))
+    assert silent.output_messages == ()
+    assert silent.usage == Usage()
+    assert silent.requested_tool_calls == ()
+
+
+def test_calls_without_an_execution_are_unanswered_with_their_place() -> None:
+    each = step(ended(call("b"), Outcome.SUCCEEDED), asked=(call("a"), call("b"), call("c")))
+    assert [(place, c.id) for place, c in each.unanswered_calls] == [(0, "a"), (2, "c")]
+
+
+def test_a_step_execution_tells_its_duration_and_usage() -> None:
+    done = StepExecution(step=step(), started_at=START, completed_at=moment(2.5), continuation=Continuation())
+    assert done.duration.total_seconds() == 2.5
+    assert done.usage == USAGE
+
+
+@given(step_executions)
+def test_a_step_execution_survives_json(done: StepExecution) -> None:
+    assert StepExecution.model_validate_json(done.model_dump_json()) == done
