@@ -22,7 +22,7 @@ BINARY_SUFFIXES: Final = frozenset(
     ".png .jpg .jpeg .gif .ico .pdf .zip .gz .xz .tar .whl .so .o .a .exe .bin .db .sqlite .woff .woff2 .mp4 .lock".split()  # noqa: SIM905, E501
 )
 MINOR: Final = re.compile(
-    r"(^|/)(tests?|examples?|bench\w*|fixtures?|vendor|third_party|dist|build|changelog)\b|\.lock$", re.I
+    r"(^|/)(tests?|examples?|bench\w*|fixtures?|vendor|third_party|dist|build|changelog)\b|\.lock$", re.IGNORECASE
 )
 _SAYS: Final = re.compile(r"(?!import |from |#?include|img |https?:|\[!\[)(?=.*[^\W\d_]{3}.*[^\W\d_]{3})")
 DEFINES: Final = re.compile(

@@ -1,4 +1,4 @@
-"""Noting in a file outside Temporal that a tool really ran, and pausing in the middle of it. For the demo and its proof.
+"""Noting in a file outside Temporal that a tool really ran, and pausing in the middle of it: for the demo's proof.
 
 HOLDFAST_LEDGER               a file to which each call appends `started`, then `finished` or `failed`
 HOLDFAST_TOOL_PAUSE_SECONDS   how long each call pauses between the two, so that a kill can land inside it; the demo

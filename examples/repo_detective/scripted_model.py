@@ -1,7 +1,7 @@
-"""A scripted model in the place of a real one: it asks for the tools a detective would ask for, and quotes what they say.
+"""A scripted model in a real one's place: it asks for the tools a detective would ask for, and quotes what they say.
 
-It understands nothing. Which turn it takes follows from the request alone, as a script must (`holdfast.testing.script`),
-so a request that is repeated after a crash gets the same answer, from this process or another one.
+It understands nothing. Which turn it takes follows from the request alone, as a script's must, so a request that is
+repeated after a crash gets the same answer, from this process or another one.
 
     1  list_files
     2  read_file of a README or the like, and search_text for the question's words, all at once
@@ -146,7 +146,7 @@ def _quoted(read: Page) -> str:
     quoted = [f"  {number}: {short(text, strip=False)}" for number, text in read.lines if text.strip()][
         :LINES_QUOTED_MAX
     ]
-    return "\n".join([f"At the first of them, {read.path} says:", *quoted]) if quoted else ""
+    return "\n".join([f"{read.path} says there:", *quoted]) if quoted else ""
 
 
 def _troubles(of: Round) -> list[str]:

@@ -48,6 +48,7 @@ def list_files(pattern: str = "**/*", *, context: ToolContext) -> str:
 
     Args:
         pattern: which files, such as `**/*.py`, `src/**` or `README*`; a pattern without `/` looks at any depth.
+        context: the call itself; the model does not see it.
     """
     with recorded("list_files", context), _folder() as folder:
         walk = folder.walk(Glob.parse(pattern))
@@ -73,6 +74,7 @@ def read_file(
         path: the file, relative to the folder, as list_files shows it.
         start_line: the first line to read, counted from 1.
         lines: how many lines to read, 400 at the most.
+        context: the call itself; the model does not see it.
     """
     with recorded("read_file", context), _folder() as folder:
         text = folder.read(path)
@@ -101,6 +103,7 @@ def search_text(text: str, pattern: str = "**/*", *, context: ToolContext) -> st
     Args:
         text: what to look for, a part of one line.
         pattern: in which files, as for list_files.
+        context: the call itself; the model does not see it.
     """
     lines: list[str] = []
     matches = files = searched = 0

@@ -1,4 +1,4 @@
-"""A run of the loop for tests, short to write: fixed ids, a clock that ticks once per event, rules checked each time."""
+"""A run of the loop for tests, short to write: fixed ids, a clock that ticks, the rules checked after each event."""
 
 from __future__ import annotations
 

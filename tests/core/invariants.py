@@ -10,7 +10,6 @@ from holdfast.core.events import Event, ExecutionStarted
 from holdfast.core.limits import STOP_SIGNALS_MAX
 from holdfast.core.messages import Message
 from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import Outcome
 from holdfast.core.usage import Usage
 
 MOVES = {
@@ -113,8 +112,3 @@ def assert_every_call_has_one_answer(messages: Iterable[Message]) -> None:
         assert len(set(ids)) == len(ids), "two calls of one id"
         unanswered = ids
     assert not unanswered, f"no answer for {unanswered}"
-
-
-def answered_outcomes(state: AgentState) -> list[Outcome]:
-    """Return the outcome of every tool call of the execution, in order."""
-    return [execution.outcome for step in state.steps for execution in step.tool_executions]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from uuid import UUID
 
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -124,5 +123,3 @@ states = st.builds(
     context=st.builds(AgentContext, store=stores, metadata=json_maps, system_prompt=texts),
     execution=st.none() | executions,
 )
-
-EXECUTION_ID = str(UUID(int=2))

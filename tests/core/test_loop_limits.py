@@ -136,7 +136,10 @@ def test_the_time_limit_during_tools_cancels_the_rest_and_keeps_what_returned() 
     run = Run(ExecutionBudget(max_seconds=5)).begin().answer("", call("a"), call("b")).returns("b", "kept").timer(5)
     assert run.ended == stopped(StopReason.TIME_LIMIT)
     assert run.outcomes == [("a", "cancelled"), ("b", "succeeded")]
-    assert run.answers == {"a": "Error (Cancelled): the run was stopped (time_limit: max_seconds 5 reached)", "b": "kept"}
+    assert run.answers == {
+        "a": "Error (Cancelled): the run was stopped (time_limit: max_seconds 5 reached)",
+        "b": "kept",
+    }
 
 
 def test_a_deadline_that_struck_is_named() -> None:

@@ -92,6 +92,13 @@ class LoopMachine(RuleBasedStateMachine):
             self.run.returns(call_id, "stale")
             assert self.run.state is before
 
+    @precondition(lambda self: not self.model_asked)
+    @rule(calls=wanted_calls)
+    def the_model_answers_again(self, calls: list[ToolCall]) -> None:
+        before = self.run.state
+        self.run.answer("late", *calls)
+        assert self.run.state is before
+
     @rule(mode=st.sampled_from(["now", "after_step", "after_step", "after_step"]))
     def someone_stops(self, mode: StopMode) -> None:
         self.run.stop(mode=mode)
@@ -140,4 +147,4 @@ class LoopMachine(RuleBasedStateMachine):
 
 
 TestLoopMachine = LoopMachine.TestCase
-TestLoopMachine.settings = settings(max_examples=80, stateful_step_count=25)
+TestLoopMachine.settings = settings(max_examples=150, stateful_step_count=25)

@@ -53,7 +53,7 @@ def test_a_cancelled_call_counts_neither_as_run_nor_as_an_error() -> None:
 
 def test_after_step_lets_the_tools_under_way_finish() -> None:
     run = Run().begin().answer("", call("a"), call("b")).returns("a").stop(mode="after_step")
-    assert run.commands == ()
+    assert not run.commands
     assert run.state.status is ExecutionStatus.IN_PROGRESS
     run.returns("b")
     assert run.commands == (Finish(),)

@@ -14,13 +14,17 @@ from tests.core.strategies import step_executions
 OTHER = ErrorRecord(type="Other", message="differently", source="test")
 
 
-def ended(wanted: ToolCall, outcome: Outcome, error: ErrorRecord | None = None, result: str | None = None) -> ToolExecution:
+def ended(
+    wanted: ToolCall, outcome: Outcome, error: ErrorRecord | None = None, result: str | None = None
+) -> ToolExecution:
     return ToolExecution(
         id="1", call=wanted, outcome=outcome, error=error, result=result, started_at=START, completed_at=moment(1)
     )
 
 
-def step(*executions: ToolExecution, errors: tuple[ErrorRecord, ...] = (), asked: tuple[ToolCall, ...] = ()) -> AgentStep:
+def step(
+    *executions: ToolExecution, errors: tuple[ErrorRecord, ...] = (), asked: tuple[ToolCall, ...] = ()
+) -> AgentStep:
     wanted = asked or tuple(execution.call for execution in executions)
     response = InferenceResponse(text="words", tool_calls=wanted, usage=USAGE)
     return AgentStep(

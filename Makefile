@@ -1,0 +1,51 @@
+# Everything sets itself up: a fresh machine needs git, make and Python 3.11 or later. uv is used when it is there.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup demo test check lint types bench lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/.ready ## make .venv with everything from the lock file
+
+.venv/.ready: requirements.lock pyproject.toml hatch_build.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or later is needed; $(PYTHON) is `$(PYTHON) --version 2>&1`. Try: make PYTHON=python3.12"; exit 1; }
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python $(PYTHON) .venv && \
+		uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock && \
+		uv pip install --quiet --python $(BIN)/python --no-build-isolation --no-deps -e . ; \
+	else \
+		$(PYTHON) -m venv .venv && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e . ; \
+	fi
+	@touch $@
+
+demo: setup ## run the example agent, kill its worker half-way, and see the run finish
+	@$(BIN)/python -m examples.repo_detective.demo $(ARGS)
+
+test: setup ## run the default and `temporal` tests, real server included
+	$(BIN)/python -m pytest -m "not deploy" $(ARGS)
+
+lint: setup ## check style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## check types with mypy and pyright, both strict
+	$(BIN)/mypy
+	$(BIN)/python -m pyright
+
+check: test lint types ## exactly what CI runs
+
+bench: setup ## measure against a bare Temporal loop
+	$(BIN)/python -m bench.history
+	$(BIN)/python -m bench.loop
+
+lock: ## renew requirements.lock (needs uv)
+	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --upgrade --quiet -o requirements.lock
+
+clean: ## remove what was made
+	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis bench/out

@@ -1,0 +1,124 @@
+"""What the ledger proves about a run: how often each tool and the model were really at work. Prints nothing.
+
+A tool call is known by its idempotency key, which is also the id of its record in the run's state. So the ledger,
+which no part of Temporal writes, can be held against the state, which Temporal kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast.core.limits import CALLS_PER_STEP_MAX
+from holdfast.core.state import AgentState, call_name, named_id
+from holdfast.core.steps import NOT_RUN, Outcome
+from holdfast.testing.ledger import Entry
+
+ENDS = frozenset({"finished", "failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCount:
+    """How often one tool was asked for by the model, and how often it really began, ended, and was cut off."""
+
+    name: str
+    asked: int
+    started: int
+    finished: int
+    failed: int
+    cut: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCount:
+    """How often the model was asked in one step, and how often it answered."""
+
+    step: int
+    asked: int
+    answered: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The counts, and every way in which they do not add up."""
+
+    tools: tuple[ToolCount, ...]
+    model: tuple[ModelCount, ...]
+    problems: tuple[str, ...]
+
+
+def keys_after_first_step(execution_id: str, steps_max: int) -> frozenset[str]:
+    """Return the keys of every tool call that the run can make in its second step or later."""
+    steps, places = range(2, steps_max + 1), range(CALLS_PER_STEP_MAX)
+    return frozenset(named_id(execution_id, call_name(step, place)) for step in steps for place in places)
+
+
+def under_way(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Return the beginnings that no end has followed, one per call at the most: calls at work, or cut off."""
+    begun: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.phase == "started":
+            begun[entry.key] = entry
+        elif entry.phase in ENDS:
+            begun.pop(entry.key, None)
+    return tuple(begun.values())
+
+
+def weigh(state: AgentState, entries: Sequence[Entry], cut: Sequence[Entry], *, model_noted: bool) -> Evidence:
+    """Hold the ledger's `entries` against the run's final `state`.
+
+    `cut` are the calls that were under way when the worker was killed. `model_noted` says whether the endpoint was
+    ours and noted how often it was asked.
+    """
+    tools = [entry for entry in entries if entry.kind == "tool"]
+    asked = {each.id: each for step in state.steps for each in step.tool_executions if each.outcome not in NOT_RUN}
+    names = sorted({each.call.name for each in asked.values()} | {entry.name for entry in tools})
+    counts = tuple(_tool_count(name, [each.call.name for each in asked.values()], tools, cut) for name in names)
+    problems = [
+        f"the ledger has a call {entry.key} that the run does not know" for entry in tools if entry.key not in asked
+    ]
+    for key, execution in asked.items():
+        begun = sum(entry.phase == "started" for entry in tools if entry.key == key)
+        ended = sum(entry.phase in ENDS for entry in tools if entry.key == key)
+        lost = sum(entry.key == key for entry in cut)
+        if begun != ended + lost:
+            problems.append(
+                f"{execution.call.name} began {begun} times, ended {ended} times and was cut off {lost} times"
+            )
+        elif not ended and execution.outcome is Outcome.SUCCEEDED:
+            problems.append(f"{execution.call.name} has a result in the run but never ended in the ledger")
+    model = _model_counts(entries) if model_noted else ()
+    if model_noted:
+        problems += _model_problems(model, state.step_count)
+    return Evidence(counts, model, tuple(problems))
+
+
+def _tool_count(name: str, asked: Sequence[str], tools: Sequence[Entry], cut: Sequence[Entry]) -> ToolCount:
+    phases = Counter(entry.phase for entry in tools if entry.name == name)
+    return ToolCount(
+        name=name,
+        asked=asked.count(name),
+        started=phases["started"],
+        finished=phases["finished"],
+        failed=phases["failed"],
+        cut=sum(entry.name == name for entry in cut),
+    )
+
+
+def _model_counts(entries: Sequence[Entry]) -> tuple[ModelCount, ...]:
+    calls = [entry for entry in entries if entry.kind == "model"]
+    phases = Counter((entry.detail.get("turn", -1) + 1, entry.phase) for entry in calls)
+    steps = sorted({step for step, _ in phases})
+    return tuple(ModelCount(step, phases[step, "started"], phases[step, "finished"]) for step in steps)
+
+
+def _model_problems(model: Sequence[ModelCount], step_count: int) -> list[str]:
+    problems = [
+        f"the model was asked {each.asked} times and answered {each.answered} times in step {each.step}"
+        for each in model
+        if (each.asked, each.answered) != (1, 1)
+    ]
+    if len(model) != step_count:
+        problems.append(f"the run has {step_count} steps, the model was asked for {len(model)}")
+    return problems

@@ -1,0 +1,164 @@
+"""A worker that dies at any point of a run costs nothing: same transcript, no answered model call asked again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+
+from holdfast.client import Client, Settings
+from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.messages import Message
+from holdfast.core.state import ExecutionStatus
+from holdfast.core.steps import Outcome
+from holdfast.testing.ledger import Ledger
+from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
+from holdfast.testing.script import Call, calls, say
+
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(90)]
+
+AGENT = AgentDefinition(name="noter", tools=("note", "pay"))
+SCRIPT = [
+    calls(Call("note", {"text": "one"}), delay_seconds=0.2),
+    calls(Call("note", {"text": "two"}), Call("note", {"text": "three"}), delay_seconds=0.2),
+    calls(Call("note", {"text": "four"}), delay_seconds=0.2),
+    say("all noted", delay_seconds=0.2),
+]
+READY_SECONDS_MAX = 30
+RUNS_AT_ONCE = 5
+ACTIVITY_COMPLETED = int(EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+KILL_AT = (3, 5, 6, 9, 12, 16, 19, 23, 28, 33)
+"""Ids of history events: among them a workflow task, the tools' choice, model calls, single and parallel tools."""
+
+
+@asynccontextmanager
+async def worker(settings: Settings, endpoint: FakeOpenAI, ledger: Path) -> AsyncGenerator[WorkerProcess]:
+    """A worker process of its own, so that it can be killed."""
+    environment = {
+        **worker_environment(),
+        "OPENAI_BASE_URL": endpoint.base_url,
+        "HOLDFAST_MODEL": "scripted",
+        "HOLDFAST_LEDGER": str(ledger),
+    }
+    heard: list[str] = []
+    process = WorkerProcess(worker_command(settings, ["tests.chaos.tools"]), heard.append, environment)
+    try:
+        assert await asyncio.to_thread(process.wait_until_ready, READY_SECONDS_MAX), heard
+        yield process
+    finally:
+        await asyncio.to_thread(process.stop)
+
+
+async def killed_at_event(client: Client, execution_id: str, event_id: int, process: WorkerProcess) -> list[int]:
+    """Kill the worker as soon as the history has the event; return the types of the events that were there."""
+    seen: list[int] = []
+    handle = client.temporal.get_workflow_handle(execution_id)
+    async for event in handle.fetch_history_events(wait_new_event=True):
+        seen.append(event.event_type)
+        if event.event_id == event_id:
+            process.kill()
+            break
+    return seen
+
+
+def said(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """The transcript as far as the model sees it."""
+    return [(message.role, message.content) for message in messages]
+
+
+EXPECTED = [
+    ("user", "note four things"),
+    ("assistant", ""),
+    ("tool", "noted one"),
+    ("assistant", ""),
+    ("tool", "noted two"),
+    ("tool", "noted three"),
+    ("assistant", ""),
+    ("tool", "noted four"),
+    ("assistant", "all noted"),
+]
+
+
+async def test_a_worker_killed_at_any_event_of_the_history_loses_and_repeats_nothing(
+    settings: Settings, tmp_path: Path
+) -> None:
+    at_once = asyncio.Semaphore(RUNS_AT_ONCE)
+
+    async def run(event_id: int) -> int:
+        async with at_once:
+            own = replace(settings, task_queue=f"{settings.task_queue}-{event_id}")
+            return await survives_a_kill(own, tmp_path / f"{event_id}.jsonl", event_id)
+
+    killed_at = await asyncio.gather(*(run(event_id) for event_id in KILL_AT))
+    assert len(set(killed_at)) == len(KILL_AT) >= 10
+
+
+async def survives_a_kill(settings: Settings, ledger: Path, event_id: int) -> int:
+    """Run the agent, kill its worker at the event, finish on another; return the event it was killed at."""
+    async with FakeOpenAI(SCRIPT) as endpoint:
+        client = await Client.connect(settings)
+        async with worker(settings, endpoint, ledger) as first:
+            execution_id = await client.start(AGENT, "note four things")
+            before = await killed_at_event(client, execution_id, event_id, first)
+        answered = _turns_answered(before.count(ACTIVITY_COMPLETED))
+        async with worker(settings, endpoint, ledger):
+            state = await client.result(execution_id)
+        assert state.status is ExecutionStatus.COMPLETED, event_id
+        assert said(state.messages) == EXPECTED, event_id
+        asked = [_turn(request) for request in endpoint.requests]
+        assert all(asked.count(turn) == 1 for turn in range(answered)), (event_id, asked)
+        assert len(asked) <= len(SCRIPT) + 1, "only the call in flight may be asked again"
+        _each_note_has_one_key(Ledger(ledger))
+    return len(before)
+
+
+async def test_a_tool_that_may_run_once_is_not_repeated_and_the_model_is_told(
+    settings: Settings, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "tools.jsonl")
+    script = [calls(Call("pay", {"amount": 5, "seconds": 30})), say("I could not tell")]
+    async with FakeOpenAI(script) as endpoint:
+        client = await Client.connect(settings)
+        async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:
+            execution_id = await client.start(AGENT, "pay 5")
+            async with asyncio.timeout(READY_SECONDS_MAX):
+                while not ledger.count(name="pay"):
+                    await asyncio.sleep(0.02)  # a file tells nobody that it has grown
+            first.kill()
+        async with worker(settings, endpoint, tmp_path / "tools.jsonl"):
+            state = await client.result(execution_id)
+    assert ledger.count(name="pay") == 1
+    execution = state.step_executions[0].step.tool_executions[0]
+    assert execution.outcome is Outcome.FAILED
+    assert execution.error is not None
+    assert execution.error.type == "OutcomeUnknown"
+    assert "unknown" in state.messages[2].content
+
+
+def _turn(request: RequestRecord) -> int:
+    """Which turn of the conversation a request asks for."""
+    return sum(message["role"] == "assistant" for message in request.body["messages"])
+
+
+def _turns_answered(completed: int) -> int:
+    """How many model calls are among the first so many completed activities: steps of one, two, one and no tool."""
+    turns = 0
+    for tools in (1, 2, 1, 0):
+        if completed <= 0:
+            break
+        turns += 1
+        completed -= 1 + tools
+    return turns
+
+
+def _each_note_has_one_key(ledger: Ledger) -> None:
+    entries = ledger.entries()
+    keys = {(entry.detail["text"], entry.key) for entry in entries}
+    assert len(keys) == len({text for text, _ in keys}) == 4
+    assert all(ledger.count(phase="finished", key=key) >= 1 for _, key in keys)

@@ -1,0 +1,28 @@
+"""Tools with an outside ledger, for workers that get killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from holdfast import ToolContext, tool
+from holdfast.testing.ledger import Ledger
+
+
+@tool
+async def note(text: str, seconds: float = 0.2, *, context: ToolContext) -> str:
+    """Write a line to the ledger, take a while, write another."""
+    ledger = Ledger(Path(os.environ["HOLDFAST_LEDGER"]))
+    ledger.append("tool", "note", "started", key=context.idempotency_key, detail={"text": text})
+    await asyncio.sleep(seconds)
+    ledger.append("tool", "note", "finished", key=context.idempotency_key, detail={"text": text})
+    return f"noted {text}"
+
+
+@tool(at_most_once=True)
+async def pay(amount: int, seconds: float = 0.2, *, context: ToolContext) -> str:
+    """Change the world once: the ledger's line is the effect."""
+    Ledger(Path(os.environ["HOLDFAST_LEDGER"])).append("tool", "pay", "started", key=context.idempotency_key)
+    await asyncio.sleep(seconds)
+    return f"paid {amount}"

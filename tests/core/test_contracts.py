@@ -1,0 +1,69 @@
+"""What crosses process borders: it survives JSON, refuses what does not fit, and its names stand for good."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from pydantic import ValidationError
+
+from holdfast.core import contracts
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.contracts import ExecutionInput, ExecutionResult, InferenceInput, PageRequest, StopRequest
+from holdfast.core.frozen import Frozen, canonical
+from holdfast.core.limits import REASON_CHARS_MAX
+from holdfast.core.loop import user_message
+from holdfast.core.state import ExecutionStatus
+from holdfast.core.stopping import StopReason
+from holdfast.core.tools import RESERVED_NAMES
+from holdfast.core.transcript import Opening, advanced, root
+from holdfast.core.usage import Usage
+from tests.core.building import AGENT_ID, DEFINITION, Run
+
+OPENING = Opening(definition=DEFINITION, tools=("add",))
+QUESTION = user_message("What is it?")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ExecutionInput(agent_id=AGENT_ID, definition=DEFINITION, question="?", budget=ExecutionBudget(max_steps=3)),
+        StopRequest(reason="enough", mode="after_step", source="me"),
+        InferenceInput(
+            opening=OPENING, base=root(OPENING), delta=(QUESTION,), target=advanced(root(OPENING), [QUESTION])
+        ),
+        ExecutionResult(
+            execution_id=str(UUID(int=2)),
+            status=ExecutionStatus.STOPPED,
+            stop_reason=StopReason.STEPS_LIMIT,
+            step_count=1,
+            usage=Usage(),
+            final_response="",
+            state=Run().begin().answer("x").state,
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_contract_survives_json(value: Frozen) -> None:
+    assert type(value).model_validate_json(canonical(value)) == value
+
+
+def test_a_stop_needs_nothing_and_refuses_what_is_overlong_or_unknown() -> None:
+    assert StopRequest() == StopRequest(reason="", mode="now", source="")
+    for data in ({"reason": "x" * (REASON_CHARS_MAX + 1)}, {"mode": "later"}, {"source": "x" * 201}, {"why": "x"}):
+        with pytest.raises(ValidationError):
+            StopRequest.model_validate(data)
+
+
+def test_a_page_begins_at_the_first_item_or_later() -> None:
+    with pytest.raises(ValidationError):
+        PageRequest(messages_from=-1)
+
+
+def test_an_execution_needs_a_real_agent_id() -> None:
+    with pytest.raises(ValidationError, match="agent_id"):
+        ExecutionInput(agent_id="me", definition=DEFINITION, question="?", budget=ExecutionBudget())
+
+
+def test_no_tool_can_take_the_name_of_an_activity_of_ours() -> None:
+    assert {contracts.INFERENCE_ACTIVITY, contracts.RESOLVE_TOOLS_ACTIVITY} == RESERVED_NAMES

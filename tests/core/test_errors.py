@@ -1,0 +1,54 @@
+"""The error tree: every class survives pickling and JSON, and its exit code is the one the docstring shows."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+
+import pytest
+
+from holdfast.core import errors
+from holdfast.core.errors import ExecutionFailed, HoldfastError
+
+
+def tree(root: type[HoldfastError] = HoldfastError) -> list[type[HoldfastError]]:
+    below = (each for child in root.__subclasses__() if child.__module__ == errors.__name__ for each in tree(child))
+    return [root, *below]
+
+
+@pytest.mark.parametrize("kind", tree())
+def test_every_error_survives_pickling(kind: type[HoldfastError]) -> None:
+    error = kind("what happened; what to do")
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
+    assert type(again) is kind
+    assert (str(again), again.message, again.to_dict()) == (str(error), error.message, error.to_dict())
+
+
+@pytest.mark.parametrize("kind", tree())
+def test_every_error_becomes_json(kind: type[HoldfastError]) -> None:
+    told = json.loads(json.dumps(kind("what happened").to_dict()))
+    assert told["type"] == kind.__name__
+    assert told["message"] == "what happened"
+
+
+def test_a_failed_execution_carries_its_state_through_pickling() -> None:
+    error = ExecutionFailed("run x failed", {"status": "failed"})
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
+    assert again.state == {"status": "failed"}
+    assert ExecutionFailed("run x failed").state is None
+
+
+def test_the_docstring_shows_every_error_with_its_exit_code() -> None:
+    shown: dict[str, int] = {}
+    code = 0
+    for name, number in re.findall(r"[├└]── (\w+) +(\d+)?", errors.__doc__ or ""):
+        code = int(number or code)
+        shown[name] = code
+    assert shown == {kind.__name__: kind.exit_code for kind in tree()[1:]}
+
+
+def test_each_kind_of_failure_has_its_own_exit_code() -> None:
+    codes = [kind.exit_code for kind in HoldfastError.__subclasses__() if kind.__module__ == errors.__name__]
+    assert len(set(codes)) == len(codes)
+    assert all(1 < code < 64 for code in codes), "1 is the root's, from 64 on codes have meanings elsewhere"

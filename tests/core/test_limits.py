@@ -1,0 +1,29 @@
+"""The bounds fit into each other as their comments say."""
+
+from __future__ import annotations
+
+from holdfast.core import limits
+
+
+def test_every_limit_names_a_positive_number_with_its_unit() -> None:
+    found = {name: value for name, value in vars(limits).items() if name.endswith("_MAX")}
+    assert found
+    assert all(isinstance(value, int) and value > 0 for value in found.values())
+
+
+def test_a_question_and_a_definition_fit_one_start() -> None:
+    assert limits.QUESTION_BYTES_MAX + limits.DEFINITION_BYTES_MAX < limits.PAYLOAD_BYTES_MAX
+
+
+def test_text_reasoning_and_arguments_of_an_answer_fit_one_result() -> None:
+    answer = limits.RESPONSE_BYTES_MAX + 4 * limits.REASONING_CHARS_MAX + limits.ARGUMENTS_BYTES_MAX
+    assert answer < limits.PAYLOAD_BYTES_MAX
+
+
+def test_a_delta_fits_one_input_and_a_page_one_query() -> None:
+    assert limits.DELTA_BYTES_MAX < limits.PAYLOAD_BYTES_MAX
+    assert limits.PAGE_BYTES_MAX < 2 * 1024 * 1024, "the server refuses more"
+
+
+def test_what_runs_of_a_step_is_part_of_what_is_kept() -> None:
+    assert limits.CALLS_PER_STEP_MAX < limits.CALLS_KEPT_MAX
