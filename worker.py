@@ -62,9 +62,15 @@ def load_tools(modules: Sequence[str]) -> tuple[AnyTool, ...]:
     return tools
 
 
-def make_worker(client: TemporalClient, settings: Settings, tools: Sequence[AnyTool], model: OpenAIModel) -> Worker:
+def make_worker(
+    client: TemporalClient,
+    settings: Settings,
+    tools: Sequence[AnyTool],
+    model: OpenAIModel,
+    cache: TranscriptCache | None = None,
+) -> Worker:
     """Return the worker that serves `tools` and every agent on the settings' task queue."""
-    inference = Inference(model, {tool.name: tool for tool in tools}, TranscriptCache())
+    inference = Inference(model, {tool.name: tool for tool in tools}, cache or TranscriptCache())
     return Worker(
         client,
         task_queue=settings.task_queue,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.core.contracts import RESOLVE_TOOLS_ACTIVITY, ToolCatalog, ToolsRequest
 from holdfast.core.definition import AgentDefinition
@@ -37,8 +37,11 @@ def _activity_of(tool: AnyTool) -> Callable[..., Any]:
             return await run_tool(tool, arguments, context)
         except Exception as error:  # noqa: BLE001  # whatever a tool raises is told to the model
             record = error_record(error, tool.name)
-            # Raised anew and without cause: a huge or unencodable failure would lose the completion (TEMPORAL.md 1)
-            raise ApplicationError(record.message, type=record.type, non_retryable=True) from None
+            # Raised anew and without cause: a huge or unencodable failure would lose the completion. Benign, because
+            # a tool's error is the model's business and no fault of this worker.
+            raise ApplicationError(
+                record.message, type=record.type, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+            ) from None
 
     return run
 

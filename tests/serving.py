@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from activities.provider import OpenAIModel, ProviderSettings
+from activities.transcripts import TranscriptCache
 from holdfast.client import Client, Settings
 from holdfast.core.tools import AnyTool
 from holdfast.testing.openai_server import FakeOpenAI
@@ -28,11 +29,13 @@ Serve = Callable[..., AbstractAsyncContextManager[Served]]
 
 
 @asynccontextmanager
-async def served(settings: Settings, ledger: Path, script: Script, tools: Sequence[AnyTool]) -> AsyncGenerator[Served]:
+async def served(
+    settings: Settings, ledger: Path, script: Script, tools: Sequence[AnyTool], cache: TranscriptCache | None = None
+) -> AsyncGenerator[Served]:
     """Run a worker in this process against a scripted endpoint."""
     async with FakeOpenAI(script, ledger=ledger) as endpoint:
         client = await Client.connect(settings)
         model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
-        async with make_worker(client.temporal, settings, tools, model):
+        async with make_worker(client.temporal, settings, tools, model, cache):
             yield Served(client, endpoint, ledger)
         await model.close()

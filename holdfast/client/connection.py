@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from functools import cache
 from typing import Final
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
-from temporalio.runtime import Runtime
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import GrpcCompression, RPCError
 
 from holdfast.client.embedded import running_server
@@ -20,6 +22,17 @@ CONNECT_SECONDS: Final = 8.0
 """How long a server may take to answer before it counts as not there."""
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+@cache
+def core_runtime() -> Runtime:
+    """Return the process's SDK runtime; its native core logs through Python, never to standard output.
+
+    (A `--json` answer must stay JSON.)
+    """
+    log = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
+    shown = TelemetryFilter(core_level="WARN", other_level="ERROR")
+    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=shown, forwarding=log)))
 
 
 async def connect(settings: Settings, *, runtime: Runtime | None = None) -> Client:
@@ -36,7 +49,10 @@ async def connect(settings: Settings, *, runtime: Runtime | None = None) -> Clie
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             client = await Client.connect(
-                **target, data_converter=pydantic_data_converter, grpc_compression=compression, runtime=runtime
+                **target,
+                data_converter=pydantic_data_converter,
+                grpc_compression=compression,
+                runtime=runtime or core_runtime(),
             )
             await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
     except TimeoutError:

@@ -54,8 +54,8 @@ ARGUMENTS_DEPTH_MAX: Final = 64
 DELTA_BYTES_MAX: Final = 128 * 1024
 """The most transcript that travels inside one inference input; the rest is fetched by query."""
 
-PAGE_BYTES_MAX: Final = 1024 * 1024
-"""The most one query answers with; the server refuses 2 MB."""
+PAGE_BYTES_MAX: Final = 400 * 1024
+"""About the most one query answers with: the SDK warns at 512 KB, the server refuses 2 MB."""
 
 RESULT_BYTES_MAX: Final = 32 * 1024
 """The largest final state that a workflow's result carries whole; a larger one is read by query.

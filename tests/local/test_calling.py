@@ -22,7 +22,7 @@ from holdfast.testing.script import call, say
 from holdfast.testing.scripted import ScriptedModel
 
 CONTEXT = ToolContext(execution_id="e", idempotency_key="k", attempt=1)
-PROMPTLY_SECONDS = 5.0
+PROMPTLY_SECONDS = 2.5
 FLAVOURS = ["sync", "async"]
 
 
@@ -92,7 +92,13 @@ async def test_a_tool_cannot_end_the_process(flavour: str, raised: BaseException
 @pytest.mark.parametrize("flavour", FLAVOURS)
 @pytest.mark.parametrize(
     "raised",
-    [StopIteration(1), StopAsyncIteration(), GeneratorExit(), asyncio.CancelledError("by itself"), BaseException("x")],
+    [
+        StopIteration(1),
+        StopAsyncIteration("x"),
+        GeneratorExit("x"),
+        asyncio.CancelledError("by itself"),
+        BaseException("x"),
+    ],
     ids=repr,
 )
 async def test_an_unusual_exception_ends_the_call_and_not_the_run(flavour: str, raised: BaseException) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -23,7 +24,7 @@ from holdfast.testing.script import Call, Turn, call, calls, say
 from holdfast.testing.scripted import ScriptedModel
 
 AGENT = AgentDefinition(name="local", system_prompt="Be brief.")
-PROMPTLY_SECONDS = 5.0
+PROMPTLY_SECONDS = 2.5
 """How long anything here may take at the most; what is waited for would never come by itself."""
 
 
@@ -221,8 +222,6 @@ async def test_a_stop_after_the_step_lets_the_tool_finish() -> None:
 
 
 async def test_a_stop_does_not_wait_for_a_sync_tool_that_does_not_listen() -> None:
-    import threading  # noqa: PLC0415  # this test alone
-
     begun, release = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 

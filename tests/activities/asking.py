@@ -1,0 +1,67 @@
+"""Asking a fake endpoint through the real client, as the worker does, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from activities.failures import provider_failure
+from activities.provider import OpenAIModel, ProviderSettings
+from holdfast.core.definition import LLM
+from holdfast.core.inference import ModelRequest
+from holdfast.core.loop import user_message
+from holdfast.core.steps import InferenceResponse
+from holdfast.core.tools import ToolSchema
+from holdfast.testing.openai_server import FakeOpenAI
+from holdfast.testing.script import Turn
+
+KEY = "sk-canary-0123456789"
+REQUEST = ModelRequest(LLM(), "Be brief.", (user_message("What is it?"),), (), None)
+
+
+def request(**changes: Any) -> ModelRequest:  # noqa: ANN401  # fields of any type, as in dataclasses.replace
+    """Return the usual request with some fields changed."""
+    fields = {
+        name: getattr(REQUEST, name) for name in ("llm", "system_prompt", "messages", "tools", "max_output_tokens")
+    }
+    return ModelRequest(**(fields | changes))
+
+
+def schema(name: str) -> ToolSchema:
+    return ToolSchema(name=name, description="Do it.", parameters={"type": "object", "properties": {}})
+
+
+@asynccontextmanager
+async def asking(*turns: Turn, api_key: str | None = KEY) -> AsyncGenerator[tuple[FakeOpenAI, OpenAIModel]]:
+    """Serve `turns` and give the endpoint and a model that asks it."""
+    async with FakeOpenAI(turns) as endpoint:
+        model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key=api_key, model="scripted"))
+        try:
+            yield endpoint, model
+        finally:
+            await model.close()
+
+
+async def answer_to(turn: Turn, asked: ModelRequest = REQUEST) -> InferenceResponse:
+    """Return what the model makes of `turn`."""
+    async with asking(turn) as (_, model):
+        return await model(asked)
+
+
+async def failure_of(turn: Turn) -> ApplicationError:
+    """Return the typed failure that `turn` becomes; AssertionError when it becomes none."""
+    async with asking(turn) as (_, model):
+        return await failure_with(model)
+
+
+async def failure_with(model: OpenAIModel, asked: ModelRequest = REQUEST) -> ApplicationError:
+    """Return the typed failure that asking `model` ends with."""
+    with pytest.raises(Exception, match="") as caught:  # whatever it is: the table must know it
+        await model(asked)
+    failure = provider_failure(caught.value, model.settings)
+    assert failure is not None, f"{caught.type.__name__} has no place in the table: {caught.value}"
+    return failure

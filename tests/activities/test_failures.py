@@ -1,0 +1,206 @@
+"""What the endpoint can say no with: one table of what it becomes and whether asking again can help."""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from activities.failures import BODY_CHARS_MAX, RETRY_AFTER_MAX, provider_failure
+from activities.provider import OpenAIModel, ProviderSettings
+from holdfast.testing.script import Turn
+from tests.activities.asking import KEY, asking, failure_of, failure_with, request
+
+AGAIN, FINAL = True, False
+HTML = {"content-type": "text/html"}
+LOCAL = "http://127.0.0.1"
+LONG = "x" * 100_000
+QUOTA = "You exceeded your current quota, please check your plan."
+WRAPPED = '{"error": {"code": "context_length_exceeded"}}'
+CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}
+
+
+def refusal(code: int, message: str = "the endpoint's words", **fields: object) -> Turn:
+    """Return an error in OpenAI's shape."""
+    return Turn(status=code, body=json.dumps({"error": {"message": message, **fields}}))
+
+
+def completion(**fields: object) -> Turn:
+    """Return an answer with status 200 whose fields are as given."""
+    usual = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [CHOICE]}
+    return Turn(body=json.dumps({**usual, **fields}))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table: what the endpoint does, what it becomes, whether it is asked again, what the text names."""
+
+    name: str
+    turn: Turn
+    type: str
+    again: bool
+    told: str
+
+
+def status(code: int, kind: str, *, again: bool) -> Row:
+    return Row(str(code), Turn(status=code, text="the endpoint's words"), kind, again, f"answered {code}")
+
+
+TABLE = [
+    *(status(code, "ProviderUnavailable", again=AGAIN) for code in (408, 409, 425, 429, 500, 502, 503, 504, 529, 599)),
+    *(status(code, "RequestRefused", again=FINAL) for code in (400, 402, 405, 413, 418, 422, 451)),
+    status(401, "NotAuthorised", again=FINAL),
+    status(403, "NotAuthorised", again=FINAL),
+    status(404, "ModelNotFound", again=FINAL),
+    Row("quota by code", refusal(429, QUOTA, code="insufficient_quota"), "QuotaExceeded", FINAL, "no credit left"),
+    Row("quota by type", refusal(429, QUOTA, type="insufficient_quota"), "QuotaExceeded", FINAL, "no credit left"),
+    Row("context by words", refusal(400, "maximum context length is 8192"), "ContextTooLong", FINAL, "shorten"),
+    Row("context, OpenAI", refusal(400, code="context_length_exceeded"), "ContextTooLong", FINAL, "shorten"),
+    Row("context, llama.cpp", refusal(400, type="exceed_context_size_error"), "ContextTooLong", FINAL, "shorten"),
+    Row(
+        "context, vLLM", refusal(400, type="BadRequestError", param="input_tokens"), "ContextTooLong", FINAL, "shorten"
+    ),
+    Row("context, wrapped", refusal(400, metadata={"raw": WRAPPED}), "ContextTooLong", FINAL, "shorten"),
+    Row("context, 413", refusal(413, code="context_length_exceeded"), "ContextTooLong", FINAL, "shorten"),
+    Row("error page", Turn(status=502, body="<h1>Bad</h1>", headers=HTML), "ProviderUnavailable", AGAIN, "502"),
+    Row("no error page", Turn(status=400, body=""), "RequestRefused", FINAL, "answered 400"),
+    Row("cut before the answer", Turn(disconnect=True), "ProviderUnavailable", AGAIN, "cannot be reached"),
+    Row("cut in the answer", Turn(text=LONG, pieces_max=0, disconnect=True), "ProviderUnavailable", AGAIN, LOCAL),
+    Row("HTML", Turn(body="<html>log in</html>", headers=HTML), "UnusableAnswer", AGAIN, "OPENAI_BASE_URL"),
+    Row("HTML called JSON", Turn(body="<html>log in</html>"), "UnusableAnswer", AGAIN, LOCAL),
+    Row("empty body", Turn(body=""), "UnusableAnswer", AGAIN, LOCAL),
+    Row("half a body", Turn(body='{"id": "1", "choi'), "UnusableAnswer", AGAIN, LOCAL),
+    Row("a list", Turn(body="[]"), "UnusableAnswer", AGAIN, "chat completion"),
+    Row("null", Turn(body="null"), "UnusableAnswer", AGAIN, "chat completion"),
+    Row("an empty object", Turn(body="{}"), "UnusableAnswer", AGAIN, "chat completion"),
+    Row("an error with 200", refusal(200), "UnusableAnswer", AGAIN, "chat completion"),
+    Row("no choice", completion(choices=[]), "UnusableAnswer", AGAIN, "without any choice"),
+    Row("choices null", completion(choices=None), "UnusableAnswer", AGAIN, LOCAL),
+    Row("choices a mapping", completion(choices={}), "UnusableAnswer", AGAIN, LOCAL),
+    Row("a choice null", completion(choices=[None]), "UnusableAnswer", AGAIN, LOCAL),
+    Row("a choice a text", completion(choices=["x"]), "UnusableAnswer", AGAIN, LOCAL),
+    Row("message null", completion(choices=[{"message": None}]), "UnusableAnswer", AGAIN, "without message"),
+    Row("message a text", completion(choices=[{"message": "x"}]), "UnusableAnswer", AGAIN, LOCAL),
+    Row("calls a number", completion(choices=[{"message": {"tool_calls": 5}}]), "UnusableAnswer", AGAIN, LOCAL),
+]
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+async def test_the_table_of_failures(row: Row) -> None:
+    failure = await failure_of(row.turn)
+    assert failure.type == row.type
+    assert failure.non_retryable is not row.again
+    assert row.told in failure.message
+    assert "\n" not in failure.message
+    assert failure.__cause__ is None
+    assert failure.next_retry_delay is None
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", 0),
+        ("7", 7),
+        ("1.5", 1.5),
+        ("-5", 0),
+        ("36000", RETRY_AFTER_MAX.total_seconds()),
+        ("1e300", None),
+        ("nan", None),
+        ("inf", None),
+        ("soon", None),
+        ("", None),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+        ("Wed, 21 Oct 2015 07:28:00 -0000", None),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", RETRY_AFTER_MAX.total_seconds()),
+        ("Wed, 99 Foo 2015", None),
+    ],
+)
+@pytest.mark.parametrize("code", [429, 503])
+async def test_retry_after_is_read_in_either_form_and_bounded(code: int, value: str, seconds: float | None) -> None:
+    failure = await failure_of(Turn(status=code, headers={"retry-after": value}))
+    delay = failure.next_retry_delay
+    assert (delay.total_seconds() if delay is not None else None) == seconds
+
+
+async def test_retry_after_as_a_date_is_the_time_until_then() -> None:
+    then = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    delay = (await failure_of(Turn(status=429, headers={"retry-after": then}))).next_retry_delay
+    assert delay is not None
+    assert timedelta(seconds=20) < delay <= timedelta(seconds=30)
+
+
+async def test_a_refusal_that_is_final_ignores_retry_after() -> None:
+    assert (await failure_of(Turn(status=401, headers={"retry-after": "7"}))).next_retry_delay is None
+
+
+async def test_an_endpoint_that_is_not_there_is_named_with_what_to_check() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        model = OpenAIModel(ProviderSettings(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, model="m"))
+        failure = await failure_with(model)
+        await model.close()
+    assert (failure.type, failure.non_retryable) == ("ProviderUnavailable", False)
+    assert f"http://127.0.0.1:{port}/v1 cannot be reached (ConnectError)" in failure.message
+    assert "OPENAI_BASE_URL" in failure.message
+
+
+async def test_silence_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("activities.provider.READ_SECONDS", 0.05)
+    failure = await failure_of(Turn(hang=True))
+    assert (failure.type, failure.non_retryable) == ("ProviderUnavailable", False)
+    assert "did not answer in time" in failure.message
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 429, 500])
+@pytest.mark.parametrize("where", ["message", "code", "headers"])
+async def test_a_key_that_the_endpoint_repeats_is_never_told(code: int, where: str) -> None:
+    turns = {
+        "message": Turn(status=code, text=f"Incorrect API key provided: {KEY}."),
+        "code": refusal(code, code=KEY, type=KEY),
+        "headers": Turn(status=code, headers={"www-authenticate": KEY, "retry-after": KEY}),
+    }
+    failure = await failure_of(turns[where])
+    assert KEY not in repr(failure)
+    assert KEY not in failure.message
+    assert all(KEY not in repr(detail) for detail in failure.details)
+
+
+@pytest.mark.parametrize("visible", [1, 8, len(KEY) - 1])
+async def test_a_key_at_the_edge_of_the_cut_is_not_told_in_part(visible: int) -> None:
+    before_the_key = len("Error code: 400 - ")
+    filling = "x" * (BODY_CHARS_MAX - before_the_key - visible)
+    assert KEY[:visible] not in (await failure_of(Turn(status=400, text=filling + KEY))).message.replace("x", "")
+
+
+async def test_the_endpoints_own_words_are_kept_and_bounded() -> None:
+    failure = await failure_of(Turn(status=400, text="temperature\nmust be\x00 lower " + "x" * 10**5))
+    assert "temperature must be" in failure.message
+    assert len(failure.message) < BODY_CHARS_MAX + 200
+
+
+async def test_an_address_with_a_password_is_told_without_it() -> None:
+    settings = ProviderSettings(base_url="http://me:pass-canary@127.0.0.1:1/v1", api_key=KEY, model="m")
+    model = OpenAIModel(settings)
+    failure = await failure_with(model)
+    await model.close()
+    assert "pass-canary" not in failure.message
+    assert "http://127.0.0.1:1/v1" in failure.message
+
+
+async def test_a_worker_without_an_endpoint_or_a_model_says_what_to_set() -> None:
+    nowhere = await failure_with(OpenAIModel(ProviderSettings()))
+    assert (nowhere.type, nowhere.non_retryable) == ("InvalidInput", True)
+    assert "OPENAI_API_KEY" in nowhere.message
+    unnamed = OpenAIModel(ProviderSettings(base_url="http://127.0.0.1:1/v1"))
+    failure = await failure_with(unnamed, request())
+    await unnamed.close()
+    assert (failure.type, failure.non_retryable) == ("InvalidInput", True)
+    assert "HOLDFAST_MODEL" in failure.message
+
+
+def test_what_is_no_failure_of_the_provider_is_left_to_others() -> None:
+    assert provider_failure(RuntimeError("ours"), ProviderSettings()) is None
