@@ -5,27 +5,27 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib
-import logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
 
 from activities.heartbeats import Heartbeats
 from activities.inference import Inference
+from activities.logs import log_to_stderr
 from activities.provider import OpenAIModel, ProviderSettings
 from activities.tools import Catalog, tool_activities
 from activities.transcripts import TranscriptCache
 from holdfast.client.connection import connect
 from holdfast.client.definitions import load_agents
+from holdfast.client.leaving import leave
 from holdfast.client.settings import Settings
 from holdfast.client.worker_process import READY
 from holdfast.core.definition import AgentDefinition
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--agents", type=Path, help="check the agents in this folder against the tools")
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
     given = parser.parse_args(arguments)
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
     settings = Settings.from_environment(
         address=given.address,
         namespace=given.namespace,
@@ -162,14 +162,6 @@ def _on_input(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
 def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-def leave(code: int) -> Any:  # noqa: ANN401  # never returns
-    """End the process without interpreter finalization, which can crash under the SDK's threads (sdk-python #300)."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
 
 
 if __name__ == "__main__":

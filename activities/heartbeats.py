@@ -6,7 +6,10 @@ import asyncio
 from typing import Any, Final
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+
+from holdfast.core.contracts import WORKER_SHUTDOWN
 
 INTERVAL_SECONDS: Final = 0.3
 """A cancel is learnt with a heartbeat's answer, where the server does not push it. Short calls never heartbeat."""
@@ -27,8 +30,22 @@ class _Heartbeating(ActivityInboundInterceptor):
         beating = asyncio.create_task(_beat())
         try:
             return await super().execute_activity(input)
+        except asyncio.CancelledError:
+            raise _cancelled() from None
         finally:
             beating.cancel()
+
+
+def _cancelled() -> BaseException:
+    """Return what to end a cancelled activity with: told apart, so that a restart is not taken for a stop."""
+    why = activity.cancellation_details()
+    if why is not None and why.worker_shutdown:
+        text = "the worker shut down before the call ended"
+        return ApplicationError(text, type=WORKER_SHUTDOWN, category=ApplicationErrorCategory.BENIGN)
+    if why is not None and why.not_found:
+        text = "the run has ended; nobody waits for this call"
+        return ApplicationError(text, non_retryable=True, category=ApplicationErrorCategory.BENIGN)
+    return asyncio.CancelledError()
 
 
 async def _beat() -> None:

@@ -16,6 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.contracts import (
         INFERENCE_ACTIVITY,
         RESOLVE_TOOLS_ACTIVITY,
+        WORKER_SHUTDOWN,
         InferenceInput,
         ToolCatalog,
         ToolsRequest,
@@ -100,7 +101,7 @@ def model_error(error: ActivityError) -> ErrorRecord:
 
 def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:
     """Return what the model is told about a tool call that failed."""
-    if isinstance(error.cause, ApplicationError):
+    if isinstance(error.cause, ApplicationError) and error.cause.type != WORKER_SHUTDOWN:
         return _record(error, traits.name)
     why = _timeout(error.cause) if isinstance(error.cause, TimeoutError) else "it was interrupted"
     if traits.at_most_once:

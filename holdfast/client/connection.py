@@ -21,6 +21,9 @@ from holdfast.core.errors import ServerUnavailable
 CONNECT_SECONDS: Final = 8.0
 """How long a server may take to answer before it counts as not there."""
 
+LATE_COMPLETION: Final = "Activity not found on completion"
+"""What the SDK warns of whenever a stopped run's call ends after its run: the usual course of a stop."""
+
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -30,7 +33,9 @@ def core_runtime() -> Runtime:
 
     (A `--json` answer must stay JSON.)
     """
-    log = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
+    logger = logging.getLogger("temporalio.core")
+    logger.addFilter(lambda record: LATE_COMPLETION not in record.getMessage())
+    log = LogForwardingConfig(logger=logger)
     shown = TelemetryFilter(core_level="WARN", other_level="ERROR")
     return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=shown, forwarding=log)))
 

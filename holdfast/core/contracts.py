@@ -32,6 +32,9 @@ RESOLVE_TOOLS_ACTIVITY: Final = "resolve_tools"
 EXECUTION_FAILED: Final = "ExecutionFailed"
 """The type of the failure that a `failed` execution's workflow ends with."""
 
+WORKER_SHUTDOWN: Final = "WorkerShutdown"
+"""The type of the failure of a call that was under way when its worker shut down."""
+
 DEFAULT_TASK_QUEUE: Final = "holdfast"
 
 SEARCH_ATTRIBUTES: Final = {

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities.failures import provider_failure
@@ -60,8 +59,12 @@ async def failure_of(turn: Turn) -> ApplicationError:
 
 async def failure_with(model: OpenAIModel, asked: ModelRequest = REQUEST) -> ApplicationError:
     """Return the typed failure that asking `model` ends with."""
-    with pytest.raises(Exception, match="") as caught:  # whatever it is: the table must know it
-        await model(asked)
-    failure = provider_failure(caught.value, model.settings)
-    assert failure is not None, f"{caught.type.__name__} has no place in the table: {caught.value}"
+    try:
+        response = await model(asked)
+    except Exception as caught:  # noqa: BLE001  # whatever it is: the table must know it
+        error = caught
+    else:
+        raise AssertionError(f"it was an answer: {response!r}")
+    failure = provider_failure(error, model.settings)
+    assert failure is not None, f"{type(error).__name__} has no place in the table: {error}"
     return failure

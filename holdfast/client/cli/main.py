@@ -16,15 +16,14 @@ exit code   meaning
 from __future__ import annotations
 
 import json
-import os
 import sys
-from contextlib import suppress
 from typing import Final, NoReturn
 
 import typer
 
 from holdfast.client.cli.dev import dev, worker
 from holdfast.client.cli.runs import list_runs, run, show, stop
+from holdfast.client.leaving import leave
 from holdfast.core.errors import HoldfastError
 
 INTERRUPTED: Final = 130
@@ -47,7 +46,7 @@ app.command("list")(list_runs)
 
 def main() -> NoReturn:
     """Run the command line and end the process with the documented exit code."""
-    _leave(_code())
+    leave(_code())
 
 
 def _code() -> int:
@@ -70,11 +69,3 @@ def _tell(error: HoldfastError) -> None:
         sys.stdout.write(json.dumps({"error": error.to_dict()}) + "\n")
     else:
         sys.stderr.write(f"error: {error}\n")
-
-
-def _leave(code: int) -> NoReturn:
-    """End without interpreter finalization, which can crash under the SDK's threads (sdk-python #300)."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
