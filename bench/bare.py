@@ -17,7 +17,7 @@ from temporalio import activity, workflow
 with workflow.unsafe.imports_passed_through():
     from openai import AsyncOpenAI
 
-    from bench.task import PROMPT, TOOL, TOOL_SUMMARY, page_text
+    from bench.task import PROMPT, TOOL, page_text
 
 CALL_TIMEOUT: Final = timedelta(seconds=60)
 
@@ -26,7 +26,7 @@ TOOLS: Final[list[dict[str, Any]]] = [
         "type": "function",
         "function": {
             "name": TOOL,
-            "description": TOOL_SUMMARY,
+            "description": "Return the text of a page.",
             "parameters": {
                 "type": "object",
                 "properties": {"page": {"type": "integer"}, "size": {"type": "integer"}},
@@ -61,7 +61,7 @@ class Endpoint:
         return answer.choices[0].message.model_dump(mode="json", exclude_none=True)
 
 
-@activity.defn
+@activity.defn(name=TOOL)
 async def read_page(arguments: dict[str, Any]) -> str:
     """Return the text of a page."""
     return page_text(arguments["page"], arguments["size"])

@@ -165,7 +165,10 @@ def show(runs: Sequence[Kept], page_bytes: int) -> None:
 def _show_kinds(runs: Sequence[Kept]) -> None:
     """Print where the bytes of the longest run are that both loops have completed."""
     done = [run for run in runs if run.outcome == COMPLETED]
-    steps = max({run.steps for run in done if run.loop == "bare"} & {run.steps for run in done if run.loop != "bare"})
+    by_loop = [{run.steps for run in done if run.loop == name} for name in ("holdfast", "bare")]
+    if not (both := by_loop[0] & by_loop[1]):
+        return
+    steps = max(both)
     ours, bare = (next(run for run in done if run.loop == name and run.steps == steps) for name in ("holdfast", "bare"))
     none = Share(0, 0)
     kinds = sorted({**ours.by_kind, **bare.by_kind}, key=lambda kind: -ours.by_kind.get(kind, none).bytes)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from bench.report import Goal, hand_over, show_goals, show_table
 from bench.stage import Loop, Stage, cpu_seconds, fresh_id, perform, set_stage
@@ -23,37 +23,56 @@ WARM_UP: Final = Task(steps=3, page_bytes=PAGE_BYTES)
 EPILOG: Final = """\
 A round is one measurement of Holdfast and one of the bare loop, right after each other; who goes first alternates.
 The ratio is the median of the rounds' own ratios, so that a machine that slows down for a while does not decide it.
-The time of a run is the caller's: from before its start to its answer. CPU is that of the server, and of the worker.
 
-JSON: {machine, page_bytes, sequential: {steps, rounds: [{holdfast, bare}]}, concurrent: {steps, runs, rounds:
-[{holdfast, bare}]}, goals: [{wanted, measured, met}]}; each loop of a round has {steps, seconds, server_cpu_seconds,
+ms per step        the caller's time, from before the start of a run until its answer (and, for Holdfast, its whole
+                   state) is there, divided by its steps: this is what the goals are about
+ms a run is open   the server's time, from the start of a run until it closes: without the reading of the state
+CPU ms             what the server and the loop's own worker process used, per step
+
+JSON: {machine, page_bytes, sequential: {load: {runs, steps}, rounds: [{holdfast, bare}]}, concurrent: (the same),
+goals: [{wanted, measured, met}]}; each loop of a round has {steps, seconds, run_open_seconds, server_cpu_seconds,
 worker_cpu_seconds}.
 """
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """What one round asks of each loop: `runs` runs at once of `steps` steps each."""
+
+    runs: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class Spent:
-    """What `steps` steps took, in wall-clock seconds and in processor seconds of server and worker."""
+    """What `steps` steps took, in wall-clock seconds and in processor seconds of server and worker.
+
+    `run_open_seconds` is how long the server saw a run open, the median where there were several.
+    """
 
     steps: int
     seconds: float
+    run_open_seconds: float
     server_cpu_seconds: float
     worker_cpu_seconds: float
 
-    @property
-    def ms_per_step(self) -> float:
-        """Wall-clock milliseconds per step."""
-        return 1_000 * self.seconds / self.steps
 
-    @property
-    def steps_per_second(self) -> float:
-        """Steps per wall-clock second."""
-        return self.steps / self.seconds
+def _ms_per_step(spent: Spent) -> float:
+    return 1_000 * spent.seconds / spent.steps
 
-    @property
-    def cpu_ms(self) -> tuple[float, float]:
-        """Processor milliseconds per step: server, worker."""
-        return 1_000 * self.server_cpu_seconds / self.steps, 1_000 * self.worker_cpu_seconds / self.steps
+
+def _steps_per_second(spent: Spent) -> float:
+    return spent.steps / spent.seconds
+
+
+FIGURES: Final[dict[str, Callable[[Spent], float]]] = {
+    "ms per step": _ms_per_step,
+    "steps/s": _steps_per_second,
+    "ms a run is open": lambda spent: 1_000 * spent.run_open_seconds,
+    "server CPU ms": lambda spent: 1_000 * spent.server_cpu_seconds / spent.steps,
+    "worker CPU ms": lambda spent: 1_000 * spent.worker_cpu_seconds / spent.steps,
+}
+"""The table's columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +84,18 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What one round asks of each loop: `runs` runs at once of `steps` steps each."""
+class Measured:
+    """Every round of one load."""
 
-    runs: int
-    steps: int
+    load: Load
+    rounds: tuple[Round, ...]
+
+    def ratio(self, figure: Callable[[Spent], float]) -> float:
+        """Return Holdfast's figure divided by the bare loop's."""
+        return median(figure(each.holdfast) / figure(each.bare) for each in self.rounds)
 
 
-async def measure(stage: Stage, load: Load, rounds: int) -> list[Round]:
+async def measure(stage: Stage, load: Load, rounds: int) -> Measured:
     """Measure so many rounds, each loop first in every other one."""
     measured: list[Round] = []
     for number in range(rounds):
@@ -82,60 +105,46 @@ async def measure(stage: Stage, load: Load, rounds: int) -> list[Round]:
         else:
             ours = await _spent(stage, stage.holdfast, load)
             measured.append(Round(ours, await _spent(stage, stage.bare, load)))
-    return measured
+    return Measured(load, tuple(measured))
 
 
 async def _spent(stage: Stage, loop: Loop, load: Load) -> Spent:
-    task = Task(load.steps, PAGE_BYTES)
+    task, ids = Task(load.steps, PAGE_BYTES), [fresh_id() for _ in range(load.runs)]
     server, worker = cpu_seconds(stage.server_pid), cpu_seconds(loop.worker_pid)
     began = time.perf_counter()
-    await asyncio.gather(*(loop.run(task, fresh_id()) for _ in range(load.runs)))
+    await asyncio.gather(*(loop.run(task, each) for each in ids))
     return Spent(
         steps=load.runs * load.steps,
         seconds=time.perf_counter() - began,
         server_cpu_seconds=cpu_seconds(stage.server_pid) - server,
         worker_cpu_seconds=cpu_seconds(loop.worker_pid) - worker,
+        run_open_seconds=median([await stage.open_seconds(each) for each in ids]),
     )
 
 
-def ms_ratio(rounds: Sequence[Round]) -> float:
-    """Return how much longer a step of Holdfast takes."""
-    return median(each.holdfast.ms_per_step / each.bare.ms_per_step for each in rounds)
-
-
-def rate_ratio(rounds: Sequence[Round]) -> float:
-    """Return how many steps Holdfast makes while the bare loop makes one."""
-    return median(each.holdfast.steps_per_second / each.bare.steps_per_second for each in rounds)
-
-
-def show(sequential: Sequence[Round], concurrent: Sequence[Round]) -> None:
+def show(name: str, measured: Measured) -> None:
     """Print the medians of both loops and their ratios."""
     rows: list[tuple[str, ...]] = []
-    for name, rounds in (("one run at a time", sequential), ("many runs at once", concurrent)):
-        for loop, spent in (("holdfast", [r.holdfast for r in rounds]), ("bare", [r.bare for r in rounds])):
-            ms, rate = median(each.ms_per_step for each in spent), median(each.steps_per_second for each in spent)
-            server, worker = (median(each.cpu_ms[part] for each in spent) for part in (0, 1))
-            rows.append((f"{name}: {loop}", f"{ms:.2f}", f"{rate:.1f}", f"{server:.2f}", f"{worker:.2f}"))
-        rows.append((f"{name}: ratio", f"{ms_ratio(rounds):.3f}", f"{rate_ratio(rounds):.3f}", "", ""))
-    columns = ("", "ms per step", "steps/s", "server CPU ms per step", "worker CPU ms per step")
-    show_table(f"Loop, {PAGE_BYTES} bytes per tool result, medians", columns, rows)
+    for loop, spent in (
+        ("holdfast", [each.holdfast for each in measured.rounds]),
+        ("bare", [each.bare for each in measured.rounds]),
+    ):
+        rows.append((loop, *(f"{median(figure(each) for each in spent):.2f}" for figure in FIGURES.values())))
+    rows.append(("ratio", *(f"{measured.ratio(figure):.3f}" for figure in FIGURES.values())))
+    title = f"{name}: {measured.load.runs} at a time, {measured.load.steps} steps, {PAGE_BYTES} bytes per tool result, medians"
+    show_table(title, ("", *FIGURES), rows)
 
 
-def goals(sequential: Sequence[Round], concurrent: Sequence[Round]) -> list[Goal]:
+def goals(sequential: Measured, concurrent: Measured) -> list[Goal]:
     """Judge the ratios."""
-    slower, rate = ms_ratio(sequential), rate_ratio(concurrent)
+    slower, rate = sequential.ratio(_ms_per_step), concurrent.ratio(_steps_per_second)
     return [
         Goal(f"ms per step at most {MS_RATIO_MAX} times the bare loop's", f"{slower:.3f}", slower <= MS_RATIO_MAX),
         Goal(f"steps/s at least {RATE_RATIO_MIN} times the bare loop's", f"{rate:.3f}", rate >= RATE_RATIO_MIN),
     ]
 
 
-def _figures(load: Load, rounds: Sequence[Round]) -> dict[str, Any]:
-    return {**asdict(load), "rounds": [asdict(each) for each in rounds]}
-
-
-def main() -> None:
-    """Measure and report."""
+def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bench.loop", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -146,24 +155,27 @@ def main() -> None:
     parser.add_argument("--concurrent-rounds", type=int, default=6, metavar="ROUNDS", help="(default: 6)")
     parser.add_argument("--seconds-max", type=float, default=600, help="give up after so long (default: 600)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of to stdout")
-    given = parser.parse_args()
-    alone, crowd = Load(1, given.steps), Load(given.concurrent, given.concurrent_steps)
+    return parser.parse_args(given)
 
-    async def benchmark() -> tuple[list[Round], list[Round]]:
+
+def main() -> None:
+    """Measure and report."""
+    given = _arguments()
+
+    async def benchmark() -> tuple[Measured, Measured]:
         async with set_stage() as stage:
             for loop in (stage.holdfast, stage.bare):
                 await loop.run(WARM_UP, fresh_id())
-            return await measure(stage, alone, given.rounds), await measure(stage, crowd, given.concurrent_rounds)
+            alone = await measure(stage, Load(1, given.steps), given.rounds)
+            crowd = Load(given.concurrent, given.concurrent_steps)
+            return alone, await measure(stage, crowd, given.concurrent_rounds)
 
     sequential, concurrent = perform(benchmark(), given.seconds_max)
-    show(sequential, concurrent)
+    show("Single runs", sequential)
+    show("Many runs", concurrent)
     judged = goals(sequential, concurrent)
     show_goals(judged)
-    figures = {
-        "page_bytes": PAGE_BYTES,
-        "sequential": _figures(alone, sequential),
-        "concurrent": _figures(crowd, concurrent),
-    }
+    figures = {"page_bytes": PAGE_BYTES, "sequential": asdict(sequential), "concurrent": asdict(concurrent)}
     hand_over(figures, judged, given.json)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.task import TOOL_SUMMARY, Task, page_text
-from holdfast.core.tools import tool
+from bench.task import TOOL, Task, page_text
+from holdfast import tool
 from holdfast.testing.script import Turn, call, say, turn_number
 
 
@@ -14,14 +14,10 @@ def script(request: dict[str, Any]) -> Turn:
     asked = next(message["content"] for message in request["messages"] if message["role"] == "user")
     task = Task.parse(asked)
     turn = turn_number(request)
-    return call("read_page", page=turn, size=task.page_bytes) if turn < task.steps else say(task.answer)
+    return call(TOOL, page=turn, size=task.page_bytes) if turn < task.steps else say(task.answer)
 
 
+@tool(name=TOOL)
 async def read_page(page: int, size: int) -> str:
     """Return the text of a page."""
     return page_text(page, size)
-
-
-if read_page.__doc__ != TOOL_SUMMARY:
-    raise AssertionError("both agents must offer the model the same tool")
-read_page_tool = tool(read_page)

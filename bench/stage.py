@@ -104,8 +104,13 @@ class Stage:
     server_pid: int
 
     async def history(self, workflow_id: str) -> WorkflowHistory:
-        """Return everything the server keeps of a run."""
+        """Return every event the server keeps of a run."""
         return await self.client.temporal.get_workflow_handle(workflow_id).fetch_history()
+
+    async def open_seconds(self, workflow_id: str) -> float:
+        """Return how long a run that has ended was open, by the server's own clock."""
+        described = await self.client.temporal.get_workflow_handle(workflow_id).describe()
+        return ((described.close_time or described.start_time) - described.start_time).total_seconds()
 
 
 @asynccontextmanager
@@ -137,7 +142,10 @@ def fresh_id() -> str:
 
 
 def perform(benchmark: Coroutine[None, None, T], seconds_max: float) -> T:
-    """Run a benchmark within a time limit; SIGTERM and Ctrl-C end it in order, with everything it started."""
+    """Run a benchmark within a time limit; SIGTERM and Ctrl-C end it in order, with everything it started.
+
+    Exits with a message where it did not come to its end.
+    """
 
     async def bounded() -> T:
         task = asyncio.current_task()
@@ -146,7 +154,12 @@ def perform(benchmark: Coroutine[None, None, T], seconds_max: float) -> T:
         async with asyncio.timeout(seconds_max):
             return await benchmark
 
-    return asyncio.run(bounded())
+    try:
+        return asyncio.run(bounded())
+    except TimeoutError:
+        sys.exit(f"the benchmark has not ended within {seconds_max:g} s; give it more with --seconds-max")
+    except asyncio.CancelledError:
+        sys.exit("the benchmark was asked to end before it was done")
 
 
 def cpu_seconds(pid: int) -> float:

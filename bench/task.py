@@ -11,7 +11,7 @@ PROMPT: Final = "Read every page you are asked to read, one after the other, the
 """The system prompt of both agents."""
 
 TOOL: Final = "read_page"
-TOOL_SUMMARY: Final = "Return the text of a page."
+"""The one tool, by the same name in both loops."""
 
 
 @dataclass(frozen=True, slots=True)

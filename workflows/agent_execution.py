@@ -121,7 +121,7 @@ class AgentExecution:
         """Return a run of messages as the model sees them."""
         stop = min(request.stop, len(self._state.messages))
         asked = (self._state.messages[index].for_model() for index in range(request.start, stop))
-        messages = fitting(asked, limits.PAGE_BYTES_MAX)
+        messages = fitting(asked, limits.PAGE_BYTES_MAX, at_least=1)
         return TranscriptPage(opening=self._opening, start=request.start, messages=messages)
 
     async def _prepare(self) -> None:

@@ -34,7 +34,10 @@ TOTAL_SECONDS_MAX: Final = 50.0
 POLL_SECONDS: Final = 0.05
 """A file that other processes append to has no event to wait for."""
 
-TERMINATE_SECONDS_MAX: Final = 2.0
+STOP_SECONDS_MAX: Final = 2.0
+"""How long a stop may take that somebody waits for with a finger on Ctrl-C."""
+
+SETTLE_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +62,23 @@ class Ran:
 async def perform(crash: Crash, question: str) -> Ran:
     """Run the agent, kill its worker half-way through a tool call of the second step, and follow it to its end."""
     try:
-        async with asyncio.timeout(TOTAL_SECONDS_MAX), AsyncExitStack() as undo:
-            worker = await _worker(crash, undo)
+        async with asyncio.timeout(TOTAL_SECONDS_MAX), AsyncExitStack() as workers:
+            worker = await _worker(crash, workers)
             crash.screen.fact("worker", f"pid {worker.pid}")
             client = await Client.connect(crash.settings)
-            definition = load_definition(AGENTS / f"{AGENT}.md")
-            budget = ExecutionBudget(max_seconds=RUN_SECONDS_MAX)
-            await undo.enter_async_context(_not_left_behind(client, crash.run_id))
-            await client.start(definition, question, budget=budget, execution_id=crash.run_id)
-            crash.screen.heading(f"Run {crash.run_id}")
-            crash.screen.began = time.monotonic()
-            cut = await _follow(crash, client, worker, undo)
-            return Ran(await client.result(crash.run_id), cut)
+            async with _not_left_behind(client, crash.run_id):  # within the workers: they still learn of the end
+                definition = load_definition(AGENTS / f"{AGENT}.md")
+                budget = ExecutionBudget(max_seconds=RUN_SECONDS_MAX)
+                await client.start(definition, question, budget=budget, execution_id=crash.run_id)
+                crash.screen.heading(f"Run {crash.run_id}")
+                crash.screen.began = time.monotonic()
+                cut = await _follow(crash, client, worker, workers)
+                return Ran(await client.result(crash.run_id), cut)
     except TimeoutError:
-        raise HoldfastError(
-            f"the demo did not end within {TOTAL_SECONDS_MAX:g} s; is this machine very busy?"
-        ) from None
+        raise HoldfastError(f"the demo did not end within {TOTAL_SECONDS_MAX:g} s; is this machine very busy?") from None
 
 
-async def _follow(crash: Crash, client: Client, worker: DemoWorker, undo: AsyncExitStack) -> tuple[Entry, ...]:
+async def _follow(crash: Crash, client: Client, worker: DemoWorker, workers: AsyncExitStack) -> tuple[Entry, ...]:
     """Tell the run until it has ended, with the kill in between; return the calls that were cut off."""
     narrator = Narrator(crash.screen)
     watching = asyncio.create_task(_watch(client, crash.run_id, narrator))
@@ -88,7 +89,7 @@ async def _follow(crash: Crash, client: Client, worker: DemoWorker, undo: AsyncE
         await watching  # raises what went wrong, if so
         return ()
     watching.cancel()  # a question to a worker that has just died would be answered late; we ask anew afterwards
-    cut = await _kill_and_recover(crash, worker, undo)
+    cut = await _kill_and_recover(crash, worker, workers)
     await _watch(client, crash.run_id, narrator)
     return cut
 
@@ -108,7 +109,7 @@ async def _in_the_middle(crash: Crash) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _kill_and_recover(crash: Crash, worker: DemoWorker, undo: AsyncExitStack) -> tuple[Entry, ...]:
+async def _kill_and_recover(crash: Crash, worker: DemoWorker, workers: AsyncExitStack) -> tuple[Entry, ...]:
     """Kill the worker, start another one, and return the calls that were cut off."""
     worker.kill()
     killed_at = time.time()
@@ -117,7 +118,7 @@ async def _kill_and_recover(crash: Crash, worker: DemoWorker, undo: AsyncExitSta
     told = f"KILL -9 worker {worker.pid}, in the middle of: {names} (the ledger says started, not finished)"
     crash.screen.happened(told, "bold red", whole=True)
     crash.screen.working("no worker is left; another one starts")
-    another = await _worker(crash, undo)
+    another = await _worker(crash, workers)
     seconds = time.time() - killed_at
     crash.screen.happened(f"another worker serves, pid {another.pid}, {seconds:.1f} s after the kill", "bold")
     crash.screen.working("Temporal waits for the dead worker's heartbeat, then gives its calls to the new one")
@@ -137,10 +138,9 @@ async def _begun_by(crash: Crash, pid: int) -> float:
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _worker(crash: Crash, undo: AsyncExitStack) -> DemoWorker:
-    """Start a worker that ends with `undo`, and return it once it serves."""
-    worker = DemoWorker(crash.settings, crash.environment)
-    undo.push(worker)
+async def _worker(crash: Crash, workers: AsyncExitStack) -> DemoWorker:
+    """Start one more of the `workers` and return it once it serves."""
+    worker = workers.enter_context(DemoWorker(crash.settings, crash.environment))
     ends_at = time.monotonic() + START_SECONDS_MAX
     while not worker.ready:
         if time.monotonic() > ends_at:
@@ -151,11 +151,21 @@ async def _worker(crash: Crash, undo: AsyncExitStack) -> DemoWorker:
 
 @asynccontextmanager
 async def _not_left_behind(client: Client, run_id: str) -> AsyncGenerator[None]:
-    """End the run on the server, too, when the demo is interrupted: nobody else would ever take it up."""
+    """Stop the run when the demo is interrupted: nobody else would ever take it up. Without a worker, terminate it."""
     try:
         yield
     except BaseException:
-        with suppress(RPCError, TimeoutError):
-            async with asyncio.timeout(TERMINATE_SECONDS_MAX):
-                await client.temporal.get_workflow_handle(run_id).terminate("the demo was interrupted")
+        with suppress(HoldfastError, RPCError, TimeoutError):
+            async with asyncio.timeout(2 * STOP_SECONDS_MAX):
+                await _stop(client, run_id, "the demo was interrupted")
         raise
+
+
+async def _stop(client: Client, run_id: str, reason: str) -> None:
+    await client.stop(run_id, reason, source="demo")
+    try:
+        await asyncio.wait_for(client.result(run_id), STOP_SECONDS_MAX)
+        # The server still tells the worker to drop its calls; were that gone by then, its own end would wait for it
+        await asyncio.sleep(SETTLE_SECONDS)
+    except TimeoutError:
+        await client.temporal.get_workflow_handle(run_id).terminate(reason)

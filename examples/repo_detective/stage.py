@@ -129,9 +129,7 @@ class DemoWorker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End it; after an error or Ctrl-C at once, so that nobody waits for what nobody wants any more."""
-        if kind is not None:
-            self._process.kill()
+        """End it, bounded."""
         self._process.stop()
 
     @property

@@ -26,7 +26,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.client.connection import connect
 from holdfast.client.definitions import find_agent
 from holdfast.client.refusals import answered, refusal
-from holdfast.client.requests import check_definition, check_id, check_question, check_reason
+from holdfast.client.requests import check_definition, check_id, check_question, check_reason, check_start
 from holdfast.client.settings import Settings
 from holdfast.client.summaries import ExecutionSummary, at_start, summary
 from holdfast.core.budget import ExecutionBudget
@@ -114,7 +114,7 @@ class Client:
             await answered(
                 self.temporal.start_workflow(
                     AGENT_EXECUTION,
-                    start,
+                    check_start(start),
                     id=chosen_id,
                     task_queue=self.settings.task_queue,
                     id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,

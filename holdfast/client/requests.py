@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from holdfast.core.contracts import ExecutionInput
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import canonical
-from holdfast.core.limits import DEFINITION_BYTES_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
+from holdfast.core.limits import DEFINITION_BYTES_MAX, PAYLOAD_BYTES_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
 from holdfast.core.state import checked_id
 
 
@@ -30,6 +31,15 @@ def check_definition(definition: AgentDefinition) -> AgentDefinition:
         allowed = f"agent {definition.name!r} has {size:,} bytes, at most {DEFINITION_BYTES_MAX:,} are allowed"
         raise InvalidInput(f"{allowed}; shorten its prompt")
     return definition
+
+
+def check_start(start: ExecutionInput) -> ExecutionInput:
+    """Return `start` if it fits one payload as it is encoded (control characters take six bytes each)."""
+    size = len(canonical(start))
+    if size > PAYLOAD_BYTES_MAX:
+        allowed = f"question and definition take {size:,} bytes as JSON, at most {PAYLOAD_BYTES_MAX:,} are allowed"
+        raise InvalidInput(f"{allowed}; shorten them")
+    return start
 
 
 def check_reason(reason: str) -> str:

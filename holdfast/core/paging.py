@@ -22,13 +22,13 @@ from holdfast.core.steps import StepExecution
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-def fitting(items: Iterable[ModelT], bytes_max: int) -> tuple[ModelT, ...]:
-    """Return the longest run of `items` from the first on that takes at most `bytes_max`, but at least one item."""
+def fitting(items: Iterable[ModelT], bytes_max: int, *, at_least: int = 0) -> tuple[ModelT, ...]:
+    """Return the longest run of `items` from the first on that takes at most `bytes_max`, or `at_least` so many."""
     taken: list[ModelT] = []
     used = 0
     for item in items:
         used += len(canonical(item))
-        if taken and used > bytes_max:
+        if len(taken) >= at_least and used > bytes_max:
             break
         taken.append(item)
     return tuple(taken)
@@ -41,8 +41,10 @@ def page(state: AgentState, request: PageRequest, bytes_max: int = PAGE_BYTES_MA
     steps_total = _total(request.steps_total, len(steps))
     return StatePage(
         head=_with_bulk(state, Log(), Log()),
-        messages=fitting((state.messages[at] for at in range(request.messages_from, messages_total)), bytes_max),
-        steps=fitting((steps[at] for at in range(request.steps_from, steps_total)), bytes_max),
+        messages=fitting(
+            (state.messages[at] for at in range(request.messages_from, messages_total)), bytes_max, at_least=1
+        ),
+        steps=fitting((steps[at] for at in range(request.steps_from, steps_total)), bytes_max, at_least=1),
         messages_total=messages_total,
         steps_total=steps_total,
     )

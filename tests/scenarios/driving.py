@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
-from uuid import UUID
 
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.core.definition import AgentDefinition
@@ -17,14 +16,14 @@ from tests.scenarios.scenarios import Gate, Scenario, tools_at
 from tests.serving import Served
 
 QUESTION = "What is to be done? ü😀"
-SECONDS_MAX = 30
+SECONDS_MAX = 10
 """The longest a scenario may take, so that one that hangs is named instead of ending the whole session."""
 
 TIMES = frozenset({"created_at", "updated_at", "started_at", "completed_at", "current_step_started_at", "at"})
 """Masked: both drivers have a clock of their own, and no two runs happen at the same moment.
 
-Nothing else is: the ids that come from outside are given (`Ids`), all others follow from them, and both runs ask the
-same endpoint, so that texts which name its address are equal too.
+Nothing else is: both runs are given the same agent id and execution id, from which all other ids follow, and both ask
+the same endpoint, so that texts which name its address are equal, too.
 """
 
 MOMENT = "2025-01-01T00:00:00Z"
@@ -62,8 +61,7 @@ async def on_temporal(scenario: Scenario, served: Served, gate: Gate, agent_id: 
         try:
             return await client.result(execution_id)
         except ExecutionFailed as failed:
-            assert failed.state is not None
-            return AgentState.from_dict(failed.state)
+            return AgentState.from_dict(failed.state or {})
 
     async def stop(reason: str, mode: Any) -> None:  # noqa: ANN401  # a StopMode
         assert await client.stop(execution_id, reason, mode=mode, source="local"), "the run had ended already"
@@ -106,6 +104,14 @@ def _masked(value: object) -> object:
     return value
 
 
-def ids_of(number: int) -> tuple[str, str]:
-    """Return agent id and execution id number `number`: the ids that come from outside."""
-    return str(UUID(int=2 * number + 1)), str(UUID(int=2 * number + 2))
+def differences(one: object, other: object, place: str = "state") -> list[str]:
+    """Return where two states, as data, are not equal, and how: readable where a plain comparison is not."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        mine, theirs = cast("dict[str, object]", one), cast("dict[str, object]", other)
+        pairs = [(f"{place}.{name}", mine.get(name), theirs.get(name)) for name in sorted(mine | theirs)]
+    elif isinstance(one, list) and isinstance(other, list) and len(cast("Any", one)) == len(cast("Any", other)):
+        both = zip(cast("list[object]", one), cast("list[object]", other), strict=True)
+        pairs = [(f"{place}[{index}]", mine, theirs) for index, (mine, theirs) in enumerate(both)]
+    else:
+        return [] if one == other else [f"{place}: {one!r:.200} on Temporal, {other!r:.200} in-process"]
+    return [told for inner, mine, theirs in pairs for told in differences(mine, theirs, inner)]

@@ -126,7 +126,7 @@ class Scenario:
     llm: LLM = field(default_factory=LLM)
     tools: tuple[str, ...] | None = None
     stop: Stop | None = None
-    check: Callable[[list[str]], bool] = field(default=lambda answers: answers is not None)
+    check: Callable[[list[str]], bool] = all
     """Whether the tools' answers, in order, are what they should be."""
 
 
@@ -250,14 +250,14 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         name="the time is up during a tool",
         script=[WAITING, say("too late")],
-        budget=ExecutionBudget(max_seconds=1.5),
+        budget=ExecutionBudget(max_seconds=1),
         ends=stopped(StopReason.TIME_LIMIT),
         check=lambda said: said[0] == "3" and said[1].startswith("Error (Cancelled)"),
     ),
     Scenario(
         name="the time is up during a model call",
         script=[call("add", a=1, b=1), Turn(hang=True)],
-        budget=ExecutionBudget(max_seconds=1.5),
+        budget=ExecutionBudget(max_seconds=1),
         ends=stopped(StopReason.TIME_LIMIT),
         check=lambda said: said == ["2"],
     ),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from uuid import uuid4
 
 import pytest
 
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.limits import CALLS_PER_STEP_MAX
 from holdfast.core.state import AgentState
 from holdfast.testing.openai_server import FakeOpenAI
+from holdfast.testing.script import Call, calls, say
 from tests.core.invariants import assert_every_call_has_one_answer
-from tests.scenarios.driving import locally, masked, on_temporal
+from tests.scenarios.driving import SECONDS_MAX, differences, locally, masked, on_temporal
 from tests.scenarios.scenarios import SCENARIOS, Gate, Scenario, tools_at
 from tests.serving import Serve
 
@@ -39,5 +44,27 @@ async def test_a_scenario_leaves_the_same_state_in_process_and_on_temporal(scena
         durable = await on_temporal(scenario, served, gate, agent_id, execution_id)
         local = await locally(scenario, served.endpoint, agent_id, execution_id)
     assert_ended_well(scenario, durable)
-    assert masked(durable).to_dict() == masked(local).to_dict()
+    found = differences(masked(durable).to_dict(), masked(local).to_dict())
+    assert not found, "\n".join(found)
     assert masked(durable) == masked(local)
+
+
+@pytest.mark.temporal
+async def test_the_largest_step_there_can_be_is_readable(serve: Serve) -> None:
+    wanted = calls(*[Call("echo", {"text": "x" * 100, "times": 1_000})] * CALLS_PER_STEP_MAX)
+    async with serve([wanted, say("done")], tools_at(Gate())) as served:
+        state = await served.client.run(AgentDefinition(name="scenario"), "Do it.")
+    answers = [message.content for message in state.messages if message.role == "tool"]
+    assert len(answers) == CALLS_PER_STEP_MAX
+    assert not any(answer.startswith("Error") for answer in answers)
+
+
+@pytest.mark.temporal
+async def test_a_time_limit_beyond_all_calendars_does_not_wedge_a_run(serve: Serve) -> None:
+    async with serve([say("done")]) as served, asyncio.timeout(SECONDS_MAX):
+        try:
+            budget = ExecutionBudget(max_seconds=1e12)
+        except ValueError:
+            return  # refused before anything starts: the better end
+        state = await served.client.run(AgentDefinition(name="scenario"), "Do it.", budget=budget)
+    assert state.final_response == "done"

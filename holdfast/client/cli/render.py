@@ -100,7 +100,8 @@ class Steps:
         if step.number <= self._announced:
             return
         self._announced = step.number
-        _console().print(f"[bold]step {step.number}[/bold]" + ("" if step.requested_tool_calls else " answers"))
+        said = "" if step.requested_tool_calls else " answers" if step.inference_response else " [red]failed[/red]"
+        _console().print(f"[bold]step {step.number}[/bold]{said}")
         for call in step.requested_tool_calls:
             given = ", ".join(f"{name}={json.dumps(value)}" for name, value in call.arguments.items())
             _console().print(f"  [cyan]{escape(call.name)}[/cyan]({escape(_short(given))})")

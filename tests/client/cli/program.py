@@ -1,0 +1,247 @@
+"""The real program `holdfast` in a user's folder: starting it, listening to it, finding its processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from holdfast.testing.script import Script, Turn, call, say
+
+HOLDFAST = Path(sys.executable).with_name("holdfast")
+PROJECT = Path(__file__).parent / "project"
+READY = "worker ready"
+KEPT = ("PATH", "HOME", "LANG", "SSL_CERT_FILE")
+"""What our own environment may tell the program; nothing of Temporal, OpenAI or ours."""
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, or needs the death signal")
+
+SCRIPTS: Mapping[str, Script] = {
+    "scripted": [call("multiply", a=6, b=7), say("42")],
+    "slow": [say("at last", delay_seconds=120)],
+    "refused": [Turn(status=401, text="no such key")],
+    "napper": [call("nap", seconds=20), say("awake")],
+}
+"""What the models of the project's agents say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command went."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def document(self) -> Any:  # noqa: ANN401  # what JSON holds
+        """Standard output, which must be one JSON document on one line and nothing else."""
+        assert self.out.count("\n") == 1, f"not one line: {self.out!r}"
+        assert self.out.endswith("\n"), f"not a whole line: {self.out!r}"
+        return json.loads(self.out)
+
+
+class Running:
+    """A command under way; what it prints is collected by threads of their own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.pid = process.pid
+        self._began = time.monotonic()
+        self._out: list[str] = []
+        self._err: list[str] = []
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._listeners = [self._listen(process.stdout, self._out), self._listen(process.stderr, self._err)]
+
+    def _listen(self, stream: IO[str], kept: list[str]) -> threading.Thread:
+        def listen() -> None:
+            for line in stream:
+                kept.append(line)
+                self._lines.put(line)
+
+        thread = threading.Thread(target=listen, daemon=True)
+        thread.start()
+        return thread
+
+    def heard(self, words: str, seconds_max: float = 30) -> str:
+        """Return the next line, of either stream, that holds `words`."""
+        deadline = time.monotonic() + seconds_max
+        try:
+            while words not in (line := self._lines.get(timeout=max(0.0, deadline - time.monotonic()))):
+                pass
+        except queue.Empty:
+            raise AssertionError(f"never said {words!r}: {self._out} {self._err}") from None
+        return line
+
+    def said(self, text: str) -> None:
+        """Write `text` to its standard input and end that."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as stdin:
+            stdin.write(text)
+
+    def ended(self, seconds_max: float = 30) -> Ended:
+        """Wait for its end."""
+        code = self.process.wait(seconds_max)
+        seconds = time.monotonic() - self._began
+        for listener in self._listeners:
+            listener.join(5)
+        return Ended(code, "".join(self._out), "".join(self._err), seconds)
+
+    def close(self) -> None:
+        """End it whatever it does."""
+        self.process.kill()
+        self.process.wait()
+        for listener in self._listeners:
+            listener.join(5)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A user's folder, and the environment in which commands run there."""
+
+    folder: Path
+    env: Mapping[str, str]
+    program: Path = HOLDFAST
+
+    @classmethod
+    def at(cls, folder: Path, endpoint: str, built: Path) -> Project:
+        """Copy the project to `folder`, and the data directory `built` into it; its models are at `endpoint`."""
+        shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(built, folder / "data")
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        own = {"HOLDFAST_DATA_DIR": str(folder / "data"), "HOLDFAST_MODEL": "scripted", "OPENAI_BASE_URL": endpoint}
+        return cls(folder, {**kept, **own, "OPENAI_API_KEY": "test-key", "PYTHONDONTWRITEBYTECODE": "1"})
+
+    def where(self, *without: str, **env: str) -> Project:
+        """Return the same folder with other variables."""
+        kept = {name: value for name, value in self.env.items() if name not in without}
+        return replace(self, env={**kept, **env})
+
+    def start(self, *arguments: str) -> Running:
+        """Start a command in a session of its own, as a terminal would."""
+        return Running(
+            subprocess.Popen(
+                [self.program, *arguments],
+                cwd=self.folder,
+                env=dict(self.env),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                encoding="utf-8",
+                errors="surrogateescape",
+                start_new_session=True,
+            )
+        )
+
+    def run(self, *arguments: str, said: str = "", seconds_max: float = 30) -> Ended:
+        """Run a command to its end."""
+        with self.started(*arguments) as running:
+            running.said(said)
+            return running.ended(seconds_max)
+
+    def both(self, *arguments: str, said: str = "", seconds_max: float = 30) -> tuple[Ended, Ended]:
+        """Run a command as it is and with `--json`, at the same time."""
+        with self.started(*arguments) as plain, self.started(*arguments, "--json") as as_json:
+            for running in (plain, as_json):
+                running.said(said)
+            return plain.ended(seconds_max), as_json.ended(seconds_max)
+
+    @contextlib.contextmanager
+    def started(self, *arguments: str) -> Generator[Running]:
+        """Run a command around the block."""
+        running = self.start(*arguments)
+        try:
+            yield running
+        finally:
+            running.close()
+
+    @contextlib.contextmanager
+    def dev(self, *arguments: str) -> Generator[Running]:
+        """Run `holdfast dev` on free ports; its worker serves when the block begins, nothing is left after it."""
+        command = ("dev", "--port", "0", "--ui-port", "0", "--import", "my_tools", *arguments)
+        with self.started(*command) as dev:
+            dev.heard(READY)
+            try:
+                yield dev
+            finally:
+                left = children(dev.pid)
+                watched = Watched(left)
+                dev.process.kill()  # abruptly: a graceful end takes its time and is a test of its own
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                watched.all_end()
+
+
+def start_id(project: Project, agent: str = "assistant", *options: str) -> str:
+    """Start a run without waiting for it and return its id."""
+    started = project.run("run", agent, "what is six times seven?", "--detach", *options)
+    assert started.code == 0, started
+    return started.out.strip()
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that `pid` has started and that still run."""
+    found: list[int] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == pid and state != "Z":
+                found.append(int(stat.parent.name))
+    return sorted(found)
+
+
+def worker_of(dev: Running) -> int:
+    """Return the pid of the worker that `dev` has started."""
+    [worker] = [pid for pid in children(dev.pid) if b"\0worker\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return worker
+
+
+def server_of(dev: Running) -> int:
+    """Return the pid of the server that `dev` has started."""
+    [server] = [pid for pid in children(dev.pid) if b"\0start-dev\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return server
+
+
+class Watched:
+    """Processes whose end can be awaited, whoever started them; to be made while they run."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._open: list[int] = []
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                self._open.append(os.pidfd_open(pid))
+
+    def all_end(self, seconds_max: float = 30) -> bool:
+        """Return whether all of them end within the time."""
+        deadline = time.monotonic() + seconds_max
+        left: Sequence[int] = self._open
+        try:
+            while left and time.monotonic() < deadline:
+                over = select.select(left, [], [], max(0.0, deadline - time.monotonic()))[0]
+                left = [each for each in left if each not in over]
+            return not left
+        finally:
+            for each in self._open:
+                os.close(each)

@@ -1,0 +1,212 @@
+"""`holdfast run | stop | show | list` as processes, against one `holdfast dev`."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Generator
+from datetime import datetime
+from uuid import uuid4
+
+import pytest
+
+from holdfast.core.state import AgentState, ExecutionStatus
+from tests.client.cli.page import examples, keys
+from tests.client.cli.program import Project, Running, start_id
+
+pytestmark = [pytest.mark.temporal, pytest.mark.usefixtures("dev")]
+
+QUESTION = "what is six times seven?"
+NOBODY = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture(scope="module")
+def finished(project: Project, dev: Running) -> str:  # noqa: ARG001  # it serves the run
+    """The id of a run that has completed."""
+    ended = project.run("run", "assistant", QUESTION, "--json")
+    return str(ended.document["execution_id"])
+
+
+@pytest.fixture
+def under_way(project: Project) -> Generator[str]:
+    """The id of a run whose model takes its time."""
+    execution_id = start_id(project, "slow")
+    yield execution_id
+    project.run("stop", execution_id)
+
+
+# --- run
+
+
+def test_run_shows_each_step_and_the_answer(project: Project) -> None:
+    ended = project.run("run", "assistant", QUESTION)
+    assert (ended.code, ended.err) == (0, "")
+    lines = [line.strip() for line in ended.out.splitlines()]
+    assert lines[0].startswith("run ")
+    assert "/namespaces/default/workflows/" in lines[1]
+    shown = [line for line in lines[2:] if line and "tokens" not in line]
+    assert shown == ["step 1", "multiply(a=6, b=7)", "ok multiply: 42", "step 2 answers", "42"]
+    assert "2 steps, 240 tokens" in ended.out
+
+
+def test_run_gives_the_outcome_as_json(project: Project) -> None:
+    ended = project.run("run", "assistant", QUESTION, "--json")
+    assert (ended.code, ended.err) == (0, "")
+    told = ended.document
+    assert keys(told) == keys(examples("holdfast run")[0])
+    assert (told["status"], told["stop_reason"], told["final_response"]) == ("completed", "completed", "42")
+    assert (told["steps"], told["usage"]) == (2, {"input_tokens": 200, "output_tokens": 40})
+
+
+def test_run_detached_prints_the_id_alone(project: Project) -> None:
+    plain, as_json = project.both("run", "assistant", QUESTION, "--detach")
+    assert (plain.code, plain.err, as_json.code, as_json.err) == (0, "", 0, "")
+    assert keys(as_json.document) == keys(examples("holdfast run")[1])
+    for execution_id in (plain.out.strip(), as_json.document["execution_id"]):
+        shown = project.run("show", execution_id, "--json").document
+        assert shown["execution_id"] == execution_id
+
+
+def test_run_takes_an_id_once(project: Project) -> None:
+    chosen = str(uuid4())
+    assert project.run("run", "assistant", QUESTION, "--id", chosen.upper(), "--json").document["execution_id"] == chosen
+    again = project.run("run", "assistant", QUESTION, "--id", chosen, "--json")
+    assert (again.code, again.document["error"]["type"]) == (7, "ExecutionExists")
+
+
+def test_run_reads_the_question_from_standard_input(project: Project) -> None:
+    question = "line one\n  Zeile zwei: größer als 🎉?\n"
+    ended = project.run("run", "assistant", "-", "--json", said=question)
+    assert ended.code == 0
+    state = project.run("show", ended.document["execution_id"], "--json").document["state"]
+    assert AgentState.from_dict(state).messages[0].content == question
+
+
+def test_run_takes_a_definition_file(project: Project) -> None:
+    ended = project.run("run", "agents/assistant.md", QUESTION, "--json")
+    assert (ended.code, ended.document["final_response"]) == (0, "42")
+
+
+def test_a_step_limit_stops_the_run(project: Project) -> None:
+    plain, as_json = project.both("run", "assistant", QUESTION, "--max-steps", "1")
+    assert (plain.code, plain.err, as_json.code, as_json.err) == (3, "", 3, "")
+    told = as_json.document
+    assert (told["status"], told["stop_reason"], told["steps"]) == ("stopped", "steps_limit", 1)
+    assert "stopped (steps_limit: " in plain.out
+
+
+def test_a_time_limit_stops_a_model_call_under_way(project: Project) -> None:
+    plain, as_json = project.both("run", "slow", QUESTION, "--max-seconds", "0.5")
+    assert (plain.code, plain.err, as_json.code, as_json.err) == (3, "", 3, "")
+    told = as_json.document
+    assert (told["status"], told["stop_reason"], told["steps"]) == ("stopped", "time_limit", 0)
+    assert "stopped (time_limit: " in plain.out
+    assert max(plain.seconds, as_json.seconds) < 15
+
+
+def test_a_token_limit_stops_the_run(project: Project) -> None:
+    told = project.run("run", "assistant", QUESTION, "--max-tokens", "120", "--json")
+    assert (told.code, told.document["stop_reason"]) == (3, "token_limit")
+
+
+def test_a_failed_run_says_why_in_one_line(project: Project) -> None:
+    plain, as_json = project.both("run", "refused", QUESTION)
+    assert (plain.code, as_json.code, as_json.err) == (4, 4, "")
+    [line] = plain.err.splitlines()
+    assert "401" in line
+    assert "no such key; check OPENAI_API_KEY of the worker" in line
+    assert "answers" not in plain.out, "the model has not answered"
+    told = as_json.document
+    assert keys(told) == keys(examples("holdfast run")[0]) | {"error"}
+    assert (told["status"], told["stop_reason"], told["error"]["type"]) == ("failed", "error", "ExecutionFailed")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["plain", "json"])
+def test_ctrl_c_ends_the_following_and_not_the_run(project: Project, options: tuple[str, ...]) -> None:
+    chosen = str(uuid4())
+    with project.started("run", "slow", QUESTION, "--id", chosen, *options) as running:
+        wait_until_known(project, chosen)
+        running.process.send_signal(signal.SIGINT)
+        ended = running.ended(5)
+    assert ended.code == 130
+    assert ended.err == f"the run goes on: holdfast show {chosen}, holdfast stop {chosen}\n"
+    assert ended.out == "" or not options
+    assert project.run("show", chosen, "--json").document["status"] == "in_progress"
+    assert project.run("stop", chosen, "--json").document["stop_requested"] is True
+
+
+# --- stop
+
+
+def test_stop_ends_a_run_under_way_with_its_reason(project: Project, under_way: str) -> None:
+    ended = project.run("stop", under_way, "--reason", "changed my mind")
+    assert (ended.code, ended.out, ended.err) == (0, f"stop requested for {under_way}\n", "")
+    shown = project.run("show", under_way, "--json").document
+    assert (shown["status"], shown["stop_reason"]) == ("stopped", "user_requested")
+    assert "changed my mind" in project.run("show", under_way).out
+
+
+def test_stop_after_the_step_lets_it_finish(project: Project, under_way: str) -> None:
+    assert project.run("stop", under_way, "--after-step").code == 0
+    assert project.run("show", under_way, "--json").document["status"] == "in_progress"
+
+
+def test_stop_gives_json(project: Project, under_way: str) -> None:
+    ended = project.run("stop", under_way, "--json")
+    assert (ended.code, ended.err) == (0, "")
+    assert keys(ended.document) == keys(examples("holdfast stop")[0])
+    assert ended.document == {"execution_id": under_way, "stop_requested": True}
+
+
+def test_stop_of_a_run_that_has_ended_is_no_error(project: Project, finished: str) -> None:
+    plain, as_json = project.both("stop", finished)
+    assert (plain.code, plain.out, plain.err) == (0, f"run {finished} had ended already\n", "")
+    assert (as_json.code, as_json.err) == (0, "")
+    assert as_json.document == {"execution_id": finished, "stop_requested": False}
+
+
+# --- show and list
+
+
+def test_show_tells_what_run_told(project: Project, finished: str) -> None:
+    plain, as_json = project.both("show", finished)
+    assert (plain.code, plain.err, as_json.code, as_json.err) == (0, "", 0, "")
+    assert plain.out.splitlines()[0] == f"run {finished}"
+    assert "multiply(a=6, b=7)" in plain.out
+    assert plain.out.rstrip().endswith("42")
+    told = as_json.document
+    assert keys(told) == keys(examples("holdfast show")[0])
+    state = AgentState.from_dict(told["state"])
+    assert (state.status, state.final_response, state.step_count) == (ExecutionStatus.COMPLETED, "42", told["steps"])
+
+
+def test_list_gives_the_newest_first_as_many_as_asked_for(project: Project, finished: str) -> None:
+    newest = project.run("run", "assistant", QUESTION, "--json").document["execution_id"]
+    plain, as_json = project.both("list", "--limit", "2")
+    assert (plain.code, plain.err, as_json.code, as_json.err) == (0, "", 0, "")
+    assert len(plain.out.splitlines()) == 3
+    assert newest in plain.out.splitlines()[1]
+    told = as_json.document
+    assert len(told) == 2
+    assert keys(told[0]) == keys(examples("holdfast list")[0][0])
+    line = {name: told[0][name] for name in ("execution_id", "agent", "status", "stop_reason", "steps", "tokens")}
+    expected = {"agent": "assistant", "status": "completed", "stop_reason": "completed", "steps": 2, "tokens": 240}
+    assert line == {"execution_id": newest, **expected}
+    assert datetime.fromisoformat(told[0]["started_at"]) <= datetime.fromisoformat(told[0]["closed_at"])
+    every = project.run("list", "--limit", "1000", "--json").document
+    assert finished in {each["execution_id"] for each in every}
+    started = [each["started_at"] for each in every]
+    assert started == sorted(started, reverse=True)
+
+
+def test_an_empty_list_is_an_empty_array_and_a_hint(project: Project, temporal_address: str) -> None:
+    plain, as_json = project.both("list", "--address", temporal_address, "--limit", "1")
+    assert (plain.code, as_json.code, as_json.err) == (0, 0, "")
+    assert isinstance(as_json.document, list)
+
+
+def wait_until_known(project: Project, execution_id: str) -> None:
+    """Return when the server knows the run."""
+    for _ in range(20):
+        if project.run("show", execution_id).code == 0:
+            return
+    pytest.fail(f"{execution_id} was never started")
