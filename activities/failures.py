@@ -63,7 +63,9 @@ def provider_failure(error: Exception, settings: ProviderSettings) -> Applicatio
 def _status_failure(error: APIStatusError, where: str, settings: ProviderSettings) -> ApplicationError:
     status, said = error.status_code, _redacted(str(error), settings)
     told = f"the model endpoint {where} answered {status}: {said}"
-    if status == 429 and "insufficient_quota" in said:  # noqa: PLR2004  # the table at the top names the codes
+    # which words say what differs between servers: in the code, in the type, or in the message alone
+    words = " ".join(str(word) for word in (error.code, error.type, error.body, said))
+    if status == 429 and "insufficient_quota" in words:  # noqa: PLR2004  # the table at the top names the codes
         return _final("QuotaExceeded", f"{told}; the account has no credit left")
     if status in RETRIED_STATUS or status >= SERVER_ERRORS_FROM:
         return _again(told, _retry_after(error.response.headers.get("retry-after")))
@@ -71,7 +73,7 @@ def _status_failure(error: APIStatusError, where: str, settings: ProviderSetting
         return _final("NotAuthorised", f"{told}; check OPENAI_API_KEY of the worker")
     if status == 404:  # noqa: PLR2004
         return _final("ModelNotFound", f"{told}; check the model's name and OPENAI_BASE_URL")
-    if any(word in said for word in CONTEXT_WORDS):
+    if any(word in words for word in CONTEXT_WORDS):
         return _final("ContextTooLong", f"{told}; shorten the question or the tools' results")
     return _final("RequestRefused", told)
 

@@ -131,7 +131,8 @@ def show(name: str, measured: Measured) -> None:
     ):
         rows.append((loop, *(f"{median(figure(each) for each in spent):.2f}" for figure in FIGURES.values())))
     rows.append(("ratio", *(f"{measured.ratio(figure):.3f}" for figure in FIGURES.values())))
-    title = f"{name}: {measured.load.runs} at a time, {measured.load.steps} steps, {PAGE_BYTES} bytes per tool result, medians"
+    load = measured.load
+    title = f"{name}: {load.runs} at a time of {load.steps} steps, {PAGE_BYTES} bytes per tool result (medians)"
     show_table(title, ("", *FIGURES), rows)
 
 

@@ -37,8 +37,6 @@ POLL_SECONDS: Final = 0.05
 STOP_SECONDS_MAX: Final = 2.0
 """How long a stop may take that somebody waits for with a finger on Ctrl-C."""
 
-SETTLE_SECONDS: Final = 0.3
-
 
 @dataclass(frozen=True, slots=True)
 class Crash:
@@ -75,7 +73,9 @@ async def perform(crash: Crash, question: str) -> Ran:
                 cut = await _follow(crash, client, worker, workers)
                 return Ran(await client.result(crash.run_id), cut)
     except TimeoutError:
-        raise HoldfastError(f"the demo did not end within {TOTAL_SECONDS_MAX:g} s; is this machine very busy?") from None
+        raise HoldfastError(
+            f"the demo did not end within {TOTAL_SECONDS_MAX:g} s; is this machine very busy?"
+        ) from None
 
 
 async def _follow(crash: Crash, client: Client, worker: DemoWorker, workers: AsyncExitStack) -> tuple[Entry, ...]:
@@ -165,7 +165,5 @@ async def _stop(client: Client, run_id: str, reason: str) -> None:
     await client.stop(run_id, reason, source="demo")
     try:
         await asyncio.wait_for(client.result(run_id), STOP_SECONDS_MAX)
-        # The server still tells the worker to drop its calls; were that gone by then, its own end would wait for it
-        await asyncio.sleep(SETTLE_SECONDS)
     except TimeoutError:
         await client.temporal.get_workflow_handle(run_id).terminate(reason)

@@ -119,10 +119,8 @@ async def test_the_table_of_failures(row: Row) -> None:
         ("Wed, 99 Foo 2015", None),
     ],
 )
-@pytest.mark.parametrize("code", [429, 503])
-async def test_retry_after_is_read_in_either_form_and_bounded(code: int, value: str, seconds: float | None) -> None:
-    failure = await failure_of(Turn(status=code, headers={"retry-after": value}))
-    delay = failure.next_retry_delay
+async def test_retry_after_is_read_in_either_form_and_bounded(value: str, seconds: float | None) -> None:
+    delay = (await failure_of(Turn(status=429, headers={"retry-after": value}))).next_retry_delay
     assert (delay.total_seconds() if delay is not None else None) == seconds
 
 
@@ -131,6 +129,10 @@ async def test_retry_after_as_a_date_is_the_time_until_then() -> None:
     delay = (await failure_of(Turn(status=429, headers={"retry-after": then}))).next_retry_delay
     assert delay is not None
     assert timedelta(seconds=20) < delay <= timedelta(seconds=30)
+
+
+async def test_retry_after_counts_for_an_overloaded_server_too() -> None:
+    assert (await failure_of(Turn(status=503, headers={"retry-after": "7"}))).next_retry_delay == timedelta(seconds=7)
 
 
 async def test_a_refusal_that_is_final_ignores_retry_after() -> None:
@@ -156,7 +158,7 @@ async def test_silence_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None
     assert "did not answer in time" in failure.message
 
 
-@pytest.mark.parametrize("code", [400, 401, 403, 404, 429, 500])
+@pytest.mark.parametrize("code", [400, 401, 429])
 @pytest.mark.parametrize("where", ["message", "code", "headers"])
 async def test_a_key_that_the_endpoint_repeats_is_never_told(code: int, where: str) -> None:
     turns = {

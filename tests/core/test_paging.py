@@ -43,14 +43,16 @@ def test_any_page_size_gives_the_same_state_back(state: AgentState, bytes_max: i
     assert reader.state == state
 
 
-@given(st.lists(messages, max_size=8), SIZES)
-def test_what_fits_is_the_longest_run_from_the_first_on_and_at_least_one(items: list[Message], bytes_max: int) -> None:
-    taken = fitting(items, bytes_max)
+@given(st.lists(messages, max_size=8), SIZES, st.integers(0, 3))
+def test_what_fits_is_the_longest_run_from_the_first_on_and_so_many_at_least(
+    items: list[Message], bytes_max: int, at_least: int
+) -> None:
+    taken = fitting(items, bytes_max, at_least=at_least)
     assert list(taken) == items[: len(taken)]
+    assert len(taken) >= min(at_least, len(items))
     used = sum(len(canonical(item)) for item in taken)
-    assert used <= bytes_max or len(taken) == 1
+    assert used <= bytes_max or len(taken) <= at_least
     if len(taken) < len(items):
-        assert taken
         assert used + len(canonical(items[len(taken)])) > bytes_max
 
 

@@ -131,7 +131,7 @@ class Project:
         shutil.copytree(built, folder / "data")
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         own = {"HOLDFAST_DATA_DIR": str(folder / "data"), "HOLDFAST_MODEL": "scripted", "OPENAI_BASE_URL": endpoint}
-        return cls(folder, {**kept, **own, "OPENAI_API_KEY": "test-key", "PYTHONDONTWRITEBYTECODE": "1"})
+        return cls(folder, {**kept, **own, "OPENAI_API_KEY": "test-key"})
 
     def where(self, *without: str, **env: str) -> Project:
         """Return the same folder with other variables."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.client.cli.page import examples, keys
 from tests.client.cli.program import READY, Project, Watched, children, linux_only, server_of, start_id, worker_of
 
 pytestmark = pytest.mark.temporal
@@ -30,8 +31,7 @@ sys.stdout = DeadlyOutput()
 
 
 @linux_only
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_dev_says_where_it_serves_and_ends_cleanly(own: Project, number: signal.Signals) -> None:
+def test_dev_says_where_it_serves_and_ends_cleanly_on_ctrl_c(own: Project) -> None:
     with own.started(*DEV, "--import", "my_tools") as dev:
         ui, temporal, data = (dev.heard(each).split() for each in ("Web UI", "Temporal", "data"))
         assert ui[2].startswith("http://127.0.0.1:")
@@ -41,7 +41,7 @@ def test_dev_says_where_it_serves_and_ends_cleanly(own: Project, number: signal.
         started = children(dev.pid)
         assert started == sorted([worker_of(dev), server_of(dev)])
         watched = Watched(started)
-        dev.process.send_signal(number)
+        dev.process.send_signal(signal.SIGINT)
         ended = dev.ended()
         assert watched.all_end(1), "a process is left"
     assert ended.code == 0
@@ -49,13 +49,20 @@ def test_dev_says_where_it_serves_and_ends_cleanly(own: Project, number: signal.
     assert not (own.folder / "data" / "server.json").exists()
 
 
-def test_dev_says_where_it_serves_as_json(own: Project) -> None:
+@linux_only
+def test_dev_says_where_it_serves_as_json_and_ends_cleanly_on_sigterm(own: Project) -> None:
     with own.started(*DEV, "--import", "my_tools", "--json") as dev:
         dev.heard('"address"')
+        plain, as_json = own.both("list")
+        watched = Watched(children(dev.pid))
         dev.process.terminate()
-        told = dev.ended().document
-    assert told["address"].startswith("127.0.0.1:")
-    assert (told["data_dir"], told["attached"]) == (str(own.folder / "data"), False)
+        ended = dev.ended()
+        assert watched.all_end(1), "a process is left"
+    assert (plain.code, plain.out, as_json.document, as_json.err) == (0, "", [], "")
+    assert plain.err == 'no runs yet; start one with: holdfast run AGENT "question"\n'
+    assert (ended.code, keys(ended.document)) == (0, keys(examples("holdfast dev")[0]))
+    assert ended.document["address"].startswith("127.0.0.1:")
+    assert (ended.document["data_dir"], ended.document["attached"]) == (str(own.folder / "data"), False)
 
 
 @linux_only
@@ -134,19 +141,18 @@ def test_an_agent_that_names_an_unknown_tool_is_refused_before_anything_is_serve
 
 def test_a_broken_definition_is_refused_before_anything_is_served(own: Project) -> None:
     (own.folder / "agents" / "odd.md").write_text("---\nbugdet: {max_steps: 3}\n---\n")
-    ended = own.run(*DEV)
+    ended = own.run("worker", "--import", "my_tools")
     told = "error: agents/odd.md: unknown field 'bugdet', did you mean 'budget'?\n"
     assert (ended.code, ended.out, ended.err) == (2, "", told)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_worker_alone_ends_with_zero(project: Project, dev: object, number: signal.Signals) -> None:  # noqa: ARG001
-    with project.started("worker", "--import", "my_tools", "--task-queue", f"alone-{number}") as worker:
+def test_a_worker_alone_ends_with_zero_on_ctrl_c(project: Project, dev: object) -> None:  # noqa: ARG001  # its server
+    with project.started("worker", "--import", "my_tools", "--task-queue", "alone") as worker:
         worker.heard(READY)
-        worker.process.send_signal(number)
+        worker.process.send_signal(signal.SIGINT)
         ended = worker.ended()
     assert ended.code == 0
-    assert ended.out.splitlines()[0] == f"{READY}: task queue 'alone-{number}', tools: multiply, nap"
+    assert ended.out.splitlines()[0] == f"{READY}: task queue 'alone', tools: multiply, nap"
 
 
 def wait_for_nap(folder: Path) -> None:

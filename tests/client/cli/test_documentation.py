@@ -80,7 +80,11 @@ def test_the_defaults_are_the_real_ones(helps: dict[str, str], command: str) -> 
 
 def test_every_variable_is_told() -> None:
     sources = [ROOT / "worker.py", *(ROOT / "holdfast" / "client").rglob("*.py"), *(ROOT / "activities").rglob("*.py")]
-    read = {name for path in sources for name in re.findall(r"get\(\"((?:HOLDFAST|OPENAI|TEMPORAL)_[A-Z_]+)\"", path.read_text())}
+    read = {
+        name
+        for path in sources
+        for name in re.findall(r"get\(\"((?:HOLDFAST|OPENAI|TEMPORAL)_[A-Z_]+)\"", path.read_text())
+    }
     documented = set(first_words("Environment"))
     assert read <= documented
     assert documented - read == {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "TEMPORAL_API_KEY"}, "the SDK's own"

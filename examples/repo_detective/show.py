@@ -1,0 +1,174 @@
+"""What the demo does, from its command line to its last line: the stage, the run, and what the ledger proves.
+
+Begun by `demo`, which comes before everything that takes a while to import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from examples.repo_detective.crash import Crash, Ran, perform
+from examples.repo_detective.evidence import weigh
+from examples.repo_detective.screen import Screen
+from examples.repo_detective.stage import (
+    AGENTS,
+    REPOSITORY,
+    USUAL_UI_PORT,
+    Endpoint,
+    forget_other_servers,
+    real_model,
+    start_server,
+    worker_environment,
+)
+from holdfast.client import Settings
+from holdfast.client.requests import check_question
+from holdfast.client.settings import DEFAULT_DATA_DIR
+from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.testing.ledger import Ledger
+
+QUESTION: Final = "What does this project do, and where is the agent loop?"
+RUN_PATH: Final = "namespaces/default/workflows"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asks for; a port of none is the usual one when it is free, 0 any free one."""
+
+    folder: Path
+    question: str
+    data_dir: Path
+    port: int | None
+    ui_port: int | None
+
+
+def run(options: Options, screen: Screen) -> int:
+    """Set the stage, let the run happen on it, and show what it proves; return the exit code."""
+    check_question(options.question)
+    if not options.folder.is_dir():
+        raise InvalidInput(f"{str(options.folder)!r} is not a folder; name the one that the question is about")
+    real = real_model()
+    run_id = str(uuid4())
+    with ExitStack() as stage:
+        screen.heading("Holdfast: an agent whose worker is killed half-way")
+        server = stage.enter_context(start_server(options.data_dir, options.port, options.ui_port))
+        ledger = _ledger(options.data_dir, run_id)
+        _tell_server(screen, server.address.address, server.address.pid, options.data_dir, attached=server.attached)
+        endpoint = None if real else Endpoint(ledger.path)
+        if endpoint:
+            stage.callback(endpoint.stop)
+        model = endpoint.model() if endpoint else real
+        assert model is not None  # noqa: S101  # one of the two
+        screen.fact("model", model.told + (f", pid {endpoint.pid}" if endpoint else ""))
+        if endpoint:
+            screen.fact(
+                "", "(neither OPENAI_API_KEY nor OPENAI_BASE_URL is set, so no real model can be asked)", "yellow"
+            )
+        screen.fact("folder", str(options.folder))
+        screen.fact("question", options.question)
+        url = f"{server.address.ui}/{RUN_PATH}/{run_id}"
+        screen.fact("Web UI", f"{url} (while the demo runs)", "cyan")
+        # A task queue of its own: neither a worker of somebody else's takes this run, nor ours another one
+        settings = Settings(
+            address=server.address.address,
+            namespace="default",
+            task_queue=f"demo-{run_id}",
+            data_dir=options.data_dir,
+            agents_dir=AGENTS,
+        )
+        stage.callback(screen.resting)
+        crash = Crash(settings, run_id, ledger, worker_environment(model, options.folder, ledger.path), screen)
+        ran = asyncio.run(perform(crash, options.question))
+        code = _show(screen, ran, ledger, scripted=endpoint is not None)
+        _tell_how_to_look(screen, run_id, options.data_dir)
+        screen.working("ending the processes")
+    return code
+
+
+def _ledger(data_dir: Path, run_id: str) -> Ledger:
+    folder = data_dir / "demo"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"the folder {folder} for the demo's ledger cannot be made: {error.strerror}") from None
+    return Ledger(folder / f"{run_id}.jsonl")
+
+
+def _tell_server(screen: Screen, address: str, pid: int, data_dir: Path, *, attached: bool) -> None:
+    whose = "already running" if attached else "started"
+    screen.fact("server", f"Temporal at {address}, {whose}, pid {pid}; its data in {data_dir}")
+
+
+def _show(screen: Screen, ran: Ran, ledger: Ledger, *, scripted: bool) -> int:
+    """Show answer and evidence; return 0 when everything is as it must be."""
+    state = ran.state
+    completed = state.status is ExecutionStatus.COMPLETED
+    screen.heading("Answer" if completed else f"The run ended {state.status} ({state.stop_reason}) without an answer")
+    screen.text(state.current_response)
+    evidence = weigh(state, ledger.entries(), ran.cut, model_noted=scripted)
+    screen.heading("What really ran, from a ledger that no part of Temporal writes")
+    screen.fact("ledger", str(ledger.path))
+    screen.tools_table(evidence.tools)
+    if evidence.model:
+        screen.model_table(evidence.model)
+    problems = list(evidence.problems)
+    if not ran.cut:
+        told = "nothing was killed: no tool call of the second step or later could be met in its middle"
+        if scripted:
+            problems.append(told)
+        else:
+            screen.text(f"The real model called no tool after its first step, so {told}.", "yellow")
+    for problem in problems:
+        screen.text(f"This does not add up: {problem}.", "bold red")
+    _sum_up(screen, state, adds_up=not problems)
+    return 0 if completed and not problems else 1
+
+
+def _sum_up(screen: Screen, state: AgentState, *, adds_up: bool) -> None:
+    duration = state.execution_duration
+    seconds = duration.total_seconds() if duration else 0.0
+    told = f"{state.step_count} steps, {state.usage.total_tokens:,} tokens, {seconds:.1f} s with the crash in it"
+    if adds_up:
+        told += "; every call that was cut off ran again, nothing that was finished did"
+    screen.heading(f"The run {state.status}: {told}.")
+
+
+def _tell_how_to_look(screen: Screen, run_id: str, data_dir: Path) -> None:
+    where = "" if data_dir == Path.cwd() / DEFAULT_DATA_DIR else f" --data-dir {shlex.quote(str(data_dir))}"
+    screen.fact("later", f"holdfast dev{where}", "cyan")
+    screen.fact("", f"http://127.0.0.1:{USUAL_UI_PORT}/{RUN_PATH}/{run_id}", "cyan")
+
+
+def _options(arguments: Sequence[str] | None) -> Options:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.repo_detective.demo",
+        description="An agent answers a question about a folder; its worker is killed half-way and the run finishes.",
+    )
+    parser.add_argument("folder", nargs="?", type=Path, default=REPOSITORY, help="default: this repository")
+    parser.add_argument("question", nargs="?", default=QUESTION, help=f"default: {QUESTION}")
+    parser.add_argument("--data-dir", type=Path, help="where the server keeps its data (default: .holdfast)")
+    parser.add_argument("--port", type=int, help="the server's port (default: 7233 when free, else any free one)")
+    parser.add_argument("--ui-port", type=int, help="the Web UI's port (default: 8233 when free, else any free one)")
+    given = parser.parse_args(arguments)
+    data_dir: Path = Settings.from_environment(data_dir=given.data_dir).data_dir
+    return Options(given.folder.absolute(), given.question, data_dir.absolute(), given.port, given.ui_port)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo and return its exit code; every error is one line."""
+    options = _options(arguments)
+    forget_other_servers()
+    try:
+        return run(options, Screen())
+    except HoldfastError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
