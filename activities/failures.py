@@ -24,7 +24,8 @@ from urllib.parse import urlsplit, urlunsplit
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 from temporalio.exceptions import ApplicationError
 
-from activities.provider import ProviderSettings, UnusableAnswer
+from activities.answers import UnusableAnswer
+from activities.provider import ProviderSettings
 from holdfast.core.errors import InvalidInput
 from holdfast.core.texts import clamped
 

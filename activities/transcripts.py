@@ -33,28 +33,35 @@ class Transcript:
     opening: Opening
     messages: Log[Message]
     marks: Log[Mark]
-    bytes: int
+    sizes: Log[int]
+    """`sizes[n]` is how many bytes the first n messages take."""
 
     @classmethod
     def of(cls, opening: Opening) -> Transcript:
         """Return the conversation in which nothing has been said."""
-        return cls(opening, Log(), Log((root(opening),)), 0)
+        return cls(opening, Log(), Log((root(opening),)), Log((0,)))
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes all messages take."""
+        return self.sizes[-1]
 
     def until(self, mark: Mark) -> Transcript | None:
         """Return this conversation as it stood at `mark`, or none when it never stood there."""
         if mark.length >= len(self.marks) or self.marks[mark.length] != mark:
             return None
+        places = mark.length + 1
         return Transcript(
-            self.opening, self.messages.before(mark.length), self.marks.before(mark.length + 1), self.bytes
+            self.opening, self.messages.before(mark.length), self.marks.before(places), self.sizes.before(places)
         )
 
     def extended(self, messages: Sequence[Message]) -> Transcript:
         """Return this conversation continued by `messages`."""
-        marks, added = self.marks, 0
+        marks, sizes = self.marks, self.sizes
         for message in messages:
             marks = marks.append(advanced(marks[-1], (message,)))
-            added += size(message)
-        return Transcript(self.opening, self.messages.extend(messages), marks, self.bytes + added)
+            sizes = sizes.append(sizes[-1] + size(message))
+        return Transcript(self.opening, self.messages.extend(messages), marks, sizes)
 
 
 class TranscriptCache:

@@ -152,8 +152,8 @@ def show(runs: Sequence[Kept], page_bytes: int) -> None:
     rows: list[tuple[str, ...]] = []
     before: Kept | None = None
     for run in runs:
-        same = before is not None and before.loop == run.loop and before.steps < run.steps
-        slope = f"{_slope(before, run):.2f}" if before is not None and same else ""
+        whole = run.outcome == COMPLETED and before is not None and before.loop == run.loop
+        slope = f"{_slope(before, run):.2f}" if before is not None and whole else ""
         sizes = (f"{run.bytes / KB:,.0f}", f"{run.bytes_per_step / KB:,.2f}")
         rows.append((run.loop, f"{run.steps:,}", f"{run.events:,}", slope, *sizes, run.outcome))
         before = run

@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.state import call_name
     from holdfast.core.steps import ErrorRecord, InferenceResponse
     from holdfast.core.texts import clamped, error_record
-    from holdfast.core.tools import ToolTraits, render_result
+    from holdfast.core.tools import ToolTraits, ended_without_answer, render_result
 
 HEARTBEAT_TIMEOUT: Final = timedelta(seconds=2.5)
 """A worker that is silent for so long is taken for dead: what bounds the recovery after a crash."""
@@ -104,11 +104,7 @@ def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:
     if isinstance(error.cause, ApplicationError) and error.cause.type != WORKER_SHUTDOWN:
         return _record(error, traits.name)
     why = _timeout(error.cause) if isinstance(error.cause, TimeoutError) else "it was interrupted"
-    if traits.at_most_once:
-        text = f"the call was begun and its outcome is unknown ({why}); it is not repeated, check before you try again"
-        return ErrorRecord(type="OutcomeUnknown", message=text, source=traits.name)
-    text = f"the call did not end within its {traits.attempts_max} attempts ({why})"
-    return ErrorRecord(type="ToolTimeout", message=text, source=traits.name)
+    return ended_without_answer(traits, why)
 
 
 def _record(error: ActivityError, source: str) -> ErrorRecord:

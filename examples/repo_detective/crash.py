@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 
 from examples.repo_detective.evidence import keys_after_first_step, under_way
 from examples.repo_detective.screen import Narrator, Screen
-from examples.repo_detective.stage import AGENTS, PAUSE_SECONDS, START_SECONDS_MAX, DemoWorker
+from examples.repo_detective.stage import AGENTS, PAUSE_SECONDS, START_SECONDS_MAX, DemoWorker, in_order
 from holdfast.client import Client, Settings
 from holdfast.client.definitions import load_definition
 from holdfast.core.budget import ExecutionBudget
@@ -60,22 +60,33 @@ class Ran:
 async def perform(crash: Crash, question: str) -> Ran:
     """Run the agent, kill its worker half-way through a tool call of the second step, and follow it to its end."""
     try:
+        # Left from the inside out: signals are off, then the run is stopped, then the workers end
         async with asyncio.timeout(TOTAL_SECONDS_MAX), AsyncExitStack() as workers:
-            worker = await _worker(crash, workers)
-            crash.screen.fact("worker", f"pid {worker.pid}")
-            client = await Client.connect(crash.settings)
-            async with _not_left_behind(client, crash.run_id):  # within the workers: they still learn of the end
-                definition = load_definition(AGENTS / f"{AGENT}.md")
-                budget = ExecutionBudget(max_seconds=RUN_SECONDS_MAX)
-                await client.start(definition, question, budget=budget, execution_id=crash.run_id)
-                crash.screen.heading(f"Run {crash.run_id}")
-                crash.screen.began = time.monotonic()
-                cut = await _follow(crash, client, worker, workers)
-                return Ran(await client.result(crash.run_id), cut)
+            with in_order():
+                crash.screen.working("starting a worker")
+                worker = await _worker(crash, workers)
+                crash.screen.fact("worker", f"pid {worker.pid}")
+                client = await Client.connect(crash.settings)
+            async with _not_left_behind(client, crash.run_id):
+                with in_order():
+                    cut = await _run(crash, client, question, worker, workers)
+                    return Ran(await client.result(crash.run_id), cut)
     except TimeoutError:
         raise HoldfastError(
             f"the demo did not end within {TOTAL_SECONDS_MAX:g} s; is this machine very busy?"
         ) from None
+
+
+async def _run(
+    crash: Crash, client: Client, question: str, worker: DemoWorker, workers: AsyncExitStack
+) -> tuple[Entry, ...]:
+    """Start the run and follow it."""
+    definition = load_definition(AGENTS / f"{AGENT}.md")
+    budget = ExecutionBudget(max_seconds=RUN_SECONDS_MAX)
+    await client.start(definition, question, budget=budget, execution_id=crash.run_id)
+    crash.screen.heading(f"Run {crash.run_id}")
+    crash.screen.began = time.monotonic()
+    return await _follow(crash, client, worker, workers)
 
 
 async def _follow(crash: Crash, client: Client, worker: DemoWorker, workers: AsyncExitStack) -> tuple[Entry, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from holdfast.core.limits import CALLS_PER_STEP_MAX
 from holdfast.core.state import AgentState, call_name, named_id
-from holdfast.core.steps import NOT_RUN, Outcome
+from holdfast.core.steps import NOT_RUN, Outcome, ToolExecution
 from holdfast.testing.ledger import Entry
 
 ENDS = frozenset({"finished", "failed"})
@@ -41,10 +41,15 @@ class ModelCount:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The counts, and every way in which they do not add up."""
+    """The counts, and every way in which they do not add up.
+
+    `repeated` are calls that ended and were begun again nevertheless: allowed, because the news of an end can be lost
+    in a crash, but rare.
+    """
 
     tools: tuple[ToolCount, ...]
     model: tuple[ModelCount, ...]
+    repeated: int
     problems: tuple[str, ...]
 
 
@@ -73,25 +78,36 @@ def weigh(state: AgentState, entries: Sequence[Entry], cut: Sequence[Entry], *, 
     """
     tools = [entry for entry in entries if entry.kind == "tool"]
     asked = {each.id: each for step in state.steps for each in step.tool_executions if each.outcome not in NOT_RUN}
-    names = sorted({each.call.name for each in asked.values()} | {entry.name for entry in tools})
-    counts = tuple(_tool_count(name, [each.call.name for each in asked.values()], tools, cut) for name in names)
-    problems = [
-        f"the ledger has a call {entry.key} that the run does not know" for entry in tools if entry.key not in asked
-    ]
-    for key, execution in asked.items():
-        begun = sum(entry.phase == "started" for entry in tools if entry.key == key)
-        ended = sum(entry.phase in ENDS for entry in tools if entry.key == key)
-        lost = sum(entry.key == key for entry in cut)
-        if begun != ended + lost:
-            problems.append(
-                f"{execution.call.name} began {begun} times, ended {ended} times and was cut off {lost} times"
-            )
-        elif not ended and execution.outcome is Outcome.SUCCEEDED:
-            problems.append(f"{execution.call.name} has a result in the run but never ended in the ledger")
+    wanted = [each.call.name for each in asked.values()]
+    names = sorted({*wanted, *(entry.name for entry in tools)})
+    unknown = {entry.key for entry in tools} - asked.keys()
+    problems = [f"the ledger has a call {key} that the run does not know" for key in sorted(unknown)]
+    for execution in asked.values():
+        problems += _call_problems(execution, tools, cut)
     model = _model_counts(entries) if model_noted else ()
     if model_noted:
         problems += _model_problems(model, state.step_count)
-    return Evidence(counts, model, tuple(problems))
+    ends = Counter(entry.key for entry in tools if entry.phase in ENDS)
+    return Evidence(
+        tools=tuple(_tool_count(name, wanted, tools, cut) for name in names),
+        model=model,
+        repeated=sum(count > 1 for count in ends.values()),
+        problems=tuple(problems),
+    )
+
+
+def _call_problems(execution: ToolExecution, tools: Sequence[Entry], cut: Sequence[Entry]) -> list[str]:
+    """Return what is wrong with one call: each of its beginnings has an end, or was cut off by the kill."""
+    of_it = [entry for entry in tools if entry.key == execution.id]
+    started = sum(entry.phase == "started" for entry in of_it)
+    ended = sum(entry.phase in ENDS for entry in of_it)
+    lost = sum(entry.key == execution.id for entry in cut)
+    name = execution.call.name
+    if started != ended + lost:
+        return [f"a call of {name} began {started} times, ended {ended} times and was cut off {lost} times"]
+    if not ended and execution.outcome is Outcome.SUCCEEDED:
+        return [f"a call of {name} has a result in the run but never ended in the ledger"]
+    return []
 
 
 def _tool_count(name: str, asked: Sequence[str], tools: Sequence[Entry], cut: Sequence[Entry]) -> ToolCount:

@@ -165,21 +165,21 @@ class Walk:
 
     def __iter__(self) -> Iterator[Found]:
         """Walk; once only. The time its reader takes between two files counts too."""
-        while self._waiting:
+        while self._waiting and not self.cut:
             names, places = self._waiting.popleft()
             for found in self._files_in(names, places):
                 yield found
                 if time.monotonic() > self._ends_at:
-                    self.cut = f"ended after {WALK_SECONDS_MAX:g} s; a narrower pattern reaches the rest"
-                    return
-            if self._entries_left <= 0:
+                    break
+            if time.monotonic() > self._ends_at:
+                self.cut = f"ended after {WALK_SECONDS_MAX:g} s; a narrower pattern reaches the rest"
+            elif self._entries_left < 0:
                 self.cut = f"ended after {ENTRIES_MAX:,} names; a narrower pattern reaches the rest"
-                return
 
     def _files_in(self, names: tuple[str, ...], places: Places) -> Iterator[Found]:
         """Return the matching files of one folder, and note the folders in it for later."""
         try:
-            entries = self._folder.entries(names, self._entries_left)
+            entries = self._folder.entries(names, self._entries_left + 1)  # one more tells that there is more
         except (OSError, InvalidInput):
             return  # gone, swapped for a link, or not ours to read
         self._entries_left -= len(entries)

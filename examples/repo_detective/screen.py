@@ -41,10 +41,14 @@ class Screen:
         """Print one line about where things are, whole, so that it can be copied."""
         self._console.print(Text.assemble((f"  {name:<10}", "dim"), (printable(value), style)), soft_wrap=True)
 
+    def title(self, text: str) -> None:
+        """Print the first line."""
+        self._console.print(Text(text, "bold"), soft_wrap=True)
+
     def heading(self, text: str) -> None:
         """Print a heading."""
         self._console.print()
-        self._console.print(Text(text, "bold"), soft_wrap=True)
+        self.title(text)
 
     def text(self, text: str, style: str = "") -> None:
         """Print a text of several lines; a terminal wraps it."""
@@ -81,6 +85,7 @@ class Screen:
         table = _table("model call of", "asked", "answered")
         for each in counts:
             table.add_row(f"step {each.step}", str(each.asked), str(each.answered))
+        self._console.print()
         self._console.print(table)
 
 

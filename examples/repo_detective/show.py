@@ -17,23 +17,28 @@ from typing import Final
 from uuid import uuid4
 
 from examples.repo_detective.crash import Crash, Ran, perform
-from examples.repo_detective.evidence import weigh
+from examples.repo_detective.evidence import Evidence, weigh
 from examples.repo_detective.screen import Screen
 from examples.repo_detective.stage import (
     AGENTS,
     REPOSITORY,
     USUAL_UI_PORT,
     Endpoint,
+    Model,
+    end_in_order,
     forget_other_servers,
+    in_order,
     real_model,
     start_server,
     worker_environment,
 )
 from holdfast.client import Settings
+from holdfast.client.embedded import EmbeddedServer
+from holdfast.client.ports import HOST
 from holdfast.client.requests import check_question
 from holdfast.client.settings import DEFAULT_DATA_DIR
 from holdfast.core.errors import HoldfastError, InvalidInput
-from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.state import ExecutionStatus
 from holdfast.testing.ledger import Ledger
 
 QUESTION: Final = "What does this project do, and where is the agent loop?"
@@ -58,25 +63,19 @@ def run(options: Options, screen: Screen) -> int:
         raise InvalidInput(f"{str(options.folder)!r} is not a folder; name the one that the question is about")
     real = real_model()
     run_id = str(uuid4())
-    with ExitStack() as stage:
-        screen.heading("Holdfast: an agent whose worker is killed half-way")
+    with ExitStack() as stage, in_order():
+        stage.callback(screen.resting)
+        screen.title("Holdfast: an agent whose worker is killed half-way")
+        screen.working("starting the Temporal server")
         server = stage.enter_context(start_server(options.data_dir, options.port, options.ui_port))
+        _tell_server(screen, server, options.data_dir)
         ledger = _ledger(options.data_dir, run_id)
-        _tell_server(screen, server.address.address, server.address.pid, options.data_dir, attached=server.attached)
-        endpoint = None if real else Endpoint(ledger.path)
-        if endpoint:
-            stage.callback(endpoint.stop)
-        model = endpoint.model() if endpoint else real
-        assert model is not None  # noqa: S101  # one of the two
-        screen.fact("model", model.told + (f", pid {endpoint.pid}" if endpoint else ""))
-        if endpoint:
-            screen.fact(
-                "", "(neither OPENAI_API_KEY nor OPENAI_BASE_URL is set, so no real model can be asked)", "yellow"
-            )
+        model = real or _scripted(screen, stage, ledger)
+        if real:
+            screen.fact("model", real.told)
         screen.fact("folder", str(options.folder))
         screen.fact("question", options.question)
-        url = f"{server.address.ui}/{RUN_PATH}/{run_id}"
-        screen.fact("Web UI", f"{url} (while the demo runs)", "cyan")
+        screen.fact("Web UI", f"{server.address.ui}/{RUN_PATH}/{run_id} (while the demo runs)", "cyan")
         # A task queue of its own: neither a worker of somebody else's takes this run, nor ours another one
         settings = Settings(
             address=server.address.address,
@@ -85,13 +84,24 @@ def run(options: Options, screen: Screen) -> int:
             data_dir=options.data_dir,
             agents_dir=AGENTS,
         )
-        stage.callback(screen.resting)
         crash = Crash(settings, run_id, ledger, worker_environment(model, options.folder, ledger.path), screen)
         ran = asyncio.run(perform(crash, options.question))
-        code = _show(screen, ran, ledger, scripted=endpoint is not None)
-        _tell_how_to_look(screen, run_id, options.data_dir)
+        code = _show(screen, ran, ledger, scripted=real is None)
+        _tell_how_to_look(screen, server, run_id, options.data_dir)
         screen.working("ending the processes")
+        stage.callback(end_in_order)
     return code
+
+
+def _scripted(screen: Screen, stage: ExitStack, ledger: Ledger) -> Model:
+    """Start the scripted model's endpoint and say so."""
+    endpoint = Endpoint(ledger.path)
+    stage.callback(endpoint.stop)
+    model = endpoint.model()
+    screen.fact("model", f"{model.told}, pid {endpoint.pid}")
+    why = "neither OPENAI_API_KEY nor OPENAI_BASE_URL is set, so there is no real model to ask"
+    screen.fact("", f"({why})", "yellow")
+    return model
 
 
 def _ledger(data_dir: Path, run_id: str) -> Ledger:
@@ -103,9 +113,9 @@ def _ledger(data_dir: Path, run_id: str) -> Ledger:
     return Ledger(folder / f"{run_id}.jsonl")
 
 
-def _tell_server(screen: Screen, address: str, pid: int, data_dir: Path, *, attached: bool) -> None:
-    whose = "already running" if attached else "started"
-    screen.fact("server", f"Temporal at {address}, {whose}, pid {pid}; its data in {data_dir}")
+def _tell_server(screen: Screen, server: EmbeddedServer, data_dir: Path) -> None:
+    address, whose = server.address, "already running" if server.attached else "started"
+    screen.fact("server", f"Temporal at {address.address}, {whose}, pid {address.pid}; its data in {data_dir}")
 
 
 def _show(screen: Screen, ran: Ran, ledger: Ledger, *, scripted: bool) -> int:
@@ -117,35 +127,41 @@ def _show(screen: Screen, ran: Ran, ledger: Ledger, *, scripted: bool) -> int:
     evidence = weigh(state, ledger.entries(), ran.cut, model_noted=scripted)
     screen.heading("What really ran, from a ledger that no part of Temporal writes")
     screen.fact("ledger", str(ledger.path))
-    screen.tools_table(evidence.tools)
+    if evidence.tools:
+        screen.tools_table(evidence.tools)
     if evidence.model:
         screen.model_table(evidence.model)
     problems = list(evidence.problems)
     if not ran.cut:
-        told = "nothing was killed: no tool call of the second step or later could be met in its middle"
+        told = "nothing was killed, because no tool call of the second step or later was met in its middle"
         if scripted:
             problems.append(told)
         else:
-            screen.text(f"The real model called no tool after its first step, so {told}.", "yellow")
+            screen.text(f"This time {told}; ask something that takes more looking.", "yellow")
     for problem in problems:
         screen.text(f"This does not add up: {problem}.", "bold red")
-    _sum_up(screen, state, adds_up=not problems)
+    _sum_up(screen, ran, evidence, adds_up=not problems)
     return 0 if completed and not problems else 1
 
 
-def _sum_up(screen: Screen, state: AgentState, *, adds_up: bool) -> None:
-    duration = state.execution_duration
+def _sum_up(screen: Screen, ran: Ran, evidence: Evidence, *, adds_up: bool) -> None:
+    state, duration = ran.state, ran.state.execution_duration
+    steps = "1 step" if state.step_count == 1 else f"{state.step_count} steps"
     seconds = duration.total_seconds() if duration else 0.0
-    told = f"{state.step_count} steps, {state.usage.total_tokens:,} tokens, {seconds:.1f} s with the crash in it"
-    if adds_up:
-        told += "; every call that was cut off ran again, nothing that was finished did"
-    screen.heading(f"The run {state.status}: {told}.")
+    told = f"The run {state.status}: {steps}, {state.usage.total_tokens:,} tokens, {seconds:.1f} s"
+    if adds_up and ran.cut:
+        told += " with the crash in it; every call that was cut off ran again"
+        told += f", and {evidence.repeated} whose end was lost" if evidence.repeated else ", none that had finished did"
+    screen.heading(f"{told}.")
 
 
-def _tell_how_to_look(screen: Screen, run_id: str, data_dir: Path) -> None:
+def _tell_how_to_look(screen: Screen, server: EmbeddedServer, run_id: str, data_dir: Path) -> None:
+    if server.attached:
+        screen.fact("later", f"the server goes on without us: {server.address.ui}/{RUN_PATH}/{run_id}", "cyan")
+        return
     where = "" if data_dir == Path.cwd() / DEFAULT_DATA_DIR else f" --data-dir {shlex.quote(str(data_dir))}"
-    screen.fact("later", f"holdfast dev{where}", "cyan")
-    screen.fact("", f"http://127.0.0.1:{USUAL_UI_PORT}/{RUN_PATH}/{run_id}", "cyan")
+    screen.fact("later", f"`holdfast dev{where}` shows the run again:", "cyan")
+    screen.fact("", f"http://{HOST}:{USUAL_UI_PORT}/{RUN_PATH}/{run_id}", "cyan")
 
 
 def _options(arguments: Sequence[str] | None) -> Options:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -160,6 +161,22 @@ def worker_environment(model: Model, folder: Path, ledger: Path) -> dict[str, st
 def our_environment() -> dict[str, str]:
     """Return our environment with this repository's code on the path."""
     return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+
+
+@contextmanager
+def in_order() -> Generator[None]:
+    """Within it Ctrl-C works; once it is left by that or by an error, what follows ends in order."""
+    try:
+        yield
+    except BaseException:
+        end_in_order()
+        raise
+
+
+def end_in_order() -> None:
+    """From now on signals change nothing: everything is ending, each part within its bound."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def forget_other_servers() -> None:

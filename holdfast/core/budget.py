@@ -8,6 +8,7 @@ from typing import TypeVar
 from pydantic import AwareDatetime, Field
 
 from holdfast.core.frozen import Frozen, replace
+from holdfast.core.limits import SECONDS_MAX
 
 LimitT = TypeVar("LimitT", int, float, datetime)
 
@@ -21,7 +22,7 @@ class ExecutionBudget(Frozen):
 
     max_steps: int | None = Field(default=None, ge=0)
     max_tokens: int | None = Field(default=None, ge=0)
-    max_seconds: float | None = Field(default=None, ge=0)
+    max_seconds: float | None = Field(default=None, ge=0, le=SECONDS_MAX)
     deadline: AwareDatetime | None = None
 
     @property

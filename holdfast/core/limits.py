@@ -28,25 +28,46 @@ ERROR_CHARS_MAX: Final = 2_000
 """The longest error text kept; a larger failure loses its type on the server and can lose its completion."""
 
 TOOL_RESULT_CHARS_MAX: Final = 50_000
-"""The longest tool result the model sees, in characters (four UTF-8 bytes each at the most: 200 KB)."""
+"""The longest tool result the model sees, in characters."""
 
-RESPONSE_BYTES_MAX: Final = 128 * 1024
-"""The longest text of one model answer that is kept, in UTF-8 bytes."""
+TOOL_RESULT_BYTES_MAX: Final = 200 * 1024
+"""The same in bytes of JSON: control characters take six of them."""
 
-REASONING_CHARS_MAX: Final = 8_000
-"""The longest reasoning text of one answer that is kept, in characters."""
+STEP_RESULTS_BYTES_MAX: Final = 512 * 1024
+"""The most all results of one step take together, in bytes of JSON, so that a step fits a query's answer.
+
+Every call of the step gets the same share of it.
+"""
+
+RESPONSE_BYTES_MAX: Final = 112 * 1024
+"""The longest text of one model answer that is kept, in bytes of JSON."""
+
+REASONING_BYTES_MAX: Final = 16 * 1024
+"""The longest reasoning text of one answer that is kept, in bytes of JSON."""
 
 ARGUMENTS_BYTES_MAX: Final = 64 * 1024
-"""The most tool arguments of one answer together, in UTF-8 bytes; text, reasoning and these fit one payload."""
+"""The most tool arguments of one answer together, in bytes; text, reasoning and these fit one payload."""
+
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The largest body of a model's answer that is read at all."""
 
 CALLS_PER_STEP_MAX: Final = 64
 """The most tool calls of one step that run; further ones are answered with an error."""
 
-CALLS_KEPT_MAX: Final = 256
+CALLS_KEPT_MAX: Final = 128
 """The most tool calls of one model answer that are kept at all; the rest is dropped and said so."""
 
 STOP_SIGNALS_MAX: Final = 16
-"""The most stop signals kept per execution; more would say nothing new."""
+"""The most stop signals from outside kept per execution; more would say nothing new."""
+
+SECONDS_MAX: Final = 10 * 365 * 24 * 3600
+"""The longest time limit: ten years, far inside what dates and timers can hold."""
+
+NAMES_TOLD_MAX: Final = 20
+"""How many known names an error about an unknown one lists."""
+
+MALFORMED_CHARS_MAX: Final = 200
+"""The longest text about a call that cannot be used; there can be CALLS_KEPT_MAX of them in one payload."""
 
 ARGUMENTS_DEPTH_MAX: Final = 64
 """The deepest nesting of a tool's arguments; JSON readers give up at about 200 levels."""

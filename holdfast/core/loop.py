@@ -32,7 +32,13 @@ from holdfast.core.events import (
     ToolReturned,
 )
 from holdfast.core.frozen import replace
-from holdfast.core.limits import CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, REASON_CHARS_MAX, STOP_SIGNALS_MAX
+from holdfast.core.limits import (
+    CALLS_KEPT_MAX,
+    CALLS_PER_STEP_MAX,
+    REASON_CHARS_MAX,
+    STEP_RESULTS_BYTES_MAX,
+    STOP_SIGNALS_MAX,
+)
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.registry import nearest
 from holdfast.core.state import (
@@ -46,6 +52,7 @@ from holdfast.core.state import (
 )
 from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, StepExecution, ToolExecution
 from holdfast.core.stopping import StopReason, StopSignal
+from holdfast.core.texts import clamped_json
 
 Transition = tuple[AgentState, tuple[Command, ...]]
 
@@ -73,6 +80,8 @@ class AgentLoop:
         match event:
             case ModelAnswered():
                 return self._model_answered(state, under_way, event)
+            case ModelFailed() if under_way.inference_response is not None:
+                return state, ()
             case ModelFailed():
                 return _failed(state, replace(under_way, errors=(event.error,)), event.error, event.at)
             case ToolReturned() | ToolFailed():
@@ -154,9 +163,10 @@ def _begin(state: AgentState, event: ExecutionStarted) -> Transition:
 
 def _next_step(state: AgentState, at: datetime) -> Transition:
     """Begin a step, unless a limit forbids it."""
-    for signal in _limits_reached(state, at):
+    reached = _limits_reached(state, at)
+    for signal in reached:
         state = _signalled(state, signal, at)
-    if state.running.continuation.stop_signals:
+    if reached:
         return _finish(state, at)
     number = state.step_count + 1
     step = AgentStep(
@@ -173,11 +183,12 @@ def _tool_ended(state: AgentState, step: AgentStep, event: ToolReturned | ToolFa
     if place is None:
         return state, ()
     index, call = place
+    share = STEP_RESULTS_BYTES_MAX // len(step.requested_tool_calls)
     ended = ToolExecution(
         id=named_id(state.running.execution_id, call_name(step.number, index)),
         call=call,
         outcome=Outcome.FAILED if isinstance(event, ToolFailed) else Outcome.SUCCEEDED,
-        result=None if isinstance(event, ToolFailed) else event.result,
+        result=None if isinstance(event, ToolFailed) else clamped_json(event.result, share),
         error=event.error if isinstance(event, ToolFailed) else None,
         started_at=event.started_at,
         completed_at=event.at,
@@ -190,10 +201,9 @@ def _tool_ended(state: AgentState, step: AgentStep, event: ToolReturned | ToolFa
 
 def _archive(state: AgentState, step: AgentStep, at: datetime) -> Transition:
     """Complete `step`: say its messages, keep it, and decide whether to go on."""
+    should_stop = state.running.continuation.should_stop(tools_requested=bool(step.requested_tool_calls))
     state = _recorded(state, step, at)
-    if state.running.continuation.should_stop(tools_requested=bool(step.requested_tool_calls)):
-        return _finish(state, at)
-    return _next_step(state, at)
+    return _finish(state, at) if should_stop else _next_step(state, at)
 
 
 def _recorded(state: AgentState, step: AgentStep, at: datetime) -> AgentState:
@@ -266,7 +276,7 @@ def _token_limit(budget: ExecutionBudget, at: datetime) -> StopSignal:
 
 
 def _time_limit(budget: ExecutionBudget, at: datetime) -> StopSignal:
-    by_deadline = budget.deadline is not None and at >= budget.deadline
+    by_deadline = budget.max_seconds is None or (budget.deadline is not None and at >= budget.deadline)
     text = f"deadline {budget.deadline} passed" if by_deadline else f"max_seconds {budget.max_seconds:g} reached"
     return _limit(StopReason.TIME_LIMIT, text, at)
 
@@ -284,8 +294,8 @@ def _output_clamp(state: AgentState) -> int | None:
 
 def _signalled(state: AgentState, signal: StopSignal, at: datetime) -> AgentState:
     continuation = state.running.continuation
-    if len(continuation.stop_signals) >= STOP_SIGNALS_MAX:
-        return state
+    if signal.reason is StopReason.USER_REQUESTED and len(continuation.stop_signals) >= STOP_SIGNALS_MAX:
+        return state  # a limit's or an error's signal always counts; there are few of them
     return state.with_execution(at, continuation=continuation.with_signal(signal))
 
 

@@ -10,7 +10,7 @@ from typing import Final, Literal, NoReturn, cast
 from pydantic import Field, JsonValue, ValidationError
 
 from holdfast.core.frozen import Frozen, replace
-from holdfast.core.limits import ARGUMENTS_DEPTH_MAX, CALL_ID_CHARS_MAX, ERROR_CHARS_MAX, NAME_CHARS_MAX
+from holdfast.core.limits import ARGUMENTS_DEPTH_MAX, CALL_ID_CHARS_MAX, MALFORMED_CHARS_MAX, NAME_CHARS_MAX
 from holdfast.core.log import Log
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -51,12 +51,13 @@ class ToolCall(Frozen):
 
         A name or id that no server would take back is replaced, and the call marked malformed.
         """
-        call_id = call_id if len(call_id) <= CALL_ID_CHARS_MAX else ""
+        if len(call_id) > CALL_ID_CHARS_MAX or not call_id.isprintable():
+            call_id = ""  # the loop gives it one of ours
         if NAME_PATTERN.fullmatch(name) is None:
             return cls(
                 id=call_id,
                 name=ILLEGAL_IN_NAME.sub("_", name)[:NAME_CHARS_MAX] or "unnamed",
-                malformed=f"{name[:NAME_CHARS_MAX]!r} is not a tool name",
+                malformed=f"{name[:NAME_CHARS_MAX]!r} is not a tool name"[:MALFORMED_CHARS_MAX],
             )
         try:
             arguments: object = json.loads(text or "{}", parse_constant=_refuse_constant)
@@ -66,7 +67,7 @@ class ToolCall(Frozen):
         except (ValueError, RecursionError) as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             told = f"the arguments are not a usable JSON object: {reason}".encode("utf-8", "replace").decode()
-            return cls(id=call_id, name=name, malformed=told[:ERROR_CHARS_MAX])
+            return cls(id=call_id, name=name, malformed=told[:MALFORMED_CHARS_MAX])
 
 
 def _check_depth(value: object) -> None:

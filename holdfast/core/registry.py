@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput, UnknownTool
+from holdfast.core.limits import NAMES_TOLD_MAX
 from holdfast.core.tools import AnyTool
 
 
@@ -30,4 +31,6 @@ def nearest(name: str, known: Collection[str]) -> str:
     """Return the end of a sentence about an unknown name: the nearest known one, or all of them."""
     if close := get_close_matches(name, known, n=1):
         return f"which is not there; did you mean {close[0]!r}?"
-    return f"which is not there; there are: {', '.join(sorted(known)) or 'none'}"
+    listed = ", ".join(sorted(known)[:NAMES_TOLD_MAX]) or "none"
+    more = f" and {len(known) - NAMES_TOLD_MAX} more" if len(known) > NAMES_TOLD_MAX else ""
+    return f"which is not there; there are: {listed}{more}"

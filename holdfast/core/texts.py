@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import Final
+
+from pydantic_core import to_json
 
 from holdfast.core.limits import ERROR_CHARS_MAX
 from holdfast.core.steps import ErrorRecord
+
+JSON_BYTES_PER_CHAR_MAX: Final = 6
+"""A control character as an escape."""
 
 
 def encodable(text: str) -> str:
@@ -31,19 +37,29 @@ def clamped(text: str, chars_max: int) -> str:
     return encodable(text[: max(0, chars_max - len(note))]) + note
 
 
-def clamped_bytes(text: str, bytes_max: int) -> str:
-    """Return `text` cut to at most `bytes_max` bytes of UTF-8, the cut said at its end."""
-    raw = text.encode("utf-8", "replace")
-    if len(raw) <= bytes_max:
-        return raw.decode("utf-8")
-    note = f"\n[cut: the first {bytes_max:,} of {len(raw):,} bytes]"
-    return raw[: bytes_max - len(note)].decode("utf-8", "ignore") + note
+def clamped_json(text: str, bytes_max: int) -> str:
+    """Return `text` cut so that it takes at most `bytes_max` bytes as JSON, the cut said at its end."""
+    text = encodable(text)
+    if len(text) * JSON_BYTES_PER_CHAR_MAX <= bytes_max or json_size(text) <= bytes_max:
+        return text
+    note = f"\n[cut: the beginning of {len(text):,} characters]"
+    room = bytes_max - json_size(note)
+    fits, too_long = 0, min(len(text), room + 1)  # a character takes one byte at least
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        fits, too_long = (middle, too_long) if json_size(text[:middle]) <= room else (fits, middle)
+    return text[:fits] + note
+
+
+def json_size(text: str) -> int:
+    """Return how many bytes `text` takes as a JSON string, quotes and escapes included."""
+    return len(to_json(text))
 
 
 def error_record(error: BaseException, source: str) -> ErrorRecord:
     """Return `error` as data; survives errors whose text is huge, unencodable or itself raises."""
     try:
         text = str(error)
-    except Exception as second:  # noqa: BLE001  # a broken __str__ must not hide the first error
+    except BaseException as second:  # noqa: BLE001  # a broken __str__ must not hide the first error
         text = f"(its text cannot be read: {type(second).__name__})"
     return ErrorRecord(type=type(error).__name__, message=clamped(text, ERROR_CHARS_MAX), source=source)

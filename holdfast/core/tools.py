@@ -9,18 +9,20 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Generic, ParamSpec, TypeVar, cast, get_type_hints, overload
+from typing import Any, Final, Generic, ParamSpec, TypeVar, cast, get_args, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import to_json
 
 from holdfast.core.errors import InvalidArguments, InvalidInput
 from holdfast.core.frozen import Frozen
-from holdfast.core.limits import ERROR_CHARS_MAX, TOOL_RESULT_CHARS_MAX
+from holdfast.core.limits import ERROR_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX
 from holdfast.core.messages import NAME_PATTERN
-from holdfast.core.texts import clamped
+from holdfast.core.steps import ErrorRecord
+from holdfast.core.texts import clamped, clamped_json
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -96,8 +98,9 @@ class Tool(Generic[P, R]):
         try:
             checked = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
-            raise InvalidArguments(_told(error)) from None
-        bound: dict[str, Any] = {name: getattr(checked, name) for name in type(checked).model_fields}
+            raise InvalidArguments(told(error)) from None
+        fields = type(checked).model_fields
+        bound: dict[str, Any] = {str(field.alias): getattr(checked, name) for name, field in fields.items()}
         if self.context_parameter is not None:
             bound[self.context_parameter] = context
         return bound
@@ -135,12 +138,13 @@ def tool(
         called = name or str(getattr(target, "__name__", ""))
         if NAME_PATTERN.fullmatch(called) is None or called in RESERVED_NAMES:
             raise InvalidInput(f"{called!r} cannot name a tool: use letters, digits, `_` and `-`, at most 64 of them")
-        traits = ToolTraits(
-            name=called,
-            timeout_seconds=timeout_seconds,
-            attempts_max=1 if at_most_once else attempts_max,
-            at_most_once=at_most_once,
-        )
+        attempts = 1 if at_most_once else attempts_max
+        try:
+            traits = ToolTraits(
+                name=called, timeout_seconds=timeout_seconds, attempts_max=attempts, at_most_once=at_most_once
+            )
+        except ValidationError as error:
+            raise InvalidInput(f"tool {called!r}: {told(error)}") from None
         summary, about = _docstring(target)
         arguments, context_parameter = _arguments_model(called, target, about)
         parameters = arguments.model_json_schema()
@@ -153,13 +157,28 @@ def tool(
 
 def render_result(value: object) -> str:
     """Return a tool's result as the bounded text the model sees: text as it is, everything else as JSON."""
+    return clamped_json(clamped(_as_text(value), TOOL_RESULT_CHARS_MAX), TOOL_RESULT_BYTES_MAX)
+
+
+def ended_without_answer(traits: ToolTraits, why: str) -> ErrorRecord:
+    """Return what the model is told of a call whose worker was lost or that took too long, in every attempt."""
+    if traits.at_most_once:
+        text = f"the call was begun and its outcome is unknown ({why}); it is not repeated, check before you try again"
+        return ErrorRecord(type="OutcomeUnknown", message=text, source=traits.name)
+    times = "its one attempt" if traits.attempts_max == 1 else f"its {traits.attempts_max} attempts"
+    return ErrorRecord(type="ToolTimeout", message=f"the call did not end within {times} ({why})", source=traits.name)
+
+
+def _as_text(value: object) -> str:
+    """Return `value` as text, whatever it is: the call has had its effect, so this must not fail any more."""
     if isinstance(value, str):
-        return clamped(value, TOOL_RESULT_CHARS_MAX)
+        return value
     try:
-        text = to_json(value, inf_nan_mode="strings").decode()
-    except (PydanticSerializationError, ValueError, RecursionError):
-        text = repr(value)
-    return clamped(text, TOOL_RESULT_CHARS_MAX)
+        return to_json(value, inf_nan_mode="strings").decode()
+    except Exception:  # noqa: BLE001  # a serializer of the value's own class can raise anything
+        with suppress(Exception):
+            return repr(value)
+    return f"(a {type(value).__name__} that cannot be shown)"
 
 
 def _arguments_model(
@@ -174,12 +193,13 @@ def _arguments_model(
             raise InvalidInput(f"tool {called!r}: parameter {parameter.name!r} must be an ordinary named parameter")
         if parameter.name not in hints:
             raise InvalidInput(f"tool {called!r}: parameter {parameter.name!r} needs a type annotation")
-        if hints[parameter.name] is ToolContext:
+        if ToolContext in (hints[parameter.name], *get_args(hints[parameter.name])):
             context_parameter = parameter.name
             continue
         default = ... if parameter.default is parameter.empty else parameter.default
-        described = Field(default, description=about.get(parameter.name))
-        fields[parameter.name] = (hints[parameter.name], cast("FieldInfo", described))
+        described = Field(default, alias=parameter.name, description=about.get(parameter.name))
+        # fields have names of ours, because a parameter may be called like something of pydantic's (`json`, `_id`)
+        fields[f"argument_{len(fields)}"] = (hints[parameter.name], cast("FieldInfo", described))
     config = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
     made = create_model(called, __config__=config, **cast("dict[str, Any]", fields))
     return made, context_parameter
@@ -204,7 +224,8 @@ def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     return "\n".join(summary).strip(), {name: " ".join(lines) for name, lines in about.items()}
 
 
-def _told(error: ValidationError) -> str:
+def told(error: ValidationError) -> str:
+    """Return every problem in one line, each with its field."""
     problems = [
         f"{'.'.join(str(part) for part in problem['loc']) or 'arguments'}: {problem['msg']}"
         for problem in error.errors(include_url=False, include_input=False, include_context=False)

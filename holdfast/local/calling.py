@@ -25,8 +25,9 @@ class ToolExited(HoldfastError):
 async def run_tool(tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext) -> str:
     """Check `arguments`, run the tool and return its bounded result.
 
-    Raises InvalidArguments before anything ran, or whatever the tool raised. SystemExit and KeyboardInterrupt from
-    a tool become ToolExited. Cancelling cancels an async tool; a sync one is left behind in its thread.
+    Raises InvalidArguments before anything ran, or whatever the tool raised; what is no ordinary exception (SystemExit,
+    a cancellation nobody asked for) becomes ToolExited. Cancelling cancels an async tool; a sync one is left behind in
+    its thread.
     """
     bound = tool.bind(arguments, context)
     if inspect.iscoroutinefunction(tool.function):
@@ -41,16 +42,28 @@ async def run_tool(tool: AnyTool, arguments: Mapping[str, Any], context: ToolCon
 async def _guarded(tool: AnyTool, bound: Mapping[str, Any]) -> object:
     try:
         return await tool.function(**bound)
-    except (SystemExit, KeyboardInterrupt) as error:
+    except BaseException as error:
+        if is_ordinary(error):
+            raise
         raise _exited(tool, error) from None
 
 
 def _guarded_sync(tool: AnyTool, bound: Mapping[str, Any]) -> object:
     try:
         return tool.function(**bound)
-    except (SystemExit, KeyboardInterrupt, StopIteration) as error:
-        # StopIteration cannot be set on a future: it would be lost and the call would never end
+    except BaseException as error:
+        # a future cannot carry StopIteration, and would pass SystemExit on to the event loop
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            raise
         raise _exited(tool, error) from None
+
+
+def is_ordinary(error: BaseException) -> bool:
+    """Return whether `error` may pass through a task: an Exception, or a cancellation somebody asked this task for."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, Exception)
 
 
 def _exited(tool: AnyTool, error: BaseException) -> ToolExited:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import assert_never
+from typing import Any, assert_never
 from uuid import uuid4
 
 from holdfast.core.budget import ExecutionBudget
@@ -28,8 +29,8 @@ from holdfast.core.registry import resolve
 from holdfast.core.state import AgentState, call_name, named_id
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.texts import error_record
-from holdfast.core.tools import AnyTool, ToolContext
-from holdfast.local.calling import run_tool
+from holdfast.core.tools import AnyTool, ToolContext, ended_without_answer
+from holdfast.local.calling import is_ordinary, run_tool
 
 
 def _now() -> datetime:
@@ -156,7 +157,9 @@ class LocalDriver:
         )
         try:
             response = await self._model(request)
-        except Exception as error:  # noqa: BLE001  # whatever the model's client raises ends the execution as data
+        except BaseException as error:  # whatever the model's client raises ends the execution as data
+            if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
+                raise
             self._inbox.put_nowait(ModelFailed(error=error_record(error, "model"), at=self._clock()))
         else:
             self._inbox.put_nowait(ModelAnswered(response=response, at=self._clock()))
@@ -164,15 +167,34 @@ class LocalDriver:
     async def _call_tool(self, command: CallTool, execution_id: str) -> None:
         tool, call = self._tools[command.call.name], command.call
         key = named_id(execution_id, call_name(command.step_number, command.index))
-        context = ToolContext(execution_id=execution_id, idempotency_key=key, attempt=1)
         started_at = self._clock()
         event: Event
         try:
-            async with asyncio.timeout(tool.traits.timeout_seconds):
-                result = await run_tool(tool, call.arguments, context)
+            result = await _attempted(tool, call.arguments, ToolContext(execution_id, key, attempt=1))
+        except _TookTooLong:
+            record = ended_without_answer(tool.traits, "it took too long")
+            event = ToolFailed(call_id=call.id, error=record, started_at=started_at, at=self._clock())
         except Exception as error:  # noqa: BLE001  # whatever a tool raises goes back to the model
             record = error_record(error, call.name)
             event = ToolFailed(call_id=call.id, error=record, started_at=started_at, at=self._clock())
         else:
             event = ToolReturned(call_id=call.id, result=result, started_at=started_at, at=self._clock())
         self._inbox.put_nowait(event)
+
+
+class _TookTooLong(Exception):
+    """No attempt of a tool call ended in time."""
+
+
+async def _attempted(tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext) -> str:
+    """Run the tool; begin it again when it takes too long, as often as its traits allow."""
+    limit = asyncio.timeout(tool.traits.timeout_seconds)
+    try:
+        async with limit:
+            return await run_tool(tool, arguments, context)
+    except TimeoutError:
+        if not limit.expired():
+            raise  # the tool's own
+    if context.attempt >= tool.traits.attempts_max:
+        raise _TookTooLong
+    return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1))

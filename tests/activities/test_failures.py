@@ -21,6 +21,7 @@ LOCAL = "http://127.0.0.1"
 LONG = "x" * 100_000
 QUOTA = "You exceeded your current quota, please check your plan."
 WRAPPED = '{"error": {"code": "context_length_exceeded"}}'
+NO_FUNCTION = {"message": {"tool_calls": [{"id": "a", "type": "function", "function": None}]}}
 CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}
 
 
@@ -48,6 +49,12 @@ class Row:
 
 def status(code: int, kind: str, *, again: bool) -> Row:
     return Row(str(code), Turn(status=code, text="the endpoint's words"), kind, again, f"answered {code}")
+
+
+def parts(depth: int) -> str:
+    """Return a completion whose content is a part whose text is a part, and so on."""
+    content = '[{"text": ' * depth + '"x"' + "}]" * depth
+    return f'{{"choices": [{{"message": {{"role": "assistant", "content": {content}}}}}]}}'
 
 
 TABLE = [
@@ -78,13 +85,17 @@ TABLE = [
     Row("null", Turn(body="null"), "UnusableAnswer", AGAIN, "chat completion"),
     Row("an empty object", Turn(body="{}"), "UnusableAnswer", AGAIN, "chat completion"),
     Row("an error with 200", refusal(200), "UnusableAnswer", AGAIN, "chat completion"),
-    Row("no choice", completion(choices=[]), "UnusableAnswer", AGAIN, "without any choice"),
+    Row("no choice", completion(choices=[]), "UnusableAnswer", AGAIN, LOCAL),
     Row("choices null", completion(choices=None), "UnusableAnswer", AGAIN, LOCAL),
     Row("choices a mapping", completion(choices={}), "UnusableAnswer", AGAIN, LOCAL),
     Row("a choice null", completion(choices=[None]), "UnusableAnswer", AGAIN, LOCAL),
     Row("a choice a text", completion(choices=["x"]), "UnusableAnswer", AGAIN, LOCAL),
-    Row("message null", completion(choices=[{"message": None}]), "UnusableAnswer", AGAIN, "without message"),
+    Row("message null", completion(choices=[{"message": None}]), "UnusableAnswer", AGAIN, LOCAL),
     Row("message a text", completion(choices=[{"message": "x"}]), "UnusableAnswer", AGAIN, LOCAL),
+    Row("a call null", completion(choices=[{"message": {"tool_calls": [None]}}]), "UnusableAnswer", AGAIN, LOCAL),
+    Row("a call without function", completion(choices=[NO_FUNCTION]), "UnusableAnswer", AGAIN, LOCAL),
+    Row("text without end", Turn(body=parts(400)), "UnusableAnswer", AGAIN, LOCAL),
+    Row("a body of 17 MB", completion(padding="x" * 17 * 1024 * 1024), "UnusableAnswer", AGAIN, LOCAL),
     Row("calls a number", completion(choices=[{"message": {"tool_calls": 5}}]), "UnusableAnswer", AGAIN, LOCAL),
 ]
 
@@ -170,6 +181,16 @@ async def test_a_key_that_the_endpoint_repeats_is_never_told(code: int, where: s
     assert KEY not in repr(failure)
     assert KEY not in failure.message
     assert all(KEY not in repr(detail) for detail in failure.details)
+
+
+@pytest.mark.parametrize("headers", [HTML, {}], ids=["HTML", "JSON"])
+@pytest.mark.parametrize("before", [0, 60, 72])
+async def test_a_key_in_an_answer_that_is_none_is_not_told_in_whole_or_in_part(
+    before: int, headers: dict[str, str]
+) -> None:
+    failure = await failure_of(Turn(body="<" * before + KEY, headers=headers))
+    assert failure.type == "UnusableAnswer"
+    assert KEY[:4] not in failure.message
 
 
 @pytest.mark.parametrize("visible", [4, 8, len(KEY) - 1])

@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
-from activities.provider import TOKENS_MAX, OpenAIModel, ProviderSettings
+from activities.answers import TOKENS_MAX
+from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.core.definition import LLM
 from holdfast.core.errors import InvalidInput
 from holdfast.core.limits import (
     ARGUMENTS_BYTES_MAX,
+    CALL_ID_CHARS_MAX,
     CALLS_KEPT_MAX,
+    NAME_CHARS_MAX,
     PAYLOAD_BYTES_MAX,
-    REASONING_CHARS_MAX,
+    REASONING_BYTES_MAX,
     RESPONSE_BYTES_MAX,
 )
 from holdfast.core.messages import Message, ToolCall
@@ -116,6 +119,7 @@ async def test_cancelling_a_call_closes_its_connection() -> None:
         ({"content": None}, ""),
         ({"content": ""}, ""),
         ({"content": ["parts"]}, ""),
+        ({"content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]}, "ab"),
         ({"content": 5}, ""),
         ({"content": "\ud800ü"}, "?ü"),
         ({"content": "\x00\x1b[31m"}, "\x00\x1b[31m"),
@@ -129,7 +133,7 @@ async def test_the_text_is_a_text_whatever_comes(message: dict[str, Any], text: 
 async def test_reasoning_is_kept_under_either_name_and_bounded(field: str) -> None:
     response = await answer_to(completion({field: "think " * 10_000}))
     assert response.reasoning.startswith("think think")
-    assert len(response.reasoning) <= REASONING_CHARS_MAX
+    assert len(response.reasoning) <= REASONING_BYTES_MAX
     assert (await answer_to(completion({field: {"odd": 1}}))).reasoning == ""
 
 
@@ -188,22 +192,26 @@ async def test_absent_usage_grows_with_what_was_really_sent() -> None:
     [
         (wanted(), ("a", "add", True)),
         (wanted(id=None), ("", "add", True)),
-        (wanted(id=5), ("5", "add", True)),
+        (wanted(id=5), ("", "add", True)),
         (wanted(id="x" * 41), ("", "add", True)),
         (wanted(function={"name": "add", "arguments": None}), ("a", "add", True)),
         (wanted(function={"name": "add", "arguments": '{"cut'}), ("a", "add", False)),
-        (wanted(function={"name": "add", "arguments": {"a": 1}}), ("a", "add", False)),
         (wanted(function={"name": None, "arguments": "{}"}), ("a", "unnamed", False)),
         (wanted(function={"name": "no good", "arguments": "{}"}), ("a", "no_good", False)),
-        (wanted(function=None), ("a", "unnamed", False)),
-        (wanted(type="custom", function=None), ("a", "unnamed", False)),
-        (None, ("", "unnamed", False)),
+        ({"id": "a", "type": "custom", "custom": {"name": "x"}}, ("a", "unnamed", False)),
+        ({}, ("", "unnamed", False)),
     ],
 )
 async def test_an_odd_tool_call_is_read_and_marked(odd: object, named: tuple[str, str, bool]) -> None:
     (read,) = (await answer_to(completion({"tool_calls": [odd]}))).tool_calls
     assert (read.id, read.name, read.malformed is None) == named
     assert read.arguments == {}
+
+
+async def test_arguments_that_come_as_an_object_are_taken_as_one() -> None:
+    odd = wanted(function={"name": "add", "arguments": {"a": [1, "ü"]}})
+    (read,) = (await answer_to(completion({"tool_calls": [odd]}))).tool_calls
+    assert (read.arguments, read.malformed) == ({"a": [1, "ü"]}, None)
 
 
 async def test_a_call_id_that_cannot_be_stored_is_replaced() -> None:
@@ -237,8 +245,10 @@ async def test_a_huge_answer_is_cut_to_what_is_kept() -> None:
 
 @pytest.mark.parametrize("filling", ["x", "ü", "😀", '"', "\n", "\x01"])
 async def test_the_largest_answer_fits_one_payload_whatever_its_characters(filling: str) -> None:
-    large = wanted(function={"name": "add", "arguments": json.dumps({"a": filling * 10**5}, ensure_ascii=False)})
-    turn = completion({"content": filling * 10**6, "reasoning": filling * 10**5, "tool_calls": [large]})
+    large = wanted(function={"name": "add", "arguments": json.dumps({"a": "x" * (ARGUMENTS_BYTES_MAX - 20)})})
+    odd = wanted(id="x" * CALL_ID_CHARS_MAX, function={"name": filling * NAME_CHARS_MAX, "arguments": ""})
+    sent = [large, *[odd] * CALLS_KEPT_MAX]
+    turn = completion({"content": filling * 10**6, "reasoning": filling * 10**5, "tool_calls": sent})
     assert len((await answer_to(turn)).model_dump_json().encode()) <= PAYLOAD_BYTES_MAX
 
 

@@ -10,6 +10,7 @@ from holdfast.core.events import Event, ExecutionStarted
 from holdfast.core.limits import STOP_SIGNALS_MAX
 from holdfast.core.messages import Message
 from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Usage
 
 MOVES = {
@@ -63,7 +64,8 @@ def _assert_consistent(state: AgentState) -> None:
     under_way = execution.current_step
     limit = state.budget.max_steps
     assert limit is None or state.step_count <= limit
-    assert len(execution.continuation.stop_signals) <= STOP_SIGNALS_MAX
+    from_outside = [each for each in execution.continuation.stop_signals if each.reason is StopReason.USER_REQUESTED]
+    assert len(from_outside) <= STOP_SIGNALS_MAX
     assert [done.step.number for done in execution.step_executions] == list(range(1, state.step_count + 1))
     assert (state.status is ExecutionStatus.FAILED) == (execution.error is not None)
     assert state.status.is_terminal == (execution.completed_at is not None)

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM
+from holdfast.core.limits import SECONDS_MAX
 from holdfast.core.log import Log
 from holdfast.core.messages import Message, MessageStore, Section, ToolCall
 from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus
@@ -51,7 +52,7 @@ budgets = st.builds(
     ExecutionBudget,
     max_steps=st.none() | counts,
     max_tokens=st.none() | counts,
-    max_seconds=st.none() | st.floats(min_value=0, max_value=1e9, allow_nan=False),
+    max_seconds=st.none() | st.floats(min_value=0, max_value=SECONDS_MAX),
     deadline=st.none() | moments,
 )
 signals = st.builds(

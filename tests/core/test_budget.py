@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.limits import SECONDS_MAX
 from tests.core.building import START, moment
 from tests.core.strategies import budgets, moments
 
@@ -52,6 +53,12 @@ def test_a_zero_limit_or_a_passed_deadline_is_exhausted(budget: ExecutionBudget,
 def test_a_limit_that_is_no_number_from_zero_up_is_refused(field: str, value: object) -> None:
     with pytest.raises(ValidationError, match=field):
         ExecutionBudget.model_validate({field: value})
+
+
+def test_a_time_limit_that_no_calendar_holds_is_refused() -> None:
+    assert ExecutionBudget(max_seconds=SECONDS_MAX).ends_at(START) is not None
+    with pytest.raises(ValidationError, match="max_seconds"):
+        ExecutionBudget(max_seconds=SECONDS_MAX * 1.01)
 
 
 def test_a_deadline_needs_a_time_zone_and_unknown_limits_are_refused() -> None:
@@ -111,7 +118,7 @@ def test_time_ends_at_the_earlier_of_seconds_and_deadline() -> None:
     assert ExecutionBudget(max_seconds=60, deadline=moment(90)).ends_at(START) == moment(60)
 
 
-@given(st.floats(0, 1e9), moments.filter(lambda at: at.year < 9000))
+@given(st.floats(0, SECONDS_MAX), moments.filter(lambda at: at.year < 9000))
 def test_the_end_is_never_before_the_start(seconds: float, start: object) -> None:
     assert isinstance(start, type(START))
     ends = ExecutionBudget(max_seconds=seconds).ends_at(start)

@@ -16,8 +16,14 @@ def test_a_question_and_a_definition_fit_one_start() -> None:
 
 
 def test_text_reasoning_and_arguments_of_an_answer_fit_one_result() -> None:
-    answer = limits.RESPONSE_BYTES_MAX + 4 * limits.REASONING_CHARS_MAX + limits.ARGUMENTS_BYTES_MAX
-    assert answer < limits.PAYLOAD_BYTES_MAX
+    answer = limits.RESPONSE_BYTES_MAX + limits.REASONING_BYTES_MAX + limits.ARGUMENTS_BYTES_MAX
+    texts_about_calls = limits.CALLS_KEPT_MAX * (limits.NAME_CHARS_MAX + limits.MALFORMED_CHARS_MAX)
+    assert answer + texts_about_calls < limits.PAYLOAD_BYTES_MAX
+
+
+def test_the_results_and_arguments_of_a_step_fit_one_answer_of_a_query() -> None:
+    assert limits.TOOL_RESULT_BYTES_MAX < limits.PAYLOAD_BYTES_MAX
+    assert limits.STEP_RESULTS_BYTES_MAX + limits.PAYLOAD_BYTES_MAX < 2 * 1024 * 1024, "the server refuses more"
 
 
 def test_a_delta_fits_one_input_and_a_page_one_query() -> None:

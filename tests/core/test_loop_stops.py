@@ -6,10 +6,11 @@ import pytest
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import CallModel, CancelInFlight, Finish
+from holdfast.core.events import StopRequested
 from holdfast.core.limits import STOP_SIGNALS_MAX
 from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
-from tests.core.building import FAILED, Run, call, stopped
+from holdfast.core.stopping import Continuation, StopReason
+from tests.core.building import COMPLETED, FAILED, Run, call, moment, signal, stopped
 
 USER = stopped(StopReason.USER_REQUESTED)
 
@@ -40,6 +41,28 @@ def test_a_stop_during_tools_cancels_the_open_ones_and_keeps_the_results_there_a
         "b": "kept",
         "c": "Error (Boom): it broke",
     }
+
+
+@pytest.mark.parametrize("reason", [reason for reason in StopReason if reason is not StopReason.ERROR])
+def test_a_signal_that_does_not_force_leaves_the_run_completed(reason: StopReason) -> None:
+    run = Run().begin()
+    run.feed(StopRequested(signal(reason), "after_step", run.tick()))
+    run.answer("done")
+    assert run.ended == (ExecutionStatus.STOPPED if reason.forced else ExecutionStatus.COMPLETED, reason)
+
+
+def test_a_request_to_continue_is_weighed_before_it_is_cleared() -> None:
+    run = Run().begin()
+    run.state = run.state.with_execution(run.tick(), continuation=Continuation(continuation_requested=True))
+    run.answer("not yet")
+    assert run.model_call.step_number == 2
+    assert run.answer("done").ended == COMPLETED, "one request is good for one step"
+
+
+def test_a_cancelled_call_has_the_times_between_its_step_and_the_stop() -> None:
+    run = Run().begin().answer("", call("a"), after=3).stop()
+    (cancelled,) = run.state.last_step_tool_executions
+    assert run.state.step_executions[0].started_at <= cancelled.started_at < cancelled.completed_at == moment(5)
 
 
 def test_a_cancelled_call_counts_neither_as_run_nor_as_an_error() -> None:

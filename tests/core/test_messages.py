@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from holdfast.core.definition import Name
 from holdfast.core.frozen import canonical
-from holdfast.core.limits import ARGUMENTS_DEPTH_MAX, CALL_ID_CHARS_MAX, ERROR_CHARS_MAX, NAME_CHARS_MAX
+from holdfast.core.limits import ARGUMENTS_DEPTH_MAX, CALL_ID_CHARS_MAX, MALFORMED_CHARS_MAX, NAME_CHARS_MAX
 from holdfast.core.messages import DEFAULT_SECTION, NAME_PATTERN, SECTIONS, Message, MessageStore, ToolCall
 from tests.core.strategies import calls, json_maps, messages
 
@@ -58,7 +58,7 @@ def test_arguments_that_cannot_be_used_are_emptied_and_the_reason_kept(text: str
     assert call.arguments == {}
     assert call.malformed is not None
     assert why in call.malformed
-    assert len(call.malformed) <= ERROR_CHARS_MAX
+    assert len(call.malformed) <= MALFORMED_CHARS_MAX
 
 
 @pytest.mark.parametrize("text", ["", "{}"])
@@ -95,6 +95,8 @@ def test_an_id_that_no_server_takes_back_is_left_to_the_loop_to_replace() -> Non
 
 @given(any_text, any_text, any_text)
 @example("call_\ud800", "add", "{}")
+@example("a", "\x01" * NAME_CHARS_MAX, "{}")
+@example("a", "\U000e0001" * NAME_CHARS_MAX, "{}")
 def test_any_words_of_a_provider_become_a_call_that_can_be_stored_and_sent_back(
     call_id: str, name: str, text: str
 ) -> None:
@@ -102,7 +104,7 @@ def test_any_words_of_a_provider_become_a_call_that_can_be_stored_and_sent_back(
     assert ToolCall.model_validate_json(canonical(call)) == call
     assert NAME_PATTERN.fullmatch(call.name)
     assert len(call.id) <= CALL_ID_CHARS_MAX
-    assert len(call.malformed or "") <= ERROR_CHARS_MAX
+    assert len(call.malformed or "") <= MALFORMED_CHARS_MAX
 
 
 @given(calls)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.limits import ERROR_CHARS_MAX
-from holdfast.core.texts import clamped, clamped_bytes, encodable, error_record, printable
+from holdfast.core.texts import clamped, clamped_json, encodable, error_record, json_size, printable
 
 NOTE_CHARS = 64  # room for the sentence about the cut
 any_text = st.text(st.characters() | st.sampled_from("\ud800\udfff\x00\x1b\u202e"), max_size=200)
@@ -37,11 +37,11 @@ def test_a_clamped_text_keeps_its_beginning_and_the_limit(text: str, chars_max: 
 
 
 @given(any_text, st.integers(NOTE_CHARS, 300))
-def test_a_text_clamped_in_bytes_is_never_cut_inside_a_character(text: str, bytes_max: int) -> None:
-    made = clamped_bytes(text, bytes_max)
-    assert len(made.encode()) <= bytes_max
+def test_a_text_clamped_as_json_takes_no_more_and_is_cut_between_characters(text: str, bytes_max: int) -> None:
+    made = clamped_json(text, bytes_max)
+    assert json_size(made) <= bytes_max
     whole = encodable(text)
-    if len(whole.encode()) <= bytes_max:
+    if json_size(whole) <= bytes_max:
         assert made == whole
     else:
         assert whole.startswith(made.rsplit("\n", 1)[0])

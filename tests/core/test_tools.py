@@ -306,7 +306,7 @@ def test_a_result_that_has_no_text_still_becomes_one(value: object) -> None:
     assert render_result(value)  # the effect has happened: an error would tell the model that it had not
 
 
-@given(st.integers(0, 3), st.text(max_size=5))
+@given(st.integers(0, 3), st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=5))
 def test_a_result_is_cut_to_the_limit_and_says_so(beyond: int, text: str) -> None:
     whole = (text + "x") * (TOOL_RESULT_CHARS_MAX // (len(text) + 1) + beyond)
     told = render_result(whole)
@@ -320,6 +320,12 @@ def test_a_result_is_cut_to_the_limit_and_says_so(beyond: int, text: str) -> Non
 def test_a_cut_result_is_not_cut_again() -> None:
     once = render_result("x" * 10**6)
     assert render_result(once) == once
+
+
+def test_a_result_of_control_characters_is_cut_and_the_cut_names_what_there_was() -> None:
+    told = render_result("\x1b" * 10**6)
+    assert "[cut: " in told[-80:]
+    assert "1,000,000 characters]" in told[-80:]
 
 
 @pytest.mark.parametrize("filling", ["x", "\U0001f600", "ä", '"', "\x1b", "\x00", "\\"])

@@ -148,9 +148,9 @@ async def test_an_agent_goes_on_after_a_run_that_failed_or_was_stopped() -> None
 async def test_a_budget_given_to_an_execution_overrides_the_definitions_limit_by_limit() -> None:
     agent = AGENT.model_copy(update={"budget": ExecutionBudget(max_steps=5, max_tokens=9_000)})
     state = await LocalDriver(agent, model=ScriptedModel([say("x")])).execute(
-        "What?", budget=ExecutionBudget(max_steps=2)
+        "What?", budget=ExecutionBudget(max_steps=7)
     )
-    assert state.budget == ExecutionBudget(max_steps=2, max_tokens=9_000)
+    assert state.budget == ExecutionBudget(max_steps=7, max_tokens=9_000)
 
 
 def test_an_unknown_tool_in_the_definition_is_refused_before_anything_runs() -> None:

@@ -181,23 +181,27 @@ def test_show_tells_what_run_told(project: Project, finished: str) -> None:
     assert (state.status, state.final_response, state.step_count) == (ExecutionStatus.COMPLETED, "42", told["steps"])
 
 
-def test_list_gives_the_newest_first_as_many_as_asked_for(project: Project, finished: str) -> None:
-    newest = project.run("run", "assistant", QUESTION, "--json").document["execution_id"]
-    plain, as_json = project.both("list", "--limit", "2")
+def test_list_gives_what_is_under_way_first_then_the_latest_to_end(project: Project, finished: str) -> None:
+    latest = project.run("run", "assistant", QUESTION, "--json").document["execution_id"]
+    plain, as_json = project.both("list", "--limit", "1000")
     assert (plain.code, plain.err, as_json.code, as_json.err) == (0, "", 0, "")
-    assert len(plain.out.splitlines()) == 3
-    assert newest in plain.out.splitlines()[1]
     told = as_json.document
-    assert len(told) == 2
+    assert len(plain.out.splitlines()) == 1 + len(told)
     assert keys(told[0]) == keys(examples("holdfast list")[0][0])
-    line = {name: told[0][name] for name in ("execution_id", "agent", "status", "stop_reason", "steps", "tokens")}
+    ended = [each for each in told if each["closed_at"]]
+    assert all(each["status"] == "in_progress" for each in told[: -len(ended)])
+    closings = [datetime.fromisoformat(each["closed_at"]) for each in ended]
+    assert closings == sorted(closings, reverse=True)
+    assert finished in {each["execution_id"] for each in ended}
     expected = {"agent": "assistant", "status": "completed", "stop_reason": "completed", "steps": 2, "tokens": 240}
-    assert line == {"execution_id": newest, **expected}
-    assert datetime.fromisoformat(told[0]["started_at"]) <= datetime.fromisoformat(told[0]["closed_at"])
-    every = project.run("list", "--limit", "1000", "--json").document
-    assert finished in {each["execution_id"] for each in every}
-    started = [each["started_at"] for each in every]
-    assert started == sorted(started, reverse=True)
+    assert {name: ended[0][name] for name in ("execution_id", *expected)} == {"execution_id": latest, **expected}
+    assert datetime.fromisoformat(ended[0]["started_at"]) <= closings[0]
+
+
+def test_list_gives_as_many_as_asked_for(project: Project, finished: str) -> None:
+    assert finished
+    plain, as_json = project.both("list", "--limit", "1")
+    assert (len(plain.out.splitlines()), len(as_json.document)) == (2, 1)
 
 
 def wait_until_known(project: Project, execution_id: str) -> None:

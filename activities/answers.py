@@ -1,0 +1,157 @@
+"""Reading a chat completion: the endpoint's words into our terms. Nothing in it is taken on trust.
+
+The openai client builds its types without validating them; servers that call themselves compatible send HTML, nulls,
+wrong types and no usage. What can be read is read leniently; what is no answer at all is UnusableAnswer.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final, cast
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+
+from holdfast.core.limits import (
+    ANSWER_BYTES_MAX,
+    ARGUMENTS_BYTES_MAX,
+    CALLS_KEPT_MAX,
+    REASONING_BYTES_MAX,
+    RESPONSE_BYTES_MAX,
+)
+from holdfast.core.messages import ToolCall
+from holdfast.core.steps import InferenceResponse
+from holdfast.core.texts import clamped, clamped_json, encodable
+from holdfast.core.usage import Usage
+
+TOKENS_MAX: Final = 10**12
+"""A reported token count above this is a fault of the endpoint and is cut to it."""
+
+WORD_CHARS_MAX: Final = 64
+"""How much of a finish reason, model name or response id is kept."""
+
+
+class UnusableAnswer(Exception):
+    """The endpoint said 200 and something that is not a chat completion."""
+
+
+def _text(value: object) -> str:
+    """Any text as it is, anything else as none."""
+    return encodable(value) if isinstance(value, str) else ""
+
+
+def _content(value: object) -> str:
+    """A text, or a list of content parts as their texts."""
+    if not isinstance(value, list):
+        return _text(value)
+    parts = cast("list[object]", value)
+    if not all(isinstance(part, dict) for part in parts):
+        raise ValueError("a content part is not an object")
+    texts = [cast("dict[str, object]", part).get("text", "") for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a content part's text is not a text")
+    return "".join(_text(text) for text in texts)
+
+
+def _arguments(value: object) -> str:
+    """Arguments are a JSON text; some servers send the object itself."""
+    return json.dumps(value) if isinstance(value, dict) else _text(value)
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return int(min(value, TOKENS_MAX))
+    return None
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+Count = Annotated[int | None, BeforeValidator(_count)]
+
+
+class _Function(BaseModel):
+    name: Text = ""
+    arguments: Annotated[str, BeforeValidator(_arguments)] = ""
+
+
+class _Call(BaseModel):
+    id: Text = ""
+    function: _Function
+
+
+class _Said(BaseModel):
+    content: Annotated[str, BeforeValidator(_content)] = ""
+    reasoning: Text = ""
+    reasoning_content: Text = ""
+    tool_calls: Annotated[list[_Call], BeforeValidator(lambda value: value or [])] = Field(default_factory=list[_Call])
+
+
+class _Choice(BaseModel):
+    message: _Said
+    finish_reason: Text = ""
+
+
+class _Usage(BaseModel):
+    prompt_tokens: Count = None
+    completion_tokens: Count = None
+
+
+def _usage(value: object) -> object:
+    return cast("object", value) if isinstance(value, dict) else _Usage()
+
+
+class _Completion(BaseModel):
+    id: Text = ""
+    model: Text = ""
+    choices: list[_Choice] = Field(min_length=1)
+    usage: Annotated[_Usage, BeforeValidator(_usage)] = _Usage()
+
+
+def read_answer(body: bytes, *, sent_bytes: int) -> InferenceResponse:
+    """Return the answer in `body`; raise UnusableAnswer.
+
+    Usage that is missing or impossible is replaced by what the call can have used at the most: a token is at least one
+    byte, so the bytes sent and received bound it from above (a budget must hold with an endpoint that reports none).
+    """
+    completion = _read(body)
+    choice = completion.choices[0]
+    said, usage = choice.message, completion.usage
+    received = len(said.model_dump_json().encode()) if usage.completion_tokens is None else usage.completion_tokens
+    return InferenceResponse(
+        text=clamped_json(said.content, RESPONSE_BYTES_MAX),
+        reasoning=clamped_json(said.reasoning_content or said.reasoning, REASONING_BYTES_MAX),
+        tool_calls=_calls(said.tool_calls),
+        finish_reason=choice.finish_reason[:WORD_CHARS_MAX],
+        usage=Usage(
+            input_tokens=sent_bytes if usage.prompt_tokens is None else usage.prompt_tokens, output_tokens=received
+        ),
+        model=clamped(completion.model, WORD_CHARS_MAX),
+        response_id=clamped(completion.id, WORD_CHARS_MAX),
+    )
+
+
+def _read(body: bytes) -> _Completion:
+    if len(body) > ANSWER_BYTES_MAX:
+        raise UnusableAnswer(f"the answer has {len(body):,} bytes, at most {ANSWER_BYTES_MAX:,} are read")
+    try:
+        data: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        kind = "a web page" if body.lstrip()[:1] == b"<" else "empty" if not body.strip() else "not JSON"
+        raise UnusableAnswer(f"the answer is {kind}; check OPENAI_BASE_URL") from None
+    try:
+        return _Completion.model_validate(data)
+    except ValidationError:  # its text could quote the endpoint, and with it a key
+        raise UnusableAnswer("the answer is JSON but not a chat completion; check OPENAI_BASE_URL") from None
+
+
+def _calls(asked: list[_Call]) -> tuple[ToolCall, ...]:
+    """Read the calls in order; once their arguments together pass the limit, the rest is marked as not usable."""
+    calls: list[ToolCall] = []
+    used = 0
+    for call in asked[:CALLS_KEPT_MAX]:
+        used += len(call.function.arguments.encode())
+        if used <= ARGUMENTS_BYTES_MAX:
+            calls.append(ToolCall.parse(call.id, call.function.name, call.function.arguments))
+        else:
+            named = ToolCall.parse(call.id, call.function.name, "")
+            text = f"the arguments of this answer's calls pass {ARGUMENTS_BYTES_MAX:,} bytes"
+            calls.append(named.model_copy(update={"malformed": text}))
+    return tuple(calls)
