@@ -62,13 +62,13 @@ async def perform(crash: Crash, question: str) -> Ran:
     try:
         # Left from the inside out: signals are off, then the run is stopped, then the workers end
         async with asyncio.timeout(TOTAL_SECONDS_MAX), AsyncExitStack() as workers:
-            with in_order():
+            with in_order(crash.screen.ending):
                 crash.screen.working("starting a worker")
                 worker = await _worker(crash, workers)
                 crash.screen.fact("worker", f"pid {worker.pid}")
                 client = await Client.connect(crash.settings)
             async with _not_left_behind(client, crash.run_id):
-                with in_order():
+                with in_order(crash.screen.ending):
                     cut = await _run(crash, client, question, worker, workers)
                     return Ran(await client.result(crash.run_id), cut)
     except TimeoutError:
@@ -132,7 +132,7 @@ async def _kill_and_recover(crash: Crash, worker: DemoWorker, workers: AsyncExit
     another = await _worker(crash, workers)
     seconds = time.time() - killed_at
     crash.screen.happened(f"another worker serves, pid {another.pid}, {seconds:.1f} s after the kill", "bold")
-    crash.screen.working("Temporal waits for the dead worker's heartbeat, then gives its calls to the new one")
+    crash.screen.working("Temporal misses the dead worker's heartbeat")
     seconds = await _begun_by(crash, another.pid) - killed_at
     crash.screen.happened(
         f"the same run goes on, {seconds:.1f} s after the kill; what was cut off begins again", "bold"

@@ -14,6 +14,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
+from typing import Final
+
+MISSING_PART: Final = 8
+"""The exit code of `holdfast.core.errors.MissingPart`, which may not be there to be asked."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from examples.repo_detective.show import main as show  # noqa: PLC0415  # a second in which Ctrl-C must work too
 
         return show(arguments)
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"error: the package {error.name} is not installed; run: pip install -e '.[all]'\n")
+        return MISSING_PART
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; everything the demo had started has ended\n")
         return 128 + (ended_by[0] if ended_by else signal.SIGINT)

@@ -68,6 +68,10 @@ class Screen:
         self._status.update(Text(on, "dim"))
         self._status.start()
 
+    def ending(self) -> None:
+        """Say that everything that was started is being ended."""
+        self.working("ending what was started")
+
     def resting(self) -> None:
         """Take the spinner away."""
         self._status.stop()

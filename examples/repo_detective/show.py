@@ -63,7 +63,7 @@ def run(options: Options, screen: Screen) -> int:
         raise InvalidInput(f"{str(options.folder)!r} is not a folder; name the one that the question is about")
     real = real_model()
     run_id = str(uuid4())
-    with ExitStack() as stage, in_order():
+    with ExitStack() as stage, in_order(screen.ending):
         stage.callback(screen.resting)
         screen.title("Holdfast: an agent whose worker is killed half-way")
         screen.working("starting the Temporal server")
@@ -88,8 +88,8 @@ def run(options: Options, screen: Screen) -> int:
         ran = asyncio.run(perform(crash, options.question))
         code = _show(screen, ran, ledger, scripted=real is None)
         _tell_how_to_look(screen, server, run_id, options.data_dir)
-        screen.working("ending the processes")
         stage.callback(end_in_order)
+        screen.ending()
     return code
 
 

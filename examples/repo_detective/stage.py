@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,12 +164,13 @@ def our_environment() -> dict[str, str]:
 
 
 @contextmanager
-def in_order() -> Generator[None]:
-    """Within it Ctrl-C works; once it is left by that or by an error, what follows ends in order."""
+def in_order(told: Callable[[], None]) -> Generator[None]:
+    """Within it Ctrl-C works; once it is left by that or by an error, that is `told` and what follows ends in order."""
     try:
         yield
     except BaseException:
         end_in_order()
+        told()
         raise
 
 

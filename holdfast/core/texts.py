@@ -37,18 +37,23 @@ def clamped(text: str, chars_max: int) -> str:
     return encodable(text[: max(0, chars_max - len(note))]) + note
 
 
-def clamped_json(text: str, bytes_max: int) -> str:
-    """Return `text` cut so that it takes at most `bytes_max` bytes as JSON, the cut said at its end."""
+def clamped_json(text: str, bytes_max: int, chars_max: int | None = None) -> str:
+    """Return `text` cut to `bytes_max` bytes as JSON, and to `chars_max` characters; a cut is said at its end."""
     text = encodable(text)
-    if len(text) * JSON_BYTES_PER_CHAR_MAX <= bytes_max or json_size(text) <= bytes_max:
+    if (chars_max is None or len(text) <= chars_max) and _fits(text, bytes_max):
         return text
     note = f"\n[cut: the beginning of {len(text):,} characters]"
     room = bytes_max - json_size(note)
-    fits, too_long = 0, min(len(text), room + 1)  # a character takes one byte at least
+    longest = min(len(text), room) if chars_max is None else min(len(text), room, chars_max - len(note))
+    fits, too_long = 0, longest + 1
     while too_long - fits > 1:
         middle = (fits + too_long) // 2
-        fits, too_long = (middle, too_long) if json_size(text[:middle]) <= room else (fits, middle)
+        fits, too_long = (middle, too_long) if _fits(text[:middle], room) else (fits, middle)
     return text[:fits] + note
+
+
+def _fits(text: str, bytes_max: int) -> bool:
+    return len(text) * JSON_BYTES_PER_CHAR_MAX <= bytes_max or json_size(text) <= bytes_max
 
 
 def json_size(text: str) -> int:

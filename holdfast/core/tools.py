@@ -157,7 +157,7 @@ def tool(
 
 def render_result(value: object) -> str:
     """Return a tool's result as the bounded text the model sees: text as it is, everything else as JSON."""
-    return clamped_json(clamped(_as_text(value), TOOL_RESULT_CHARS_MAX), TOOL_RESULT_BYTES_MAX)
+    return clamped_json(_as_text(value), TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
 
 
 def ended_without_answer(traits: ToolTraits, why: str) -> ErrorRecord:

@@ -22,6 +22,7 @@ LONG = "x" * 100_000
 QUOTA = "You exceeded your current quota, please check your plan."
 WRAPPED = '{"error": {"code": "context_length_exceeded"}}'
 NO_FUNCTION = {"message": {"tool_calls": [{"id": "a", "type": "function", "function": None}]}}
+CUSTOM = {"message": {"tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "x", "input": "y"}}]}}
 CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}
 
 
@@ -93,6 +94,8 @@ TABLE = [
     Row("message null", completion(choices=[{"message": None}]), "UnusableAnswer", AGAIN, LOCAL),
     Row("message a text", completion(choices=[{"message": "x"}]), "UnusableAnswer", AGAIN, LOCAL),
     Row("a call null", completion(choices=[{"message": {"tool_calls": [None]}}]), "UnusableAnswer", AGAIN, LOCAL),
+    Row("a call that is no function", completion(choices=[CUSTOM]), "UnusableAnswer", AGAIN, LOCAL),
+    Row("parts that are none", completion(choices=[{"message": {"content": ["x"]}}]), "UnusableAnswer", AGAIN, LOCAL),
     Row("a call without function", completion(choices=[NO_FUNCTION]), "UnusableAnswer", AGAIN, LOCAL),
     Row("text without end", Turn(body=parts(400)), "UnusableAnswer", AGAIN, LOCAL),
     Row("a body of 17 MB", completion(padding="x" * 17 * 1024 * 1024), "UnusableAnswer", AGAIN, LOCAL),

@@ -312,7 +312,8 @@ def test_a_result_is_cut_to_the_limit_and_says_so(beyond: int, text: str) -> Non
     told = render_result(whole)
     assert len(told) <= TOOL_RESULT_CHARS_MAX
     if len(whole) > TOOL_RESULT_CHARS_MAX:
-        assert told.endswith(f"[cut: the first {TOOL_RESULT_CHARS_MAX:,} of {len(whole):,} characters]")
+        assert told.endswith(f"[cut: the beginning of {len(whole):,} characters]")
+        assert told.endswith(f" {len(whole):,} characters]")
     else:
         assert told == whole
 
