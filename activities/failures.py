@@ -22,11 +22,10 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
-from temporalio.exceptions import ApplicationError
 
 from activities.answers import UnusableAnswer
-from activities.provider import ProviderSettings
-from holdfast.core.errors import InvalidInput
+from activities.endpoint import ProviderSettings
+from holdfast.core.errors import InvalidInput, ModelFailure
 from holdfast.core.texts import clamped
 
 RETRIED_STATUS: Final = frozenset({408, 409, 425, 429})
@@ -40,7 +39,7 @@ BODY_CHARS_MAX: Final = 500
 CONTEXT_WORDS: Final = ("context_length_exceeded", "exceed_context_size", "input_tokens", "maximum context length")
 
 
-def provider_failure(error: Exception, settings: ProviderSettings) -> ApplicationError | None:
+def provider_failure(error: Exception, settings: ProviderSettings) -> ModelFailure | None:
     """Return the typed failure for what the provider's client raised, or none when it is not known here."""
     where = _address(settings)
     if isinstance(error, APITimeoutError):
@@ -53,15 +52,15 @@ def provider_failure(error: Exception, settings: ProviderSettings) -> Applicatio
             f"the model endpoint {where} cannot be reached ({cause}); is it running, is OPENAI_BASE_URL right?"
         )
     if isinstance(error, UnusableAnswer):
-        return ApplicationError(f"{where}: {error}", type="UnusableAnswer")
+        return ModelFailure(f"{where}: {error}", kind="UnusableAnswer", again=True)
     if isinstance(error, APIError):
-        return ApplicationError(f"{where}: {_redacted(str(error), settings)}", type="UnusableAnswer")
+        return ModelFailure(f"{where}: {_redacted(str(error), settings)}", kind="UnusableAnswer", again=True)
     if isinstance(error, InvalidInput):
-        return ApplicationError(error.message, type="InvalidInput", non_retryable=True)
+        return _final("InvalidInput", error.message)
     return None
 
 
-def _status_failure(error: APIStatusError, where: str, settings: ProviderSettings) -> ApplicationError:
+def _status_failure(error: APIStatusError, where: str, settings: ProviderSettings) -> ModelFailure:
     status, said = error.status_code, _redacted(str(error), settings)
     told = f"the model endpoint {where} answered {status}: {said}"
     # which words say what differs between servers: in the code, in the type, or in the message alone
@@ -79,12 +78,12 @@ def _status_failure(error: APIStatusError, where: str, settings: ProviderSetting
     return _final("RequestRefused", told)
 
 
-def _again(text: str, after: timedelta | None = None) -> ApplicationError:
-    return ApplicationError(text, type="ProviderUnavailable", next_retry_delay=after)
+def _again(text: str, after: timedelta | None = None) -> ModelFailure:
+    return ModelFailure(text, kind="ProviderUnavailable", again=True, after=after)
 
 
-def _final(kind: str, text: str) -> ApplicationError:
-    return ApplicationError(text, type=kind, non_retryable=True)
+def _final(kind: str, text: str) -> ModelFailure:
+    return ModelFailure(text, kind=kind, again=False)
 
 
 def _retry_after(value: str | None) -> timedelta | None:

@@ -9,7 +9,6 @@ from typing import Final
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.failures import provider_failure
 from activities.provider import OpenAIModel
 from activities.transcripts import TranscriptCache
 from holdfast.core.contracts import (
@@ -19,6 +18,7 @@ from holdfast.core.contracts import (
     TranscriptPage,
     TranscriptRequest,
 )
+from holdfast.core.errors import ModelFailure
 from holdfast.core.inference import ModelRequest
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.texts import error_record
@@ -50,12 +50,13 @@ class Inference:
         )
         try:
             return await self._model(request)
-        except Exception as error:  # noqa: BLE001  # every failure of the provider's client gets its type
-            failure = provider_failure(error, self._model.settings)
-            if failure is None:
-                record = error_record(error, "model")
-                failure = ApplicationError(record.message, type=record.type)
-            raise failure from None  # the cause may hold the request with its key
+        except ModelFailure as failure:
+            raise ApplicationError(
+                failure.message, type=failure.kind, non_retryable=not failure.again, next_retry_delay=failure.after
+            ) from None
+        except Exception as error:  # noqa: BLE001  # nothing that is not bounded and encodable goes into a failure
+            record = error_record(error, "model")
+            raise ApplicationError(record.message, type=record.type) from None
 
 
 async def _fetch(request: TranscriptRequest) -> TranscriptPage:

@@ -2,56 +2,25 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, cast
 
 from openai import AsyncOpenAI, Timeout, omit
 from pydantic_core import to_json
 
 from activities.answers import read_answer
+from activities.endpoint import ProviderSettings
+from activities.failures import provider_failure
 from holdfast.core.errors import InvalidInput
 from holdfast.core.inference import ModelRequest
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.tools import ToolSchema
 
+__all__ = ["OpenAIModel", "ProviderSettings"]
+
 CONNECT_SECONDS: Final = 10.0
 READ_SECONDS: Final = 300.0
 """The longest silence of the endpoint; the whole call is bounded by its activity's timeout."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderSettings:
-    """Where the model is and how to get in: the worker's own environment, never part of a run's data."""
-
-    base_url: str | None = None
-    api_key: str | None = field(default=None, repr=False)
-    model: str | None = None
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> ProviderSettings:
-        """Read OPENAI_BASE_URL, OPENAI_API_KEY or OPENAI_API_KEY_FILE, and HOLDFAST_MODEL."""
-        key = environment.get("OPENAI_API_KEY") or None
-        file = environment.get("OPENAI_API_KEY_FILE")
-        if key is None and file:
-            try:
-                key = Path(file).read_text(encoding="utf-8").strip() or None
-            except (OSError, UnicodeDecodeError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-                raise InvalidInput(f"OPENAI_API_KEY_FILE {file!r} cannot be read: {reason}") from None
-        return cls(
-            base_url=environment.get("OPENAI_BASE_URL") or None,
-            api_key=key,
-            model=environment.get("HOLDFAST_MODEL") or None,
-        )
-
-    @property
-    def endpoint(self) -> str:
-        """The address as it may be shown in an error."""
-        return self.base_url or "the OpenAI API"
 
 
 class OpenAIModel:
@@ -67,10 +36,16 @@ class OpenAIModel:
             self._client = AsyncOpenAI(api_key=key, base_url=settings.base_url, max_retries=0, timeout=timeout)
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
-        """Return the endpoint's answer.
+        """Return the endpoint's answer; raise ModelFailure as `activities.failures` lists them."""
+        try:
+            return await self._answer(request)
+        except Exception as error:
+            failure = provider_failure(error, self.settings)
+            if failure is None:
+                raise
+            raise failure from None  # the cause may hold the request with its key
 
-        Raises InvalidInput when key or model are missing, the client's own errors, or UnusableAnswer.
-        """
+    async def _answer(self, request: ModelRequest) -> InferenceResponse:
         if self._client is None:
             raise InvalidInput(
                 "the worker knows no model endpoint: set OPENAI_API_KEY (or OPENAI_BASE_URL) and restart it"

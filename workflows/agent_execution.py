@@ -55,7 +55,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.texts import error_record
     from holdfast.core.tools import ToolTraits
     from holdfast.core.transcript import Mark, Opening, advanced, root
-    from workflows.calls import call_model, call_tool, model_error, resolve_tools, tool_error
+    from workflows.calls import call_error, call_model, call_tool, model_error, resolve_tools, tool_error
     from workflows.story import current_details
 
 STATUS = SearchAttributeKey.for_keyword("AgentStatus")
@@ -129,11 +129,7 @@ class AgentExecution:
         try:
             traits = await resolve_tools(self._start.definition)
         except ActivityError as error:
-            cause = error.cause or error
-            kind = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
-            text = error_record(cause, "worker").message.removeprefix(f"{kind}: ")
-            failed = ErrorRecord(type=kind, message=text, source="worker")
-            self._inbox.append(DriverFailed(error=failed, at=workflow.now()))
+            self._inbox.append(DriverFailed(error=call_error(error, "worker"), at=workflow.now()))
             return
         self._tools = {each.name: each for each in traits}
         self._opening = Opening(definition=self._start.definition, tools=tuple(self._tools))

@@ -22,6 +22,8 @@ with workflow.unsafe.imports_passed_through():
         ToolsRequest,
     )
     from holdfast.core.definition import AgentDefinition
+    from holdfast.core.limits import ERROR_CHARS_MAX
+    from holdfast.core.retries import MODEL_RETRIES
     from holdfast.core.state import call_name
     from holdfast.core.steps import ErrorRecord, InferenceResponse
     from holdfast.core.texts import clamped, error_record
@@ -34,9 +36,10 @@ MODEL_TIMEOUT: Final = timedelta(minutes=10)
 """One attempt of a model call."""
 
 MODEL_RETRY: Final = RetryPolicy(
-    initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=6
+    initial_interval=timedelta(seconds=MODEL_RETRIES.first_seconds),
+    maximum_interval=timedelta(seconds=MODEL_RETRIES.longest_seconds),
+    maximum_attempts=MODEL_RETRIES.attempts_max,
 )
-"""About 16 s of patience with an endpoint that is down, more when it names its own wait."""
 
 TOOL_RETRY_INTERVAL: Final = timedelta(seconds=0.2)
 """Only a lost worker or a timeout repeats a tool, so there is nothing to wait for."""
@@ -96,24 +99,24 @@ def model_error(error: ActivityError) -> ErrorRecord:
         attempts = MODEL_RETRY.maximum_attempts
         text = f"the model call did not end within its {attempts} attempts ({_timeout(error.cause)})"
         return ErrorRecord(type="ModelTimeout", message=text, source="model")
-    return _record(error, "model")
+    return call_error(error, "model")
 
 
 def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:
     """Return what the model is told about a tool call that failed."""
     if isinstance(error.cause, ApplicationError) and error.cause.type != WORKER_SHUTDOWN:
-        return _record(error, traits.name)
+        return call_error(error, traits.name)
     why = _timeout(error.cause) if isinstance(error.cause, TimeoutError) else "it was interrupted"
     return ended_without_answer(traits, why)
 
 
-def _record(error: ActivityError, source: str) -> ErrorRecord:
-    if isinstance(error.cause, ApplicationError):
-        kind = error.cause.type or "ApplicationError"
-        return ErrorRecord(
-            type=kind, message=error_record(error.cause, source).message.removeprefix(f"{kind}: "), source=source
-        )
-    return error_record(error.cause or error, source)
+def call_error(error: ActivityError, source: str) -> ErrorRecord:
+    """Return why a call failed, as its activity typed it."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError):
+        text = clamped(cause.message, ERROR_CHARS_MAX)
+        return ErrorRecord(type=cause.type or "ApplicationError", message=text, source=source)
+    return error_record(cause or error, source)
 
 
 def _timeout(error: TimeoutError) -> str:

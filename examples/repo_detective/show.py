@@ -123,7 +123,8 @@ def _show(screen: Screen, ran: Ran, ledger: Ledger, *, scripted: bool) -> int:
     state = ran.state
     completed = state.status is ExecutionStatus.COMPLETED
     screen.heading("Answer" if completed else f"The run ended {state.status} ({state.stop_reason}) without an answer")
-    screen.text(state.current_response)
+    if state.current_response:
+        screen.text(state.current_response)
     evidence = weigh(state, ledger.entries(), ran.cut, model_noted=scripted)
     screen.heading("What really ran, from a ledger that no part of Temporal writes")
     screen.fact("ledger", str(ledger.path))
@@ -136,7 +137,7 @@ def _show(screen: Screen, ran: Ran, ledger: Ledger, *, scripted: bool) -> int:
         told = "nothing was killed, because no tool call of the second step or later was met in its middle"
         if scripted:
             problems.append(told)
-        else:
+        elif completed:
             screen.text(f"This time {told}; ask something that takes more looking.", "yellow")
     for problem in problems:
         screen.text(f"This does not add up: {problem}.", "bold red")

@@ -13,7 +13,8 @@
     │   ├── ExecutionExists                  the id is taken by another run
     │   ├── PortTaken                        another program listens there
     │   └── DataDirectoryInUse               another server owns the data directory
-    └── MissingPart                     8    an optional package or program is not installed
+    ├── MissingPart                     8    an optional package or program is not installed
+    └── ModelFailure                    9    a model call brought no answer; `.kind`, `.again` and `.after` say more
 
 Every message is one line: what happened, with which value, and what to do next. Each class is built from
 that line alone (plus keyword details), so that it survives pickling and JSON.
@@ -21,6 +22,9 @@ that line alone (plus keyword details), so that it survives pickling and JSON.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
 from typing import Any, ClassVar
 
 
@@ -77,6 +81,26 @@ class ExecutionFailed(HoldfastError):
 
     def __reduce__(self) -> tuple[type[ExecutionFailed], tuple[str, dict[str, Any] | None]]:
         return type(self), (self.message, self.state)
+
+
+class ModelFailure(HoldfastError):
+    """A model call brought no answer. `kind` names the failure, `again` says whether asking again can help.
+
+    `after` is the wait that the endpoint asked for, if it did.
+    """
+
+    exit_code = 9
+
+    def __init__(
+        self, message: str, *, kind: str = "ModelFailure", again: bool = False, after: timedelta | None = None
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.again = again
+        self.after = after
+
+    def __reduce__(self) -> tuple[Callable[..., ModelFailure], tuple[str]]:
+        return partial(type(self), kind=self.kind, again=self.again, after=self.after), (self.message,)
 
 
 class ExecutionNotFound(HoldfastError):

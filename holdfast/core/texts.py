@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic_core import to_json
 
+from holdfast.core.errors import ModelFailure
 from holdfast.core.limits import ERROR_CHARS_MAX
 from holdfast.core.steps import ErrorRecord
 
@@ -67,4 +68,5 @@ def error_record(error: BaseException, source: str) -> ErrorRecord:
         text = str(error)
     except BaseException as second:  # noqa: BLE001  # a broken __str__ must not hide the first error
         text = f"(its text cannot be read: {type(second).__name__})"
-    return ErrorRecord(type=type(error).__name__, message=clamped(text, ERROR_CHARS_MAX), source=source)
+    kind = error.kind if isinstance(error, ModelFailure) else type(error).__name__
+    return ErrorRecord(type=kind, message=clamped(text, ERROR_CHARS_MAX), source=source)

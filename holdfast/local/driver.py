@@ -12,6 +12,7 @@ from uuid import uuid4
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Command, Finish, StartTimer
 from holdfast.core.definition import AgentDefinition
+from holdfast.core.errors import ModelFailure
 from holdfast.core.events import (
     Event,
     ExecutionStarted,
@@ -26,7 +27,9 @@ from holdfast.core.events import (
 from holdfast.core.inference import Model, ModelRequest
 from holdfast.core.loop import AgentLoop, new_agent, user_message
 from holdfast.core.registry import resolve
+from holdfast.core.retries import MODEL_RETRIES
 from holdfast.core.state import AgentState, call_name, named_id
+from holdfast.core.steps import InferenceResponse
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, ToolContext, ended_without_answer
@@ -156,7 +159,7 @@ class LocalDriver:
             max_output_tokens=command.max_output_tokens,
         )
         try:
-            response = await self._model(request)
+            response = await _answered(self._model, request)
         except BaseException as error:  # whatever the model's client raises ends the execution as data
             if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
                 raise
@@ -180,6 +183,18 @@ class LocalDriver:
         else:
             event = ToolReturned(call_id=call.id, result=result, started_at=started_at, at=self._clock())
         self._inbox.put_nowait(event)
+
+
+async def _answered(model: Model, request: ModelRequest, attempt: int = 1) -> InferenceResponse:
+    """Ask the model, and again where that can help, as often and after the same waits as on Temporal."""
+    try:
+        return await model(request)
+    except ModelFailure as failure:
+        if not failure.again or attempt >= MODEL_RETRIES.attempts_max:
+            raise
+        wait = failure.after.total_seconds() if failure.after else MODEL_RETRIES.wait_seconds(attempt)
+    await asyncio.sleep(wait)
+    return await _answered(model, request, attempt + 1)
 
 
 class _TookTooLong(Exception):

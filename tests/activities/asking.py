@@ -6,11 +6,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from temporalio.exceptions import ApplicationError
-
-from activities.failures import provider_failure
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.core.definition import LLM
+from holdfast.core.errors import ModelFailure
 from holdfast.core.inference import ModelRequest
 from holdfast.core.loop import user_message
 from holdfast.core.steps import InferenceResponse
@@ -51,13 +49,13 @@ async def answer_to(turn: Turn, asked: ModelRequest = REQUEST) -> InferenceRespo
         return await model(asked)
 
 
-async def failure_of(turn: Turn) -> ApplicationError:
+async def failure_of(turn: Turn) -> ModelFailure:
     """Return the typed failure that `turn` becomes; AssertionError when it becomes none."""
     async with asking(turn) as (_, model):
         return await failure_with(model)
 
 
-async def failure_with(model: OpenAIModel, asked: ModelRequest = REQUEST) -> ApplicationError:
+async def failure_with(model: OpenAIModel, asked: ModelRequest = REQUEST) -> ModelFailure:
     """Return the typed failure that asking `model` ends with."""
     try:
         response = await model(asked)
@@ -65,6 +63,5 @@ async def failure_with(model: OpenAIModel, asked: ModelRequest = REQUEST) -> App
         error = caught
     else:
         raise AssertionError(f"it was an answer: {response!r}")
-    failure = provider_failure(error, model.settings)
-    assert failure is not None, f"{type(error).__name__} has no place in the table: {error}"
-    return failure
+    assert isinstance(error, ModelFailure), f"{type(error).__name__} has no place in the table: {error}"
+    return error

@@ -13,7 +13,7 @@ import pytest
 from activities.answers import TOKENS_MAX
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.core.definition import LLM
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import InvalidInput, ModelFailure
 from holdfast.core.limits import (
     ARGUMENTS_BYTES_MAX,
     CALL_ID_CHARS_MAX,
@@ -269,7 +269,7 @@ async def test_a_local_endpoint_needs_no_key_and_never_gets_the_environments(mon
 
 
 async def test_without_key_and_address_nothing_is_asked() -> None:
-    with pytest.raises(InvalidInput, match="OPENAI_API_KEY"):
+    with pytest.raises(ModelFailure, match="OPENAI_API_KEY"):
         await OpenAIModel(ProviderSettings())(REQUEST)
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -125,10 +125,11 @@ class Project:
     program: Path = HOLDFAST
 
     @classmethod
-    def at(cls, folder: Path, endpoint: str, built: Path) -> Project:
-        """Copy the project to `folder`, and the data directory `built` into it; its models are at `endpoint`."""
+    def at(cls, folder: Path, endpoint: str, built: Path | None = None) -> Project:
+        """Copy the project to `folder`, and a data directory `built` before into it; its models are at `endpoint`."""
         shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(built, folder / "data")
+        if built is not None:
+            shutil.copytree(built, folder / "data")
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         own = {"HOLDFAST_DATA_DIR": str(folder / "data"), "HOLDFAST_MODEL": "scripted", "OPENAI_BASE_URL": endpoint}
         return cls(folder, {**kept, **own, "OPENAI_API_KEY": "test-key"})
@@ -236,11 +237,10 @@ class Watched:
     def all_end(self, seconds_max: float = 30) -> bool:
         """Return whether all of them end within the time."""
         deadline = time.monotonic() + seconds_max
-        left: Sequence[int] = self._open
+        left = set(self._open)
         try:
             while left and time.monotonic() < deadline:
-                over = select.select(left, [], [], max(0.0, deadline - time.monotonic()))[0]
-                left = [each for each in left if each not in over]
+                left -= set(select.select(sorted(left), [], [], max(0.0, deadline - time.monotonic()))[0])
             return not left
         finally:
             for each in self._open:

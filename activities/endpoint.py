@@ -1,0 +1,41 @@
+"""Where the model is and how to get in. Talks to nobody."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.core.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSettings:
+    """Where the model is and how to get in: the worker's own environment, never part of a run's data."""
+
+    base_url: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    model: str | None = None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> ProviderSettings:
+        """Read OPENAI_BASE_URL, OPENAI_API_KEY or OPENAI_API_KEY_FILE, and HOLDFAST_MODEL."""
+        key = environment.get("OPENAI_API_KEY") or None
+        file = environment.get("OPENAI_API_KEY_FILE")
+        if key is None and file:
+            try:
+                key = Path(file).read_text(encoding="utf-8").strip() or None
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+                raise InvalidInput(f"OPENAI_API_KEY_FILE {file!r} cannot be read: {reason}") from None
+        return cls(
+            base_url=environment.get("OPENAI_BASE_URL") or None,
+            api_key=key,
+            model=environment.get("HOLDFAST_MODEL") or None,
+        )
+
+    @property
+    def endpoint(self) -> str:
+        """The address as it may be shown in an error."""
+        return self.base_url or "the OpenAI API"

@@ -1,0 +1,23 @@
+"""How often and how long a failed model call is asked again, the same under every driver. Waits for nothing itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """At most `attempts_max` attempts; the wait after the first failure is `first_seconds`, then it doubles."""
+
+    attempts_max: int
+    first_seconds: float
+    longest_seconds: float
+
+    def wait_seconds(self, attempt: int) -> float:
+        """Return how long to wait after the failed attempt of that number (from 1)."""
+        return min(self.longest_seconds, self.first_seconds * 2.0 ** (attempt - 1))
+
+
+MODEL_RETRIES: Final = RetryRule(attempts_max=6, first_seconds=0.5, longest_seconds=30.0)
+"""About 16 s of patience with an endpoint that is down, more when it names its own wait."""
