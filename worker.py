@@ -87,7 +87,7 @@ def make_worker(
 
 
 async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -> None:
-    """Serve until SIGTERM or Ctrl-C (or, `attended`, the end of standard input), then let what is under way end."""
+    """Serve until SIGTERM or Ctrl-C, then let what is under way end; `attended`, also end with standard input."""
     tools = load_tools(modules)
     for definition in load_agents(settings.agents_dir).values():
         resolve(definition, tools)  # an agent that names a tool we do not have is told now, not in a run
@@ -98,7 +98,7 @@ async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _on_signal, stopping)
     if attended:
-        loop.add_reader(sys.stdin.fileno(), _on_input, loop, stopping)
+        loop.add_reader(sys.stdin.fileno(), _on_input)
     async with make_worker(client, settings, tools, model):
         names = ", ".join(tool.name for tool in tools) or "none"
         _say(f"{READY}: task queue {settings.task_queue!r}, tools: {names}")
@@ -152,11 +152,10 @@ def _on_signal(stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-def _on_input(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    """Whoever started us holds the other end of standard input; when it closes, they are gone."""
+def _on_input() -> None:
+    """End with whoever started us: they hold the other end of standard input, and the server went with them."""
     if not os.read(sys.stdin.fileno(), 4096):
-        loop.remove_reader(sys.stdin.fileno())
-        stopping.set()
+        leave(1)
 
 
 def _say(text: str) -> None:

@@ -128,6 +128,23 @@ def test_nothing_was_written_into_the_package(environment: Path, dev: Running) -
     assert not strange
 
 
+@pytest.mark.parametrize(("missing", "extra"), [("openai", "openai"), ("temporalio", "temporal")])
+def test_a_worker_without_an_extra_names_it(
+    wheel: Path, environment: Path, user: Project, tmp_path: Path, missing: str, extra: str
+) -> None:
+    venv.create(tmp_path / "venv", with_pip=False)
+    (tmp_path / "venv" / SITE / "holdfast").symlink_to(environment / SITE / "holdfast")
+    for name in declared(wheel) - {missing}:
+        link(name, tmp_path / "venv")
+    program = tmp_path / "venv" / "bin" / "holdfast"
+    program.write_text(f"#!{program.with_name('python')}\nfrom holdfast.client.cli.main import main\n\nmain()\n")
+    program.chmod(0o755)
+    ended = Project(user.folder, user.env, program).run("worker", "--import", "my_tools")
+    assert (ended.code, ended.out) == (8, ""), ended.err
+    [line] = ended.err.splitlines()
+    assert f"pip install 'holdfast[{extra}]'" in line
+
+
 def tree(folder: str) -> list[Path]:
     return [path for path in (ROOT / folder).rglob("*.py") if "_app" not in path.parts]
 

@@ -14,6 +14,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client as TemporalClient
 from temporalio.client import (
+    WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
     WorkflowQueryFailedError,
@@ -150,10 +151,22 @@ class Client:
             result: ExecutionResult = await answered(handle.result(), execution_id)
         except WorkflowFailureError as error:
             raise await self._failed(execution_id, error) from None
-        return result.state or await self.state(execution_id)
+        return result.state or await self._queried(execution_id)
 
     async def state(self, execution_id: str) -> AgentState:
-        """Return the state as it is now; asks a worker. Raises ExecutionNotFound, ServerUnavailable."""
+        """Return the state as it is now. Raises ExecutionNotFound, ServerUnavailable.
+
+        A small run that has ended well is read from its result; anything else asks a worker.
+        """
+        handle = self._handle(execution_id, ExecutionResult)
+        described = await answered(handle.describe(rpc_timeout=RPC_TIMEOUT), execution_id)
+        if described.status is WorkflowExecutionStatus.COMPLETED:
+            result: ExecutionResult = await answered(handle.result(), execution_id)
+            if result.state is not None:
+                return result.state
+        return await self._queried(execution_id)
+
+    async def _queried(self, execution_id: str) -> AgentState:
         reader = StateReader()
         await self._read(execution_id, reader)
         return reader.state
@@ -229,7 +242,7 @@ class Client:
         if not (isinstance(cause, ApplicationError) and cause.type == EXECUTION_FAILED):
             told = f"{type(cause).__name__}: {told}"
         try:
-            state = (await self.state(execution_id)).to_dict()
+            state = (await self._queried(execution_id)).to_dict()
         except HoldfastError:
             state = None  # no worker to ask; the failure itself is known
         return ExecutionFailed(f"run {execution_id} failed: {told}", state)

@@ -128,8 +128,8 @@ async def test_a_tool_that_may_run_once_is_not_repeated_and_the_model_is_told(
         async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:
             execution_id = await client.start(AGENT, "pay 5")
             async with asyncio.timeout(READY_SECONDS_MAX):
-                while not ledger.count(name="pay"):
-                    await asyncio.sleep(0.02)  # a file tells nobody that it has grown
+                while not ledger.count(name="pay"):  # noqa: ASYNC110  # a file tells nobody that it has grown
+                    await asyncio.sleep(0.02)
             first.kill()
         async with worker(settings, endpoint, tmp_path / "tools.jsonl"):
             state = await client.result(execution_id)
