@@ -7,6 +7,7 @@ wrong types and no usage. What can be read is read leniently; what is no answer 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Final, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
@@ -105,7 +106,7 @@ class _Completion(BaseModel):
     usage: Annotated[_Usage, BeforeValidator(_usage)] = _Usage()
 
 
-def read_answer(body: bytes, *, sent_bytes: int) -> InferenceResponse:
+def read_answer(body: bytes, *, sent_bytes: Callable[[], int]) -> InferenceResponse:
     """Return the answer in `body`; raise UnusableAnswer.
 
     Usage that is missing or impossible is replaced by what the call can have used at the most: a token is at least one
@@ -121,7 +122,7 @@ def read_answer(body: bytes, *, sent_bytes: int) -> InferenceResponse:
         tool_calls=_calls(said.tool_calls),
         finish_reason=choice.finish_reason[:WORD_CHARS_MAX],
         usage=Usage(
-            input_tokens=sent_bytes if usage.prompt_tokens is None else usage.prompt_tokens, output_tokens=received
+            input_tokens=sent_bytes() if usage.prompt_tokens is None else usage.prompt_tokens, output_tokens=received
         ),
         model=clamped(completion.model, WORD_CHARS_MAX),
         response_id=clamped(completion.id, WORD_CHARS_MAX),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from openai import AsyncOpenAI, Timeout, omit
 from pydantic_core import to_json
@@ -56,13 +56,14 @@ class OpenAIModel:
         messages, tools = _wire_messages(request), [_wire_tool(tool) for tool in request.tools]
         answer = await self._client.chat.completions.with_raw_response.create(
             model=model,
-            messages=cast("Any", messages),
-            tools=cast("Any", tools) or omit,
+            # as extra body, because the client walks every message it is given as an argument: 0.2 ms for each
+            messages=(),
+            extra_body={"messages": messages, **({"tools": tools} if tools else {})},
             temperature=omit if request.llm.temperature is None else request.llm.temperature,
             max_completion_tokens=request.max_output_tokens or omit,
         )
         # our own reading: the client's types are not validated
-        return read_answer(answer.content, sent_bytes=len(to_json([messages, tools])))
+        return read_answer(answer.content, sent_bytes=lambda: len(to_json([messages, tools])))
 
     async def close(self) -> None:
         """Close the connections."""

@@ -36,6 +36,8 @@ async def served(
     async with FakeOpenAI(script, ledger=ledger) as endpoint:
         client = await Client.connect(settings)
         model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
-        async with make_worker(client.temporal, settings, tools, model, cache):
-            yield Served(client, endpoint, ledger)
-        await model.close()
+        try:
+            async with make_worker(client.temporal, settings, tools, model, cache):
+                yield Served(client, endpoint, ledger)
+        finally:
+            await model.close()

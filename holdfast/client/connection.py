@@ -12,11 +12,14 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
-from temporalio.service import GrpcCompression, RPCError
+from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError
 
 from holdfast.client.embedded import running_server
 from holdfast.client.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
 from holdfast.core.errors import ServerUnavailable
+
+PAYLOADS_WARNED_BYTES: Final = 1_900_000
+"""The SDK warns of payloads over 512 KB; pages of a state are larger on purpose, and the server refuses 2 MB."""
 
 CONNECT_SECONDS: Final = 8.0
 """How long a server may take to answer before it counts as not there."""
@@ -58,6 +61,7 @@ async def connect(settings: Settings, *, runtime: Runtime | None = None) -> Clie
                 data_converter=pydantic_data_converter,
                 grpc_compression=compression,
                 runtime=runtime or core_runtime(),
+                payload_limits=PayloadLimitsConfig(payloads_warn_size=PAYLOADS_WARNED_BYTES),
             )
             await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
     except TimeoutError:

@@ -55,7 +55,7 @@ CALLS_PER_STEP_MAX: Final = 64
 """The most tool calls of one step that run; further ones are answered with an error."""
 
 CALLS_KEPT_MAX: Final = 128
-"""The most tool calls of one model answer that are kept at all; the rest is dropped and said so."""
+"""The most tool calls of one model answer that are kept at all; OpenAI allows no more tools than that."""
 
 STOP_SIGNALS_MAX: Final = 16
 """The most stop signals from outside kept per execution; more would say nothing new."""
@@ -75,10 +75,10 @@ ARGUMENTS_DEPTH_MAX: Final = 64
 DELTA_BYTES_MAX: Final = 128 * 1024
 """The most transcript that travels inside one inference input; the rest is fetched by query."""
 
-PAGE_BYTES_MAX: Final = 400 * 1024
-"""About the most one query answers with: the SDK warns at 512 KB, the server refuses 2 MB."""
+PAGE_BYTES_MAX: Final = 1024 * 1024
+"""About the most one query answers with; the server refuses 2 MB. Large, because a closed run replays for each page."""
 
-RESULT_BYTES_MAX: Final = 32 * 1024
+RESULT_BYTES_MAX: Final = 64 * 1024
 """The largest final state that a workflow's result carries whole; a larger one is read by query.
 
 Small, because it counts once more against the bytes per step that the history may grow by.
