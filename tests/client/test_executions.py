@@ -22,7 +22,7 @@ from holdfast.client import Client, Settings, executions
 from holdfast.client.ports import HOST, choose_ports
 from holdfast.client.server_process import Launch, ServerProcess
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import ExecutionResult
+from holdfast.core.contracts import STATE_QUERY, ExecutionResult, PageRequest, StatePage
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import ExecutionExists, ExecutionFailed, ExecutionNotFound, InvalidInput, ServerUnavailable
 from holdfast.core.limits import DEFINITION_BYTES_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX, TOOL_RESULT_CHARS_MAX
@@ -37,6 +37,7 @@ pytestmark = pytest.mark.temporal
 CLERK = AgentDefinition(name="clerk")
 NOBODY = "00000000-0000-4000-8000-000000000000"
 STARTS = 20
+FOLLOWED_RUNS = 8
 LARGE_STEPS = 24
 """Results of 50,000 characters, which make a transcript of more than one megabyte."""
 
@@ -177,11 +178,20 @@ async def test_a_bad_id_is_refused_before_temporal_is_asked(
 # --- reading
 
 
-async def test_the_state_replayed_after_the_end_is_the_one_that_was_lived(serve: Serve) -> None:
-    async with serve([call("add", a=1, b=2), say("3")], [add]) as at_work:
-        result = await at_work.client.run(CLERK, "what is 1+2?")
-        replayed = await at_work.client.state(result.running.execution_id)
-    assert differences(replayed.to_dict(), result.to_dict()) == []
+async def test_a_run_begins_at_one_moment_whenever_it_is_read(serve: Serve) -> None:
+    """A question during the first workflow task moves the end of `resolve_tools` into the second one, live only."""
+    async with serve([say("3", delay_seconds=0.4)], [add]) as at_work:
+        client = at_work.client
+
+        async def begin() -> tuple[datetime, datetime, datetime]:
+            chosen = await client.start(CLERK, "what is 1+2?")
+            lived = [state.running.started_at async for state in client.follow(chosen) if state.execution]
+            handle = client.temporal.get_workflow_handle(chosen)
+            replayed = await handle.query(STATE_QUERY, PageRequest(), result_type=StatePage)
+            return lived[0], lived[-1], replayed.head.running.started_at
+
+        begun = await asyncio.gather(*(begin() for _ in range(FOLLOWED_RUNS)))
+    assert [len(set(moments)) for moments in begun] == [1] * FOLLOWED_RUNS, begun
 
 
 async def test_a_large_run_is_read_by_pages_and_is_whole(serve: Serve) -> None:
