@@ -64,6 +64,7 @@ class Stack:
         return dict(container)
 
     def ledger(self) -> Ledger:
-        """Return what the fake model has noted so far."""
-        self.ledger_copy.write_text(self.inside("model", "cat", "/tmp/ledger.jsonl"))  # noqa: S108 - its own tmpfs
+        """Return what the fake model has noted so far; before its first call there is no file yet."""
+        read = "cat /tmp/ledger.jsonl 2>/dev/null || true"
+        self.ledger_copy.write_text(self.inside("model", "sh", "-c", read))
         return Ledger(self.ledger_copy)
