@@ -1,0 +1,67 @@
+"""What README.md tells the reader to type works as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.client import Settings
+from holdfast.client.cli.main import app
+from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
+from holdfast.testing.openai_server import FakeOpenAI
+from holdfast.testing.script import call, say
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+SECONDS_MAX = 40
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.temporal
+def test_the_fifteen_lines_and_the_program_run(settings: Settings, tmp_path: Path) -> None:
+    tool, program = blocks("python")
+    (agent,) = blocks("markdown")
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "clerk.md").write_text(agent)
+    (tmp_path / "my_tools.py").write_text(tool)
+    script = [call("find_order", number=17), say("It left the warehouse this morning.")]
+    with FakeOpenAI.in_thread(script) as endpoint:
+        environment = {
+            **worker_environment(),
+            "OPENAI_BASE_URL": endpoint.base_url,
+            "HOLDFAST_MODEL": "scripted",
+            "HOLDFAST_TASK_QUEUE": settings.task_queue,
+            "TEMPORAL_ADDRESS": settings.address or "",
+        }
+        environment["PYTHONPATH"] += os.pathsep + str(tmp_path)
+        heard: list[str] = []
+        with WorkerProcess(worker_command(settings, ["my_tools"]), heard.append, environment) as worker:
+            assert worker.wait_until_ready(SECONDS_MAX), heard
+            done = subprocess.run(
+                [sys.executable, "-c", program],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS_MAX,
+                check=False,
+            )
+    assert "completed It left the warehouse this morning." in done.stdout, done
+    assert [message["content"] for message in endpoint.requests[1].body["messages"] if message["role"] == "tool"] == [
+        "order 17 left the warehouse this morning"
+    ]
+
+
+def test_every_command_the_readme_shows_exists() -> None:
+    shown = set(re.findall(r"`holdfast (\w+)", README.read_text())) | set(
+        re.findall(r"^holdfast (\w+)", "".join(blocks("sh")), re.MULTILINE)
+    )
+    known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    assert shown == known
