@@ -7,7 +7,7 @@ wrong types and no usage. What can be read is read leniently; what is no answer 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, Final, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
@@ -106,6 +106,16 @@ class _Completion(BaseModel):
     usage: Annotated[_Usage, BeforeValidator(_usage)] = _Usage()
 
 
+async def read_body(chunks: AsyncIterator[bytes]) -> bytes:
+    """Return the body that `chunks` make up; raise UnusableAnswer as soon as it is larger than any answer may be."""
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > ANSWER_BYTES_MAX:
+            raise UnusableAnswer(f"the answer has more than {ANSWER_BYTES_MAX:,} bytes")
+    return bytes(body)
+
+
 def read_answer(body: bytes, *, sent_bytes: Callable[[], int]) -> InferenceResponse:
     """Return the answer in `body`; raise UnusableAnswer.
 
@@ -130,8 +140,6 @@ def read_answer(body: bytes, *, sent_bytes: Callable[[], int]) -> InferenceRespo
 
 
 def _read(body: bytes) -> _Completion:
-    if len(body) > ANSWER_BYTES_MAX:
-        raise UnusableAnswer(f"the answer has {len(body):,} bytes, at most {ANSWER_BYTES_MAX:,} are read")
     try:
         data: Any = json.loads(body)
     except (ValueError, RecursionError):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from holdfast.core.errors import InvalidInput
 
@@ -21,7 +22,7 @@ class ProviderSettings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> ProviderSettings:
         """Read OPENAI_BASE_URL, OPENAI_API_KEY or OPENAI_API_KEY_FILE, and HOLDFAST_MODEL."""
-        key = environment.get("OPENAI_API_KEY") or None
+        key = (environment.get("OPENAI_API_KEY") or "").strip() or None
         file = environment.get("OPENAI_API_KEY_FILE")
         if key is None and file:
             try:
@@ -29,8 +30,11 @@ class ProviderSettings:
             except (OSError, UnicodeDecodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
                 raise InvalidInput(f"OPENAI_API_KEY_FILE {file!r} cannot be read: {reason}") from None
+        base_url = environment.get("OPENAI_BASE_URL") or None
+        if base_url is not None and not _is_usable(base_url):
+            raise InvalidInput("OPENAI_BASE_URL is not an address like https://host:port/v1; correct it")
         return cls(
-            base_url=environment.get("OPENAI_BASE_URL") or None,
+            base_url=base_url,
             api_key=key,
             model=environment.get("HOLDFAST_MODEL") or None,
         )
@@ -39,3 +43,11 @@ class ProviderSettings:
     def endpoint(self) -> str:
         """The address as it may be shown in an error."""
         return self.base_url or "the OpenAI API"
+
+
+def _is_usable(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is no number
+        return False

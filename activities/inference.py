@@ -39,6 +39,17 @@ class Inference:
     @activity.defn(name=INFERENCE_ACTIVITY)
     async def run(self, wanted: InferenceInput) -> InferenceResponse:
         """Ask the model and return its answer; failures are typed as `activities.failures` lists them."""
+        try:
+            return await self._answer(wanted)
+        except ModelFailure as failure:
+            raise ApplicationError(
+                failure.message, type=failure.kind, non_retryable=not failure.again, next_retry_delay=failure.after
+            ) from None
+        except Exception as error:  # noqa: BLE001  # nothing that is not bounded and encodable goes into a failure
+            record = error_record(error, "model")
+            raise ApplicationError(record.message, type=record.type) from None
+
+    async def _answer(self, wanted: InferenceInput) -> InferenceResponse:
         transcript = await self._cache.transcript(activity.info().workflow_id or "", wanted, _fetch)
         opening = transcript.opening
         request = ModelRequest(
@@ -48,15 +59,7 @@ class Inference:
             tools=tuple(self._tools[name].schema for name in opening.tools if name in self._tools),
             max_output_tokens=wanted.max_output_tokens,
         )
-        try:
-            return await self._model(request)
-        except ModelFailure as failure:
-            raise ApplicationError(
-                failure.message, type=failure.kind, non_retryable=not failure.again, next_retry_delay=failure.after
-            ) from None
-        except Exception as error:  # noqa: BLE001  # nothing that is not bounded and encodable goes into a failure
-            record = error_record(error, "model")
-            raise ApplicationError(record.message, type=record.type) from None
+        return await self._model(request)
 
 
 async def _fetch(request: TranscriptRequest) -> TranscriptPage:

@@ -7,20 +7,21 @@ from typing import Any, Final
 from openai import AsyncOpenAI, Timeout, omit
 from pydantic_core import to_json
 
-from activities.answers import read_answer
+from activities.answers import read_answer, read_body
 from activities.endpoint import ProviderSettings
 from activities.failures import provider_failure
 from holdfast.core.errors import InvalidInput
 from holdfast.core.inference import ModelRequest
 from holdfast.core.messages import Message, ToolCall
+from holdfast.core.retries import MODEL_SECONDS_MAX
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.tools import ToolSchema
 
 __all__ = ["OpenAIModel", "ProviderSettings"]
 
 CONNECT_SECONDS: Final = 10.0
-READ_SECONDS: Final = 300.0
-"""The longest silence of the endpoint; the whole call is bounded by its activity's timeout."""
+READ_SECONDS: Final = MODEL_SECONDS_MAX
+"""The longest silence of the endpoint: as long as the call may take, since it does not stream."""
 
 
 class OpenAIModel:
@@ -54,7 +55,7 @@ class OpenAIModel:
         if model is None:
             raise InvalidInput("no model is named: set llm.model in the agent's definition or HOLDFAST_MODEL")
         messages, tools = _wire_messages(request), [_wire_tool(tool) for tool in request.tools]
-        answer = await self._client.chat.completions.with_raw_response.create(
+        asked = self._client.chat.completions.with_streaming_response.create(
             model=model,
             # as extra body, because the client walks every message it is given as an argument: 0.2 ms for each
             messages=(),
@@ -62,8 +63,10 @@ class OpenAIModel:
             temperature=omit if request.llm.temperature is None else request.llm.temperature,
             max_completion_tokens=request.max_output_tokens or omit,
         )
+        async with asked as answer:
+            body = await read_body(answer.iter_bytes())
         # our own reading: the client's types are not validated
-        return read_answer(answer.content, sent_bytes=lambda: len(to_json([messages, tools])))
+        return read_answer(body, sent_bytes=lambda: len(to_json([messages, tools])))
 
     async def close(self) -> None:
         """Close the connections."""

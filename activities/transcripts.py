@@ -12,12 +12,17 @@ from typing import Final
 
 from holdfast.core.contracts import InferenceInput, TranscriptPage, TranscriptRequest
 from holdfast.core.errors import HoldfastError
+from holdfast.core.frozen import canonical
 from holdfast.core.log import Log
 from holdfast.core.messages import Message
 from holdfast.core.transcript import Mark, Opening, advanced, root, size
 
 CACHE_BYTES_MAX: Final = 256 * 1024 * 1024
 """How much conversation one worker keeps, in payload bytes; the least recently used goes first."""
+
+MESSAGE_OVERHEAD_BYTES: Final = 1_000
+RUN_OVERHEAD_BYTES: Final = 4_000
+"""What Python's objects around a message and a run take besides their text, roughly."""
 
 FetchPage = Callable[[TranscriptRequest], Awaitable[TranscriptPage]]
 
@@ -34,16 +39,16 @@ class Transcript:
     messages: Log[Message]
     marks: Log[Mark]
     sizes: Log[int]
-    """`sizes[n]` is how many bytes the first n messages take."""
+    """`sizes[n]` is about how many bytes opening and first n messages take in memory."""
 
     @classmethod
     def of(cls, opening: Opening) -> Transcript:
         """Return the conversation in which nothing has been said."""
-        return cls(opening, Log(), Log((root(opening),)), Log((0,)))
+        return cls(opening, Log(), Log((root(opening),)), Log((len(canonical(opening)) + RUN_OVERHEAD_BYTES,)))
 
     @property
     def bytes(self) -> int:
-        """How many bytes all messages take."""
+        """About how many bytes all of it takes in memory."""
         return self.sizes[-1]
 
     def until(self, mark: Mark) -> Transcript | None:
@@ -60,7 +65,7 @@ class Transcript:
         marks, sizes = self.marks, self.sizes
         for message in messages:
             marks = marks.append(advanced(marks[-1], (message,)))
-            sizes = sizes.append(sizes[-1] + size(message))
+            sizes = sizes.append(sizes[-1] + size(message) + MESSAGE_OVERHEAD_BYTES)
         return Transcript(self.opening, self.messages.extend(messages), marks, sizes)
 
 

@@ -1,7 +1,7 @@
 """The workflow `AgentExecution`: one request of one agent, durably. The rules are `holdfast.core.loop`'s.
 
 Signals, timers and ended calls become events in an inbox; the core answers with a new state and commands; commands
-become activities and timers. The history grows by what is new in each step, never by the conversation (DESIGN 3).
+become activities and timers. The history grows by what is new in each step, never by the conversation.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.state import AgentState, ExecutionStatus
     from holdfast.core.steps import ErrorRecord
     from holdfast.core.stopping import StopReason, StopSignal
-    from holdfast.core.texts import error_record
+    from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import ToolTraits
     from holdfast.core.transcript import Mark, Opening, advanced, root
     from workflows.calls import call_error, call_model, call_tool, model_error, resolve_tools, tool_error
@@ -64,7 +64,12 @@ STEPS = SearchAttributeKey.for_int("AgentSteps")
 TOKENS = SearchAttributeKey.for_int("AgentTokens")
 
 
-@workflow.defn(name=AGENT_EXECUTION)
+# Faults of our own end a run with their cause instead of repeating its task for ever. Not plain Exception: that would
+# take in the SDK's NondeterminismError, after which a run must wait for a worker with the right code.
+FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+@workflow.defn(name=AGENT_EXECUTION, failure_exception_types=FAULTS)
 class AgentExecution:
     """One execution. Its result is an ExecutionResult; a `failed` one fails the workflow."""
 
@@ -90,13 +95,8 @@ class AgentExecution:
             try:
                 await workflow.wait_condition(lambda: bool(self._inbox))
             except asyncio.CancelledError:
-                if workflow.cancellation_reason() is None:
-                    raise  # not somebody's wish but the worker putting this run aside
-                self._request_stop(StopRequest(reason=workflow.cancellation_reason() or "", source="cancelled"))
-            self._state, commands = loop.step(self._state, self._inbox.popleft())
-            for command in commands:
-                self._perform(command)
-            workflow.set_current_details(current_details(self._state))
+                self._cancelled()
+            self._advance(loop, self._inbox.popleft())
         # A cancelled call ends at once (TRY_CANCEL); waiting for it is what sends the cancel on its way.
         await asyncio.gather(*self._in_flight, return_exceptions=True)
         return self._ended()
@@ -124,11 +124,32 @@ class AgentExecution:
         messages = fitting(asked, limits.PAGE_BYTES_MAX, at_least=1)
         return TranscriptPage(opening=self._opening, start=request.start, messages=messages)
 
+    def _advance(self, loop: AgentLoop, event: Event) -> None:
+        """Let the core decide about `event` and do what it wants."""
+        self._state, commands = loop.step(self._state, event)
+        for command in commands:
+            self._perform(command)
+        workflow.set_current_details(current_details(self._state))
+
+    def _cancelled(self) -> None:
+        """Take Temporal's own cancellation (the Web UI's button) for a stop; call it from where that is caught."""
+        reason = workflow.cancellation_reason()
+        if reason is None:
+            raise  # noqa: PLE0704  # not somebody's wish but the worker putting this run aside
+        told = clamped(reason, limits.REASON_CHARS_MAX)
+        self._request_stop(StopRequest(reason=told, source="cancelled"))
+
     async def _prepare(self) -> None:
         """Learn which tools there are; where that fails, the run begins and ends with the reason."""
         try:
             traits = await resolve_tools(self._start.definition)
+        except asyncio.CancelledError:
+            self._cancelled()
+            return
         except ActivityError as error:
+            if workflow.cancellation_reason() is not None:
+                self._cancelled()
+                return
             self._inbox.append(DriverFailed(error=call_error(error, "worker"), at=workflow.now()))
             return
         self._tools = {each.name: each for each in traits}

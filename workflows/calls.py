@@ -23,7 +23,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from holdfast.core.definition import AgentDefinition
     from holdfast.core.limits import ERROR_CHARS_MAX
-    from holdfast.core.retries import MODEL_RETRIES
+    from holdfast.core.retries import MODEL_RETRIES, MODEL_SECONDS_MAX
     from holdfast.core.state import call_name
     from holdfast.core.steps import ErrorRecord, InferenceResponse
     from holdfast.core.texts import clamped, error_record
@@ -32,7 +32,7 @@ with workflow.unsafe.imports_passed_through():
 HEARTBEAT_TIMEOUT: Final = timedelta(seconds=2.5)
 """A worker that is silent for so long is taken for dead: what bounds the recovery after a crash."""
 
-MODEL_TIMEOUT: Final = timedelta(minutes=10)
+MODEL_TIMEOUT: Final = timedelta(seconds=MODEL_SECONDS_MAX)
 """One attempt of a model call."""
 
 MODEL_RETRY: Final = RetryPolicy(

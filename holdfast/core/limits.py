@@ -1,6 +1,6 @@
 """Every bound that Holdfast puts on data, with the reason beside it. Holds numbers only.
 
-The sizes follow from one rule (DESIGN section 3): nothing over 256 KB enters Temporal's history, because an
+The sizes follow from one rule (ARCHITECTURE.md): nothing over 256 KB enters Temporal's history, because an
 over-limit input fails the workflow task for ever and an over-limit result repeats the side effect.
 """
 
@@ -33,8 +33,8 @@ TOOL_RESULT_CHARS_MAX: Final = 50_000
 TOOL_RESULT_BYTES_MAX: Final = 200 * 1024
 """The same in bytes of JSON: control characters take six of them."""
 
-STEP_RESULTS_BYTES_MAX: Final = 512 * 1024
-"""The most all results of one step take together, in bytes of JSON, so that a step fits a query's answer.
+STEP_RESULTS_BYTES_MAX: Final = 384 * 1024
+"""The most all results (or errors) of one step take together, in bytes of JSON, so that a step fits a query's answer.
 
 Every call of the step gets the same share of it.
 """
@@ -75,8 +75,11 @@ ARGUMENTS_DEPTH_MAX: Final = 64
 DELTA_BYTES_MAX: Final = 128 * 1024
 """The most transcript that travels inside one inference input; the rest is fetched by query."""
 
-PAGE_BYTES_MAX: Final = 1024 * 1024
-"""About the most one query answers with; the server refuses 2 MB. Large, because a closed run replays for each page."""
+PAGE_BYTES_MAX: Final = 1536 * 1024
+"""What one query's answer is filled up to; the server refuses 2 MB. Large, because a closed run replays for each.
+
+A single step or message is never split, so an answer can pass this by one step's size.
+"""
 
 RESULT_BYTES_MAX: Final = 64 * 1024
 """The largest final state that a workflow's result carries whole; a larger one is read by query.
@@ -85,7 +88,16 @@ Small, because it counts once more against the bytes per step that the history m
 """
 
 HISTORY_EVENTS_MAX: Final = 16_000
-"""Where a run ends by itself: past ~18 000 events a worker needs 10 s to take it up again (TEMPORAL.md 0.5)."""
+"""Where a run ends by itself: past ~18 000 events a worker needs 10 s to take it up again (measured)."""
 
-HISTORY_BYTES_MAX: Final = 40 * 1024 * 1024
-"""The same in bytes: the server terminates a run at 50 MB."""
+HISTORY_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The same in bytes: the server terminates a run at 50 MB, and one more step can bring 64 results of 200 KB."""
+
+ERRORS_TOLD_MAX: Final = 20
+"""How many of the latest errors `debug` shows."""
+
+TOOLS_MAX: Final = 128
+"""The most tools of one agent, and"""
+
+TOOL_DESCRIPTION_CHARS_MAX: Final = 1_024
+"""the longest description of one: OpenAI's limits, told when the tool is made instead of in every run."""

@@ -59,7 +59,8 @@ Transition = tuple[AgentState, tuple[Command, ...]]
 
 def new_agent(definition: AgentDefinition, *, agent_id: str, at: datetime) -> AgentState:
     """Return the state of an agent that has done nothing yet."""
-    context = AgentContext(system_prompt=definition.system_prompt, metadata={"agent": definition.name})
+    notes = {**definition.metadata, "agent": definition.name}
+    context = AgentContext(system_prompt=definition.system_prompt, metadata=notes)
     return AgentState(agent_id=agent_id, created_at=at, updated_at=at, llm=definition.llm, context=context)
 
 
@@ -103,8 +104,9 @@ class AgentLoop:
         response = _with_own_call_ids(step.number, event.response)
         step = replace(step, inference_response=response)
         state = state.with_execution(event.at, usage=state.usage + response.usage, current_step=step)
-        if _tokens_spent(state) and (response.tool_calls or response.finish_reason == "length"):
-            state = _signalled(state, _token_limit(state.budget, event.at), event.at)
+        used_up = state.budget.max_tokens is not None and state.usage.total_tokens >= state.budget.max_tokens
+        if used_up and (response.tool_calls or response.finish_reason == "length"):
+            state = _signalled(state, _token_limit(state, event.at), event.at)
             return _archive(state, _cancelled(state, step, event.at), event.at)
 
         refused: list[ToolExecution] = []
@@ -151,7 +153,7 @@ def _begin(state: AgentState, event: ExecutionStarted) -> Transition:
         started_at=event.at,
         budget=event.budget,
     )
-    state = state.at(event.at, execution=execution, execution_count=state.execution_count + 1)
+    state = state.changed(event.at, execution=execution, execution_count=state.execution_count + 1)
     tags = {"execution_id": event.execution_id, "agent_id": state.agent_id}
     state = state.with_messages(event.at, *(message.tagged(**tags) for message in event.messages))
     state, commands = _next_step(state, event.at)
@@ -189,7 +191,7 @@ def _tool_ended(state: AgentState, step: AgentStep, event: ToolReturned | ToolFa
         call=call,
         outcome=Outcome.FAILED if isinstance(event, ToolFailed) else Outcome.SUCCEEDED,
         result=None if isinstance(event, ToolFailed) else clamped_json(event.result, share),
-        error=event.error if isinstance(event, ToolFailed) else None,
+        error=_within(event.error, share) if isinstance(event, ToolFailed) else None,
         started_at=event.started_at,
         completed_at=event.at,
     )
@@ -197,6 +199,10 @@ def _tool_ended(state: AgentState, step: AgentStep, event: ToolReturned | ToolFa
     if any(True for _ in step.unanswered_calls):
         return state.with_execution(event.at, current_step=step), ()
     return _archive(state, step, event.at)
+
+
+def _within(error: ErrorRecord, bytes_max: int) -> ErrorRecord:
+    return replace(error, message=clamped_json(error.message, bytes_max))
 
 
 def _archive(state: AgentState, step: AgentStep, at: datetime) -> Transition:
@@ -259,7 +265,7 @@ def _limits_reached(state: AgentState, at: datetime) -> tuple[StopSignal, ...]:
     if budget.max_steps is not None and state.step_count >= budget.max_steps:
         found.append(_limit(StopReason.STEPS_LIMIT, f"max_steps {budget.max_steps} reached", at))
     if _tokens_spent(state):
-        found.append(_token_limit(budget, at))
+        found.append(_token_limit(state, at))
     strikes_at = budget.ends_at(state.running.started_at)
     if strikes_at is not None and at >= strikes_at:
         found.append(_time_limit(budget, at))
@@ -267,12 +273,23 @@ def _limits_reached(state: AgentState, at: datetime) -> tuple[StopSignal, ...]:
 
 
 def _tokens_spent(state: AgentState) -> bool:
+    left = _tokens_left(state)
+    return left is not None and left <= 0
+
+
+def _tokens_left(state: AgentState) -> int | None:
+    """Return how many tokens the budget has left for another model call's own words, none when it is unlimited.
+
+    A conversation only grows, so the next call's input is at least what the last one's was.
+    """
     limit = state.budget.max_tokens
-    return limit is not None and state.usage.total_tokens >= limit
+    return None if limit is None else limit - state.usage.total_tokens - state.last_step_usage.input_tokens
 
 
-def _token_limit(budget: ExecutionBudget, at: datetime) -> StopSignal:
-    return _limit(StopReason.TOKEN_LIMIT, f"max_tokens {budget.max_tokens} reached", at)
+def _token_limit(state: AgentState, at: datetime) -> StopSignal:
+    limit, used = state.budget.max_tokens or 0, state.usage.total_tokens
+    room = "reached" if used >= limit else f"leaves no room for another call after {used}"
+    return _limit(StopReason.TOKEN_LIMIT, f"max_tokens {limit} {room}", at)
 
 
 def _time_limit(budget: ExecutionBudget, at: datetime) -> StopSignal:
@@ -288,7 +305,7 @@ def _limit(reason: StopReason, text: str, at: datetime) -> StopSignal:
 def _output_clamp(state: AgentState) -> int | None:
     """The most the next answer may hold: the definition's own limit and what the budget has left."""
     own = state.llm.max_output_tokens if state.llm else None
-    left = state.budget_remaining.max_tokens
+    left = _tokens_left(state)
     return min((limit for limit in (own, left) if limit is not None), default=None)
 
 

@@ -34,17 +34,19 @@ def fitting(items: Iterable[ModelT], bytes_max: int, *, at_least: int = 0) -> tu
     return tuple(taken)
 
 
-def page(state: AgentState, request: PageRequest, bytes_max: int = PAGE_BYTES_MAX // 2) -> StatePage:
-    """Return the page of `state` that `request` asks for; at most about `bytes_max` of each kind."""
+def page(state: AgentState, request: PageRequest, bytes_max: int = PAGE_BYTES_MAX) -> StatePage:
+    """Return the page of `state` that `request` asks for: its head, and half of what room is left of each kind."""
+    head = _with_bulk(state, Log(), Log())
+    each_max = max(0, bytes_max - len(canonical(head))) // 2
     steps: Sequence[StepExecution] = state.step_executions
     messages_total = _total(request.messages_total, len(state.messages))
     steps_total = _total(request.steps_total, len(steps))
     return StatePage(
-        head=_with_bulk(state, Log(), Log()),
+        head=head,
         messages=fitting(
-            (state.messages[at] for at in range(request.messages_from, messages_total)), bytes_max, at_least=1
+            (state.messages[at] for at in range(request.messages_from, messages_total)), each_max, at_least=1
         ),
-        steps=fitting((steps[at] for at in range(request.steps_from, steps_total)), bytes_max, at_least=1),
+        steps=fitting((steps[at] for at in range(request.steps_from, steps_total)), each_max, at_least=1),
         messages_total=messages_total,
         steps_total=steps_total,
     )

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput, UnknownTool
-from holdfast.core.limits import NAMES_TOLD_MAX
+from holdfast.core.limits import NAMES_TOLD_MAX, TOOLS_MAX
 from holdfast.core.tools import AnyTool
 
 
@@ -24,7 +24,11 @@ def resolve(definition: AgentDefinition, offered: Sequence[AnyTool]) -> tuple[An
     for name in (*wanted, *definition.tools_deny):
         if name not in by_name:
             raise UnknownTool(f"agent {definition.name!r} names the tool {name!r}, {nearest(name, by_name)}")
-    return tuple(by_name[name] for name in dict.fromkeys(wanted) if name not in definition.tools_deny)
+    chosen = tuple(by_name[name] for name in dict.fromkeys(wanted) if name not in definition.tools_deny)
+    if len(chosen) > TOOLS_MAX:
+        text = f"agent {definition.name!r} gets {len(chosen)} tools, at most {TOOLS_MAX} are allowed"
+        raise InvalidInput(f"{text}; name the ones it needs under `tools`")
+    return chosen
 
 
 def nearest(name: str, known: Collection[str]) -> str:

@@ -19,5 +19,8 @@ class RetryRule:
         return min(self.longest_seconds, self.first_seconds * 2.0 ** (attempt - 1))
 
 
+MODEL_SECONDS_MAX: Final = 600.0
+"""One attempt of a model call; a non-streaming endpoint is silent for all of it."""
+
 MODEL_RETRIES: Final = RetryRule(attempts_max=6, first_seconds=0.5, longest_seconds=30.0)
 """About 16 s of patience with an endpoint that is down, more when it names its own wait."""

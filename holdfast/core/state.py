@@ -17,6 +17,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM
 from holdfast.core.frozen import Frozen, replace
+from holdfast.core.limits import ERRORS_TOLD_MAX
 from holdfast.core.log import Log
 from holdfast.core.messages import Message, MessageStore
 from holdfast.core.steps import AgentStep, ErrorRecord, StepExecution, StepType, ToolExecution
@@ -106,21 +107,21 @@ class AgentState(Frozen):
     context: AgentContext = AgentContext()
     execution: ExecutionState | None = None
 
-    def at(self, moment: datetime, **changes: Any) -> AgentState:  # noqa: ANN401  # fields of any type
+    def changed(self, moment: datetime, **changes: Any) -> AgentState:  # noqa: ANN401  # fields of any type
         """Return the state with `changes` made at `moment`; `updated_at` never moves backwards."""
         return replace(self, updated_at=max(self.updated_at, moment), **changes)
 
     def with_messages(self, moment: datetime, *messages: Message) -> AgentState:
         """Return the state with `messages` said at `moment`."""
-        return self.at(moment, context=replace(self.context, store=self.context.store.extended(*messages)))
+        return self.changed(moment, context=replace(self.context, store=self.context.store.extended(*messages)))
 
     def with_execution(self, moment: datetime, **changes: Any) -> AgentState:  # noqa: ANN401  # fields of any type
         """Return the state with the given fields of the execution changed at `moment`."""
-        return self.at(moment, execution=replace(self.running, **changes))
+        return self.changed(moment, execution=replace(self.running, **changes))
 
     def for_next_execution(self, moment: datetime) -> AgentState:
         """Return the session alone: everything but the execution."""
-        return self.at(moment, execution=None)
+        return self.changed(moment, execution=None)
 
     @property
     def running(self) -> ExecutionState:
@@ -293,7 +294,7 @@ class AgentState(Frozen):
 
     def debug(self) -> dict[str, JsonValue]:
         """Return the few facts one asks for first, JSON-ready."""
-        execution = self.execution
+        execution, errors = self.execution, self.errors
         return {
             "status": self.status,
             "execution_count": self.execution_count,
@@ -301,8 +302,9 @@ class AgentState(Frozen):
             "execution_id": execution.execution_id if execution else None,
             "steps": self.step_count,
             "continuation": execution.continuation.describe() if execution else "no execution",
-            "has_errors": self.has_errors,
-            "errors": [f"{error.type}: {error.message}" for error in self.errors],
+            "has_errors": bool(errors),
+            "errors": [f"{error.type}: {error.message}" for error in errors[-ERRORS_TOLD_MAX:]],
+            "errors_total": len(errors),
             "usage": self.usage.model_dump(),
         }
 

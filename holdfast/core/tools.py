@@ -19,7 +19,12 @@ from pydantic_core import to_json
 
 from holdfast.core.errors import InvalidArguments, InvalidInput
 from holdfast.core.frozen import Frozen
-from holdfast.core.limits import ERROR_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX
+from holdfast.core.limits import (
+    ERROR_CHARS_MAX,
+    TOOL_DESCRIPTION_CHARS_MAX,
+    TOOL_RESULT_BYTES_MAX,
+    TOOL_RESULT_CHARS_MAX,
+)
 from holdfast.core.messages import NAME_PATTERN
 from holdfast.core.steps import ErrorRecord
 from holdfast.core.texts import clamped, clamped_json
@@ -136,8 +141,10 @@ def tool(
 
     def decorate(target: Callable[P, R]) -> Tool[P, R]:
         called = name or str(getattr(target, "__name__", ""))
-        if NAME_PATTERN.fullmatch(called) is None or called in RESERVED_NAMES:
+        if NAME_PATTERN.fullmatch(called) is None:
             raise InvalidInput(f"{called!r} cannot name a tool: use letters, digits, `_` and `-`, at most 64 of them")
+        if called in RESERVED_NAMES:
+            raise InvalidInput(f"{called!r} is a name of our own; choose another with @tool(name=...)")
         attempts = 1 if at_most_once else attempts_max
         try:
             traits = ToolTraits(
@@ -146,6 +153,9 @@ def tool(
         except ValidationError as error:
             raise InvalidInput(f"tool {called!r}: {told(error)}") from None
         summary, about = _docstring(target)
+        if len(summary) > TOOL_DESCRIPTION_CHARS_MAX:
+            size = f"its docstring has {len(summary):,} characters before the sections"
+            raise InvalidInput(f"tool {called!r}: {size}, at most {TOOL_DESCRIPTION_CHARS_MAX:,} are allowed")
         arguments, context_parameter = _arguments_model(called, target, about)
         parameters = arguments.model_json_schema()
         parameters.pop("title", None)

@@ -2,7 +2,7 @@
 
 A conversation is a hash chain: its root stands for the opening (definition and tools), each message moves it on.
 Two transcripts with equal marks are equal. Sending `{base, delta, target}` instead of every message keeps a run's
-history from growing with the square of its length (DESIGN section 3).
+history from growing with the square of its length (ARCHITECTURE.md).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from uuid import uuid4
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Command, Finish, StartTimer
 from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import ModelFailure
+from holdfast.core.errors import Conflict, ModelFailure
 from holdfast.core.events import (
     Event,
     ExecutionStarted,
@@ -72,6 +72,7 @@ class LocalDriver:
         self._new_id = new_id
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
         self._in_flight: set[asyncio.Task[None]] = set()
+        self._busy = False
 
     async def execute(
         self, question: str, *, state: AgentState | None = None, budget: ExecutionBudget | None = None
@@ -89,6 +90,9 @@ class LocalDriver:
         self, question: str, *, state: AgentState | None = None, budget: ExecutionBudget | None = None
     ) -> AsyncGenerator[AgentState, None]:
         """Yield the state after every completed step, and the finished state last. Arguments as for `execute`."""
+        if self._busy:
+            raise Conflict("this driver runs an execution already; wait for its end, or make another driver")
+        self._busy = True
         at = self._clock()
         state = state or new_agent(self._definition, agent_id=self._new_id(), at=at)
         event: Event = ExecutionStarted(
@@ -110,6 +114,7 @@ class LocalDriver:
                     yield state
                 event = await self._inbox.get()
         finally:
+            self._busy = False
             await self._cancel()
         yield state
 

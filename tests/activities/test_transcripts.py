@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from activities.transcripts import Transcript, TranscriptCache, TranscriptMismatch
 from holdfast.core.contracts import InferenceInput, TranscriptPage, TranscriptRequest
 from holdfast.core.definition import AgentDefinition
+from holdfast.core.frozen import canonical
 from holdfast.core.messages import Message
 from holdfast.core.transcript import Mark, Opening, advanced, root, size
 
@@ -172,8 +173,13 @@ async def test_runs_do_not_see_each_others_conversations() -> None:
     assert len(workflow.asked) == 1
 
 
+def held(messages: int) -> int:
+    """Return what a conversation of so many messages counts."""
+    return Transcript.of(OPENING).extended(SAID[:messages]).bytes
+
+
 async def test_the_least_recently_used_run_is_dropped_when_the_bytes_run_out() -> None:
-    cache, workflow = TranscriptCache(bytes_max=MESSAGE_BYTES * 7), Workflow()
+    cache, workflow = TranscriptCache(bytes_max=held(3) + held(4)), Workflow()
     await ask(cache, wanted(0, 3), workflow, "one")
     await ask(cache, wanted(0, 3), workflow, "two")
     await ask(cache, wanted(0, 3), workflow, "one")
@@ -192,7 +198,7 @@ async def test_a_conversation_larger_than_the_cache_is_answered_and_not_kept() -
 
 
 async def test_a_call_that_is_retried_does_not_count_its_bytes_again() -> None:
-    cache, workflow = TranscriptCache(bytes_max=MESSAGE_BYTES * 7), Workflow()
+    cache, workflow = TranscriptCache(bytes_max=held(3) + held(4)), Workflow()
     await ask(cache, wanted(0, 2), workflow, "other")
     await ask(cache, wanted(0, 2), workflow, "retried")
     for _ in range(20):
@@ -202,11 +208,12 @@ async def test_a_call_that_is_retried_does_not_count_its_bytes_again() -> None:
 
 
 def test_a_transcript_counts_the_bytes_of_what_it_holds() -> None:
-    whole = Transcript.of(OPENING).extended(SAID)
-    assert whole.bytes == sum(size(message) for message in SAID)
+    empty, whole = Transcript.of(OPENING), Transcript.of(OPENING).extended(SAID)
+    assert empty.bytes >= len(canonical(OPENING))
+    assert whole.bytes >= empty.bytes + sum(size(message) for message in SAID)
     older = whole.until(mark(5))
     assert older is not None
-    assert older.bytes == sum(size(message) for message in SAID[:5])
+    assert older.bytes == held(5)
 
 
 def test_a_transcript_knows_every_place_it_ever_stood_at_and_no_other() -> None:

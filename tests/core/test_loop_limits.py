@@ -99,7 +99,14 @@ def test_the_output_is_clamped_to_the_tokens_that_are_left() -> None:
     run = Run(ExecutionBudget(max_tokens=1_000)).begin()
     assert run.model_call.max_output_tokens == 1_000
     run.answer("", call("a"), usage=Usage(input_tokens=300, output_tokens=100)).returns("a")
-    assert run.model_call.max_output_tokens == 600
+    assert run.model_call.max_output_tokens == 300, "the next input takes 300 tokens or more of the 600 left"
+
+
+def test_a_call_whose_input_alone_passes_the_budget_is_not_made() -> None:
+    run = Run(ExecutionBudget(max_tokens=300)).begin()
+    run.answer("", call("a"), usage=Usage(input_tokens=150, output_tokens=10)).returns("a")
+    assert run.state.stop_reason is StopReason.TOKEN_LIMIT
+    assert run.state.step_count == 1
 
 
 @pytest.mark.parametrize(("own", "left", "clamp"), [(50, None, 50), (50, 80, 50), (80, 50, 50), (None, None, None)])

@@ -46,7 +46,7 @@ def test_the_serialized_form_loses_nothing_as_data_as_text_and_as_a_payload(stat
 
 def test_microseconds_are_kept() -> None:
     at = START + timedelta(microseconds=1)
-    assert AgentState.from_dict(NEW.at(at).to_dict()).updated_at == at
+    assert AgentState.from_dict(NEW.changed(at).to_dict()).updated_at == at
 
 
 def test_the_form_carries_its_version_and_another_one_is_refused() -> None:
@@ -74,7 +74,7 @@ def test_a_bad_field_is_named(changes: dict[str, Any], field: str) -> None:
 def test_a_change_leaves_the_old_state_alone_and_never_turns_back_the_time(state: AgentState, at: datetime) -> None:
     before = state.to_dict()
     for changed in (
-        state.at(at),
+        state.changed(at),
         state.with_messages(at, user_message("x")),
         state.for_next_execution(at),
         state.with_execution(at, usage=Usage()) if state.execution else state,
@@ -220,6 +220,7 @@ def test_debug_tells_the_few_facts_one_asks_for_first() -> None:
         "continuation": "no execution",
         "has_errors": False,
         "errors": [],
+        "errors_total": 0,
         "usage": {"input_tokens": 0, "output_tokens": 0},
     }
     told = Run().begin().answer("", call("a")).fails("a").stop("enough").state.debug()

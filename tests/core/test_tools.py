@@ -173,7 +173,7 @@ def test_traits_out_of_bounds_are_refused_with_one_line_that_names_the_tool(trai
 
 @pytest.mark.parametrize("name", ["inference", "resolve_tools"])
 def test_names_of_our_own_activities_are_reserved(name: str) -> None:
-    with pytest.raises(InvalidInput, match=f"'{name}' cannot name a tool"):
+    with pytest.raises(InvalidInput, match=f"'{name}' is a name of our own"):
         tool(name=name)(lambda: None)
 
 

@@ -225,7 +225,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         name="tokens spent before the tools",
         script=[call("add", a=1, b=1), calls(*[Call("add", {"a": 1, "b": 1})] * 2), say("too late")],
-        budget=ExecutionBudget(max_tokens=200),
+        budget=ExecutionBudget(max_tokens=230),
         ends=stopped(StopReason.TOKEN_LIMIT),
         check=lambda said: [each[:17] for each in said] == ["2", "Error (Cancelled)", "Error (Cancelled)"],
     ),

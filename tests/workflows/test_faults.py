@@ -1,0 +1,52 @@
+"""What must not wedge a run: cancels at odd moments, and starts by hand that are no runs of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from temporalio.client import WorkflowFailureError
+
+from holdfast import AgentDefinition, ExecutionStatus, StopReason
+from holdfast.client import Client, Settings
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
+from holdfast.testing.script import say
+from tests.serving import Serve, served
+
+pytestmark = pytest.mark.temporal
+
+AGENT = AgentDefinition(name="odd")
+
+
+async def test_a_cancel_with_an_endless_reason_stops_the_run(serve: Serve) -> None:
+    async with serve([say("too late", delay_seconds=60)]) as served:
+        execution_id = await served.client.start(AGENT, "wait")
+        await served.endpoint.until(lambda requests: len(requests) == 1)
+        await served.client.temporal.get_workflow_handle(execution_id).cancel(reason="why " * 1_000)
+        state = await served.client.result(execution_id)
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)
+
+
+async def test_a_cancel_before_any_worker_is_there_stops_the_run_with_a_state(
+    settings: Settings, tmp_path: Path
+) -> None:
+    client = await Client.connect(settings)
+    execution_id = await client.start(AGENT, "wait")
+    await client.temporal.get_workflow_handle(execution_id).cancel()
+    async with served(settings, tmp_path / "ledger.jsonl", [say("too late", delay_seconds=60)], ()):
+        state = await client.result(execution_id)
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)
+
+
+async def test_a_run_whose_id_is_no_uuid_fails_and_says_so(serve: Serve) -> None:
+    start = ExecutionInput(agent_id=str(uuid4()), definition=AGENT, question="?", budget=ExecutionBudget())
+    async with serve([say("hello")]) as served:
+        queue = served.client.settings.task_queue
+        by_hand = served.client.temporal.execute_workflow(
+            AGENT_EXECUTION, start, id=f"by-hand-{uuid4()}", task_queue=queue
+        )
+        with pytest.raises(WorkflowFailureError) as failed:
+            await by_hand
+    assert "UUID" in str(failed.value.cause)
