@@ -78,16 +78,25 @@ class _Call(BaseModel):
     function: _Function
 
 
+def _first_calls(value: object) -> object:
+    """Cut before validating: an answer of megabytes can hold hundreds of thousands of calls."""
+    return cast("list[object]", value)[:CALLS_KEPT_MAX] if isinstance(value, list) else value or []
+
+
 class _Said(BaseModel):
     content: Annotated[str, BeforeValidator(_content)] = ""
     reasoning: Text = ""
     reasoning_content: Text = ""
-    tool_calls: Annotated[list[_Call], BeforeValidator(lambda value: value or [])] = Field(default_factory=list[_Call])
+    tool_calls: Annotated[list[_Call], BeforeValidator(_first_calls)] = Field(default_factory=list[_Call])
 
 
 class _Choice(BaseModel):
     message: _Said
     finish_reason: Text = ""
+
+
+def _first_choice(value: object) -> object:
+    return cast("list[object]", value)[:1] if isinstance(value, list) else value
 
 
 class _Usage(BaseModel):
@@ -102,7 +111,7 @@ def _usage(value: object) -> object:
 class _Completion(BaseModel):
     id: Text = ""
     model: Text = ""
-    choices: list[_Choice] = Field(min_length=1)
+    choices: Annotated[list[_Choice], BeforeValidator(_first_choice)] = Field(min_length=1)
     usage: Annotated[_Usage, BeforeValidator(_usage)] = _Usage()
 
 
@@ -132,7 +141,9 @@ def read_answer(body: bytes, *, sent_bytes: Callable[[], int]) -> InferenceRespo
         tool_calls=_calls(said.tool_calls),
         finish_reason=choice.finish_reason[:WORD_CHARS_MAX],
         usage=Usage(
-            input_tokens=sent_bytes() if usage.prompt_tokens is None else usage.prompt_tokens, output_tokens=received
+            # a conversation of no tokens is no report either
+            input_tokens=usage.prompt_tokens or sent_bytes(),
+            output_tokens=received,
         ),
         model=clamped(completion.model, WORD_CHARS_MAX),
         response_id=clamped(completion.id, WORD_CHARS_MAX),
@@ -155,7 +166,7 @@ def _calls(asked: list[_Call]) -> tuple[ToolCall, ...]:
     """Read the calls in order; once their arguments together pass the limit, the rest is marked as not usable."""
     calls: list[ToolCall] = []
     used = 0
-    for call in asked[:CALLS_KEPT_MAX]:
+    for call in asked:
         used += len(call.function.arguments.encode())
         if used <= ARGUMENTS_BYTES_MAX:
             calls.append(ToolCall.parse(call.id, call.function.name, call.function.arguments))

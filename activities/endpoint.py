@@ -30,7 +30,9 @@ class ProviderSettings:
             except (OSError, UnicodeDecodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
                 raise InvalidInput(f"OPENAI_API_KEY_FILE {file!r} cannot be read: {reason}") from None
-        base_url = environment.get("OPENAI_BASE_URL") or None
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise InvalidInput("OPENAI_API_KEY holds characters that no HTTP header can carry; correct it")
+        base_url = (environment.get("OPENAI_BASE_URL") or "").strip() or None
         if base_url is not None and not _is_usable(base_url):
             raise InvalidInput("OPENAI_BASE_URL is not an address like https://host:port/v1; correct it")
         return cls(
@@ -41,8 +43,19 @@ class ProviderSettings:
 
     @property
     def endpoint(self) -> str:
-        """The address as it may be shown in an error."""
-        return self.base_url or "the OpenAI API"
+        """The address as it may be shown in an error: without user, password and query."""
+        if self.base_url is None:
+            return "the OpenAI API"
+        parts = urlsplit(self.base_url)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        port = f":{parts.port}" if parts.port else ""
+        return f"{parts.scheme}://{host}{port}{parts.path}"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not appear in any text of ours: the key, and what the address holds besides the place."""
+        parts = urlsplit(self.base_url or "")
+        return tuple(word for word in (self.api_key, parts.password, parts.query, parts.fragment) if word)
 
 
 def _is_usable(url: str) -> bool:

@@ -19,7 +19,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
 
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
@@ -41,7 +40,7 @@ CONTEXT_WORDS: Final = ("context_length_exceeded", "exceed_context_size", "input
 
 def provider_failure(error: Exception, settings: ProviderSettings) -> ModelFailure | None:
     """Return the typed failure for what the provider's client raised, or none when it is not known here."""
-    where = _address(settings)
+    where = settings.endpoint
     if isinstance(error, APITimeoutError):
         return _again(f"the model endpoint {where} did not answer in time")
     if isinstance(error, APIStatusError):
@@ -51,6 +50,8 @@ def provider_failure(error: Exception, settings: ProviderSettings) -> ModelFailu
         return _again(
             f"the model endpoint {where} cannot be reached ({cause}); is it running, is OPENAI_BASE_URL right?"
         )
+    if type(error).__module__.startswith("httpx"):  # raw from the client's transport while the body is read
+        return _again(f"the connection to the model endpoint {where} broke in its answer ({type(error).__name__})")
     if isinstance(error, UnusableAnswer):
         return ModelFailure(f"{where}: {error}", kind="UnusableAnswer", again=True)
     if isinstance(error, APIError):
@@ -100,15 +101,7 @@ def _retry_after(value: str | None) -> timedelta | None:
     return min(max(wait, timedelta(0)), RETRY_AFTER_MAX)
 
 
-def _address(settings: ProviderSettings) -> str:
-    """Return the endpoint without user name and password."""
-    parts = urlsplit(settings.endpoint)
-    if "@" not in parts.netloc:
-        return settings.endpoint
-    return urlunsplit(parts._replace(netloc=parts.netloc.rsplit("@", 1)[1]))
-
-
 def _redacted(text: str, settings: ProviderSettings) -> str:
-    if settings.api_key:
-        text = text.replace(settings.api_key, "[key]")
+    for secret in settings.secrets:
+        text = text.replace(secret, "[secret]")
     return clamped(" ".join(text.split()), BODY_CHARS_MAX)

@@ -1,4 +1,4 @@
-"""Every activity of this worker heartbeats, so that a stop reaches it and a dead worker is noticed."""
+"""Around every activity of this worker: it heartbeats, so that a stop reaches it and a dead worker is noticed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from activities.repeats import refuse_if_ended
 from holdfast.core.contracts import WORKER_SHUTDOWN
 
 INTERVAL_SECONDS: Final = 0.3
@@ -29,6 +30,7 @@ class _Heartbeating(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         beating = asyncio.create_task(_beat())
         try:
+            await refuse_if_ended()
             return await super().execute_activity(input)
         except asyncio.CancelledError:
             raise _cancelled() from None

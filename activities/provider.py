@@ -60,6 +60,7 @@ class OpenAIModel:
             # as extra body, because the client walks every message it is given as an argument: 0.2 ms for each
             messages=(),
             extra_body={"messages": messages, **({"tools": tools} if tools else {})},
+            extra_headers={"Accept-Encoding": "identity"},  # what is counted is what comes: no bombs
             temperature=omit if request.llm.temperature is None else request.llm.temperature,
             max_completion_tokens=request.max_output_tokens or omit,
         )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from temporalio import workflow
@@ -77,7 +78,8 @@ class AgentExecution:
     def __init__(self, start: ExecutionInput) -> None:
         # Signals are delivered before run() begins: everything a handler touches is made here.
         self._start = start
-        self._state = new_agent(start.definition, agent_id=start.agent_id, at=workflow.now())
+        # The first task's now() is not the same in every replay (a query in it moves it); the start time is.
+        self._state = new_agent(start.definition, agent_id=start.agent_id, at=workflow.info().workflow_start_time)
         self._inbox: deque[Event] = deque()
         self._in_flight: list[asyncio.Task[None]] = []
         self._tools: dict[str, ToolTraits] = {}
@@ -92,10 +94,8 @@ class AgentExecution:
         loop = AgentLoop(frozenset(self._tools))
         self._inbox.appendleft(self._started(start))
         while not self._state.status.is_terminal:
-            try:
-                await workflow.wait_condition(lambda: bool(self._inbox))
-            except asyncio.CancelledError:
-                self._cancelled()
+            if not self._inbox:
+                await self._something_happens()
             self._advance(loop, self._inbox.popleft())
         # A cancelled call ends at once (TRY_CANCEL); waiting for it is what sends the cancel on its way.
         await asyncio.gather(*self._in_flight, return_exceptions=True)
@@ -124,6 +124,12 @@ class AgentExecution:
         messages = fitting(asked, limits.PAGE_BYTES_MAX, at_least=1)
         return TranscriptPage(opening=self._opening, start=request.start, messages=messages)
 
+    async def _something_happens(self) -> None:
+        try:
+            await workflow.wait_condition(lambda: bool(self._inbox))
+        except asyncio.CancelledError:
+            self._cancelled()
+
     def _advance(self, loop: AgentLoop, event: Event) -> None:
         """Let the core decide about `event` and do what it wants."""
         self._state, commands = loop.step(self._state, event)
@@ -146,7 +152,7 @@ class AgentExecution:
         except asyncio.CancelledError:
             self._cancelled()
             return
-        except ActivityError as error:
+        except (ActivityError, ApplicationError) as error:  # a local activity's failure can come bare
             if workflow.cancellation_reason() is not None:
                 self._cancelled()
                 return
@@ -160,7 +166,7 @@ class AgentExecution:
             execution_id=workflow.info().workflow_id,
             messages=(user_message(start.question),),
             budget=start.budget,
-            at=workflow.now(),
+            at=workflow.info().workflow_start_time,
         )
 
     def _request_stop(self, request: StopRequest) -> None:
@@ -171,26 +177,29 @@ class AgentExecution:
 
     def _perform(self, command: Command) -> None:
         match command:
+            case StartTimer() if command.fires_at <= workflow.now():
+                # it struck while no worker was there: taken up before the calls of this very task are begun
+                self._inbox.append(TimerFired(at=command.fires_at))
             case StartTimer():
-                self._start_task(self._wait(command))
+                self._start_task(lambda: self._wait(command))
             case CallModel():
-                self._start_task(self._call_model(command))
+                self._start_task(lambda: self._call_model(command))
             case CallTool():
-                self._start_task(self._call_tool(command))
+                self._start_task(lambda: self._call_tool(command))
             case CancelInFlight() | Finish():
                 for task in self._in_flight:
                     task.cancel()
             case _:
                 assert_never(command)
 
-    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._in_flight = [task for task in self._in_flight if not task.done()]
         self._in_flight.append(asyncio.create_task(self._guarded(work)))
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """A fault of our own ends the run with its cause; unseen, it would leave the run waiting for ever."""
         try:
-            await work
+            await work()
         except Exception as error:  # noqa: BLE001  # whatever it is
             self._inbox.append(DriverFailed(error=error_record(error, "driver"), at=workflow.now()))
 
@@ -203,11 +212,24 @@ class AgentExecution:
             self._inbox.append(DriverFailed(error=problem, at=workflow.now()))
             return
         try:
-            response = await call_model(command, self._inference_input(command))
+            response = await call_model(command, self._inference_input(command), self._time_left())
         except ActivityError as error:
-            self._inbox.append(ModelFailed(error=model_error(error), at=workflow.now()))
+            self._inbox.append(self._struck() or ModelFailed(error=model_error(error), at=workflow.now()))
         else:
             self._inbox.append(ModelAnswered(response=response, at=workflow.now()))
+
+    def _strikes_at(self) -> datetime | None:
+        return self._state.budget.ends_at(self._state.running.started_at)
+
+    def _time_left(self) -> timedelta | None:
+        """Return how long a call may take with all its attempts: none is begun after the limit, worker or not."""
+        strikes_at = self._strikes_at()
+        return None if strikes_at is None else max(strikes_at - workflow.now(), timedelta(milliseconds=1))
+
+    def _struck(self) -> TimerFired | None:
+        """Return the time limit's event when it is what ended a call; the timer itself may come a moment later."""
+        strikes_at, now = self._strikes_at(), workflow.now()
+        return TimerFired(at=now) if strikes_at is not None and now >= strikes_at else None
 
     def _inference_input(self, command: CallModel) -> InferenceInput:
         """Return what is new since the last model call; what does not fit is left for the activity to fetch."""
@@ -227,10 +249,10 @@ class AgentExecution:
         event: Event
         traits, call = self._tools[command.call.name], command.call
         try:
-            result = await call_tool(command, traits)
+            result = await call_tool(command, traits, self._time_left())
         except ActivityError as error:
             told = tool_error(error, traits)
-            event = ToolFailed(call_id=call.id, error=told, started_at=started_at, at=workflow.now())
+            event = self._struck() or ToolFailed(call_id=call.id, error=told, started_at=started_at, at=workflow.now())
         else:
             event = ToolReturned(call_id=call.id, result=result, started_at=started_at, at=workflow.now())
         self._inbox.append(event)

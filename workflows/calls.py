@@ -62,14 +62,15 @@ async def resolve_tools(definition: AgentDefinition) -> tuple[ToolTraits, ...]:
     return catalog.tools
 
 
-async def call_model(command: CallModel, wanted: InferenceInput) -> InferenceResponse:
-    """Ask the model; raises ActivityError."""
+async def call_model(command: CallModel, wanted: InferenceInput, time_left: timedelta | None) -> InferenceResponse:
+    """Ask the model, within the time the run has left; raises ActivityError."""
     response: InferenceResponse = await workflow.execute_activity(
         INFERENCE_ACTIVITY,
         wanted,
         result_type=InferenceResponse,
         activity_id=call_name(command.step_number),
         start_to_close_timeout=MODEL_TIMEOUT,
+        schedule_to_close_timeout=time_left,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=MODEL_RETRY,
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
@@ -78,13 +79,14 @@ async def call_model(command: CallModel, wanted: InferenceInput) -> InferenceRes
     return response
 
 
-async def call_tool(command: CallTool, traits: ToolTraits) -> str:
+async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta | None) -> str:
     """Run the tool; its input is the arguments alone, so that any language can serve it. Raises ActivityError."""
     result: Any = await workflow.execute_activity(
         traits.name,
         command.call.arguments,
         activity_id=call_name(command.step_number, command.index),
         start_to_close_timeout=timedelta(seconds=traits.timeout_seconds),
+        schedule_to_close_timeout=time_left,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=RetryPolicy(initial_interval=TOOL_RETRY_INTERVAL, maximum_attempts=traits.attempts_max),
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
@@ -110,9 +112,9 @@ def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:
     return ended_without_answer(traits, why)
 
 
-def call_error(error: ActivityError, source: str) -> ErrorRecord:
+def call_error(error: ActivityError | ApplicationError, source: str) -> ErrorRecord:
     """Return why a call failed, as its activity typed it."""
-    cause = error.cause
+    cause = error.cause if isinstance(error, ActivityError) else error
     if isinstance(cause, ApplicationError):
         text = clamped(cause.message, ERROR_CHARS_MAX)
         return ErrorRecord(type=cause.type or "ApplicationError", message=text, source=source)

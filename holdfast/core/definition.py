@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.frozen import Frozen
@@ -13,6 +13,18 @@ from holdfast.core.limits import NAME_CHARS_MAX
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=NAME_CHARS_MAX)]
 """An agent's or tool's name: letters, digits, `_` and `-` (what OpenAI accepts as a function name)."""
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it holds characters that are no valid Unicode text (lone surrogates)") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_encodable)]
+"""A text that can travel."""
 
 
 class LLM(Frozen):
@@ -30,8 +42,8 @@ class AgentDefinition(Frozen):
     """An agent. `tools` none means every tool of the worker, an empty list means none."""
 
     name: Name
-    description: str = Field(default="", max_length=2_000)
-    system_prompt: str = ""
+    description: Text = Field(default="", max_length=2_000)
+    system_prompt: Text = ""
     llm: LLM = LLM()
     tools: tuple[Name, ...] | None = None
     tools_deny: tuple[Name, ...] = ()

@@ -48,7 +48,7 @@ REASONING_BYTES_MAX: Final = 16 * 1024
 ARGUMENTS_BYTES_MAX: Final = 64 * 1024
 """The most tool arguments of one answer together, in bytes; text, reasoning and these fit one payload."""
 
-ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 """The largest body of a model's answer that is read at all."""
 
 CALLS_PER_STEP_MAX: Final = 64

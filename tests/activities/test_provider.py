@@ -157,7 +157,7 @@ async def test_odd_names_of_model_and_answer_are_bounded_and_encodable(field: st
     ("usage", "tokens"),
     [
         ({"prompt_tokens": 7, "completion_tokens": 3}, (7, 3)),
-        ({"prompt_tokens": 0, "completion_tokens": 0}, (0, 0)),
+        ({"prompt_tokens": 0, "completion_tokens": 0}, (None, 0)),
         ({"prompt_tokens": 7.9, "completion_tokens": 3}, (7, 3)),
         ({"prompt_tokens": 10**30, "completion_tokens": 3}, (TOKENS_MAX, 3)),
         ({"prompt_tokens": -7, "completion_tokens": 3}, (None, 3)),

@@ -12,6 +12,7 @@ from holdfast import AgentDefinition, ExecutionStatus, StopReason
 from holdfast.client import Client, Settings
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
+from holdfast.core.errors import ExecutionFailed
 from holdfast.testing.script import say
 from tests.serving import Serve, served
 
@@ -50,3 +51,25 @@ async def test_a_run_whose_id_is_no_uuid_fails_and_says_so(serve: Serve) -> None
         with pytest.raises(WorkflowFailureError) as failed:
             await by_hand
     assert "UUID" in str(failed.value.cause)
+
+
+async def test_a_time_limit_that_passed_without_a_worker_stops_the_run_before_any_model_call(
+    settings: Settings, tmp_path: Path
+) -> None:
+    client = await Client.connect(settings)
+    past = ExecutionBudget(max_seconds=0.01)
+    execution_id = await client.start(AGENT, "too late", budget=past)
+    async with served(settings, tmp_path / "ledger.jsonl", [say("hello")], ()) as late:
+        state = await client.result(execution_id)
+        assert late.endpoint.requests == ()
+    assert (state.status, state.stop_reason, state.step_count) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT, 0)
+
+
+async def test_an_agent_with_an_unknown_tool_fails_before_any_model_call(serve: Serve) -> None:
+    agent = AgentDefinition(name="odd", tools=("hammer",))
+    async with serve([say("hello")]) as served:
+        with pytest.raises(ExecutionFailed, match="UnknownTool: agent 'odd' names the tool 'hammer'") as failed:
+            await served.client.run(agent, "?")
+        assert served.endpoint.requests == ()
+    assert failed.value.state is not None
+    assert failed.value.state["execution"]["status"] == "failed"
