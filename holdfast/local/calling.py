@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, ToolContext, render_result
 
-TOOL_THREADS_MAX: Final = 128
-"""Sync tools at work at once in one process; a tool that hangs holds its thread until it returns."""
+TOOL_THREADS_MAX: Final = 1_000
+"""Sync calls in one process, those included that were given up on and have not returned yet."""
+
+_places = threading.BoundedSemaphore(TOOL_THREADS_MAX)
 
 
 class ToolExited(HoldfastError):
@@ -33,10 +35,41 @@ async def run_tool(tool: AnyTool, arguments: Mapping[str, Any], context: ToolCon
     if inspect.iscoroutinefunction(tool.function):
         value = await _guarded(tool, bound)
     else:
-        inherited = contextvars.copy_context()
-        loop = asyncio.get_running_loop()
-        value = await loop.run_in_executor(_threads(), lambda: inherited.run(_guarded_sync, tool, bound))
+        value = await _in_thread(tool, bound)
+        if inspect.isawaitable(value):  # a plain function around an async one
+            value = await value
     return render_result(value)
+
+
+async def _in_thread(tool: AnyTool, bound: Mapping[str, Any]) -> object:
+    """Run a sync tool in a daemon thread of its own: one that never returns costs a thread, not other tools' turn."""
+    if not _places.acquire(blocking=False):
+        raise ToolExited(f"{TOOL_THREADS_MAX:,} sync tool calls have not returned yet; restart the worker")
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[object] = loop.create_future()
+    inherited = contextvars.copy_context()
+
+    def settle(value: object, error: BaseException | None) -> None:
+        if done.done():
+            return  # given up on meanwhile
+        if error is None:
+            done.set_result(value)
+        else:
+            done.set_exception(error)
+
+    def work() -> None:
+        value, failed = None, None
+        try:
+            value = inherited.run(_guarded_sync, tool, bound)
+        except Exception as error:  # noqa: BLE001  # handed to whoever awaits the call
+            failed = error
+        finally:
+            _places.release()
+        with suppress(RuntimeError):  # the loop is closed: nobody awaits it any more
+            loop.call_soon_threadsafe(settle, value, failed)
+
+    threading.Thread(target=work, name=f"tool {tool.name}", daemon=True).start()
+    return await done
 
 
 async def _guarded(tool: AnyTool, bound: Mapping[str, Any]) -> object:
@@ -69,8 +102,3 @@ def is_ordinary(error: BaseException) -> bool:
 def _exited(tool: AnyTool, error: BaseException) -> ToolExited:
     record = error_record(error, tool.name)
     return ToolExited(f"the tool raised {record.type}({record.message}); tools must return or raise an ordinary error")
-
-
-@cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(TOOL_THREADS_MAX, thread_name_prefix="tool")

@@ -246,7 +246,7 @@ async def test_the_largest_answer_fits_one_payload_whatever_its_characters(filli
     large = wanted(function={"name": "add", "arguments": json.dumps({"a": "x" * (ARGUMENTS_BYTES_MAX - 20)})})
     odd = wanted(id="x" * CALL_ID_CHARS_MAX, function={"name": filling * NAME_CHARS_MAX, "arguments": ""})
     sent = [large, *[odd] * CALLS_KEPT_MAX]
-    turn = completion({"content": filling * 10**6, "reasoning": filling * 10**5, "tool_calls": sent})
+    turn = completion({"content": filling * 5 * 10**5, "reasoning": filling * 10**5, "tool_calls": sent})
     assert len((await answer_to(turn)).model_dump_json().encode()) <= PAYLOAD_BYTES_MAX
 
 
