@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import LLM, AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Settings
 from holdfast.client.cli.main import app
 from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
@@ -20,17 +22,37 @@ README = Path(__file__).resolve().parents[1] / "README.md"
 SECONDS_MAX = 40
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(), flags=re.MULTILINE | re.DOTALL)
+AGENTS_PAGE = README.parent / "docs" / "agents.md"
+
+
+def blocks(language: str, page: Path = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_on_agents_shows_code_that_runs() -> None:
+    refund, program, in_process = blocks("python", AGENTS_PAGE)
+    for code in (refund, in_process):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done
+    assert "It left this morning." in done.stdout
+    compile(program, "docs/agents.md", "exec")
+
+
+def test_the_page_on_agents_names_every_field_and_tool_option() -> None:
+    page = AGENTS_PAGE.read_text()
+    fields = {*AgentDefinition.model_fields, *LLM.model_fields, *ExecutionBudget.model_fields} - {"llm", "budget"}
+    options = {name for name in inspect.signature(tool).parameters if name != "function"}
+    missing = {name for name in fields | options if name not in page}
+    assert not missing
 
 
 @pytest.mark.temporal
 def test_the_fifteen_lines_and_the_program_run(settings: Settings, tmp_path: Path) -> None:
-    tool, program = blocks("python")
+    tools, program = blocks("python")
     (agent,) = blocks("markdown")
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "clerk.md").write_text(agent)
-    (tmp_path / "my_tools.py").write_text(tool)
+    (tmp_path / "my_tools.py").write_text(tools)
     script = [call("find_order", number=17), say("It left the warehouse this morning.")]
     with FakeOpenAI.in_thread(script) as endpoint:
         environment = {
