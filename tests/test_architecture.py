@@ -135,7 +135,7 @@ def test_a_document_names_only_paths_that_exist(document: Path) -> None:
     assert not missing, f"{document.name} names {missing}"
 
 
-USERS_OWN = ("agents/", "my_tools.py", ".holdfast/", ".venv/")
+USERS_OWN = ("agents/", "my_tools.py", "my_script.py", ".holdfast/", ".venv/")
 """What a document says of the reader's folder, not of this one."""
 
 
