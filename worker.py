@@ -9,10 +9,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Final, NoReturn
 
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
@@ -31,6 +32,7 @@ from holdfast.client.worker_process import READY
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.registry import resolve
+from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, Tool
 from workflows.agent_execution import AgentExecution
 
@@ -45,6 +47,9 @@ CACHED_RUNS_MAX: Final = 2_000
 
 STICKY_TIMEOUT: Final = timedelta(seconds=1)
 """How long a run waits for a dead worker that knew it before another takes over (the SDK's default is 10 s)."""
+
+INTERRUPTED: Final = 130
+"""The exit code after a second signal, or one before we serve."""
 
 HEARTBEAT_THROTTLE: Final = timedelta(seconds=0.25)
 """Heartbeats reach the server this often at the most, so a cancel is learnt in 0.6 s even where none is pushed."""
@@ -109,7 +114,24 @@ async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the worker and return its exit code: 0 after a graceful end, the error's own code otherwise."""
-    parser = argparse.ArgumentParser(prog="worker", description="Serve agents and their tools.")
+    try:
+        return _run(arguments)
+    except HoldfastError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:  # before we take signals ourselves
+        return INTERRUPTED
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells what is wrong in one line, as everything else does."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InvalidInput(f"{message} (see --help)")
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    parser = _Parser(prog="worker", description="Serve agents and their tools.")
     parser.add_argument("--import", dest="modules", action="append", default=[], metavar="MODULE")
     parser.add_argument("--address", help="the Temporal server (default: TEMPORAL_ADDRESS, else the embedded one)")
     parser.add_argument("--namespace")
@@ -126,11 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         data_dir=given.data_dir,
         agents_dir=given.agents,
     )
-    try:
-        asyncio.run(serve(settings, given.modules, attended=given.attended))
-    except HoldfastError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
+    asyncio.run(serve(settings, given.modules, attended=given.attended))
     return 0
 
 
@@ -142,13 +160,15 @@ def _imported(name: str) -> ModuleType:
         raise InvalidInput(f"cannot import {missing}, which is not found from {Path.cwd()}") from None
     except HoldfastError:
         raise
-    except Exception as error:
-        raise InvalidInput(f"cannot import {name!r}: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        told = error_record(error, name)
+        said = " ".join(f"{told.type}: {told.message}".split())
+        raise InvalidInput(f"cannot import {name!r}: {said}") from error
 
 
 def _on_signal(stopping: asyncio.Event) -> None:
     if stopping.is_set():
-        leave(130)
+        leave(INTERRUPTED)
     stopping.set()
 
 
@@ -159,8 +179,9 @@ def _on_input() -> None:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    with suppress(OSError):  # serving does not depend on whether anybody reads this
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from functools import cache
 from typing import Final
 
@@ -27,6 +28,9 @@ CONNECT_SECONDS: Final = 8.0
 LATE_COMPLETION: Final = "Activity not found on completion"
 """What the SDK warns of whenever a stopped run's call ends after its run: the usual course of a stop."""
 
+ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s/:@\[\]\ud800-\udfff]+):[0-9]{1,5}")
+"""HOST:PORT, as the SDK wants it; not a URL."""
+
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -49,9 +53,13 @@ async def connect(settings: Settings, *, runtime: Runtime | None = None) -> Clie
     TLS, API key and other profile values come from Temporal's own environment variables and configuration file.
     Raises ServerUnavailable naming address and cause within CONNECT_SECONDS.
     """
-    target = _target(settings)
+    configured = _configured()
+    remedy = _remedy(settings, configured.get("target_host"))
+    target = _target(settings, configured)
     address = target.get("target_host", DEFAULT_ADDRESS)
     namespace = target.get("namespace", DEFAULT_NAMESPACE)
+    if not ADDRESS.fullmatch(address):
+        raise ServerUnavailable(f"the address {address[:200]!r} is not HOST:PORT; {remedy}")
     # compressing for the same machine costs 0.2 ms of CPU per step and saves nothing
     compression = GrpcCompression.NONE if address.startswith(LOOPBACK) else GrpcCompression.GZIP
     try:
@@ -65,21 +73,26 @@ async def connect(settings: Settings, *, runtime: Runtime | None = None) -> Clie
             )
             await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
     except TimeoutError:
-        raise ServerUnavailable(f"no answer from {address} within {CONNECT_SECONDS:g} s; {_remedy(settings)}") from None
+        raise ServerUnavailable(f"no answer from {address} within {CONNECT_SECONDS:g} s; {remedy}") from None
     except RPCError as error:
         text = f"{address} refuses namespace {namespace!r} ({error.status.name.lower()}: {_line(error)})"
         raise ServerUnavailable(f"{text}; check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY") from None
-    except (RuntimeError, ValueError, OSError) as error:
-        raise ServerUnavailable(f"no Temporal server at {address} ({_line(error)}); {_remedy(settings)}") from None
+    except (RuntimeError, ValueError, TypeError, OSError) as error:  # as the SDK tells what it cannot use
+        raise ServerUnavailable(f"no Temporal server at {address} ({_line(error)}); {remedy}") from None
     return client
 
 
-def _target(settings: Settings) -> ClientConnectConfig:
-    """Return Temporal's own configuration, completed by ours; an explicit setting wins over both."""
+def _configured() -> ClientConnectConfig:
+    """Return Temporal's own configuration: its environment variables and profile."""
     try:
-        target = ClientConfig.load_client_connect_config()
+        return ClientConfig.load_client_connect_config()
     except (RuntimeError, ValueError, OSError) as error:
         raise ServerUnavailable(f"the Temporal configuration cannot be read: {_line(error)}") from None
+
+
+def _target(settings: Settings, configured: ClientConnectConfig) -> ClientConnectConfig:
+    """Return Temporal's own configuration, completed by ours; an explicit setting wins over both."""
+    target = configured.copy()
     embedded = running_server(settings.data_dir) if settings.address is None else None
     found = target.get("target_host") or (embedded.address if embedded else DEFAULT_ADDRESS)
     target["target_host"] = settings.address or found
@@ -87,11 +100,16 @@ def _target(settings: Settings) -> ClientConnectConfig:
     return target
 
 
-def _remedy(settings: Settings) -> str:
+def _remedy(settings: Settings, configured: str | None) -> str:
     if settings.address is not None:
         return "is the address right?"
+    if configured:
+        return "is TEMPORAL_ADDRESS (or the Temporal profile) right? `holdfast dev` starts a server on this machine"
     return "start one with `holdfast dev`, or set TEMPORAL_ADDRESS"
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+    """Return the error in one line: of the native core's nested ones the innermost words, which name the cause."""
+    text = " ".join(str(error).split())
+    inner = re.findall(r'(?:message|error): "([^"]+)"', text)
+    return inner[-1][:200] if inner else text[:200]

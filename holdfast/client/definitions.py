@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from difflib import get_close_matches
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Any, Final, cast
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from holdfast.client.requests import check_definition
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import DefinitionInvalid, InvalidInput, UnknownAgent
-from holdfast.core.frozen import canonical
-from holdfast.core.limits import DEFINITION_BYTES_MAX
+from holdfast.core.limits import DEFINITION_BYTES_MAX, ERROR_CHARS_MAX
+from holdfast.core.registry import nearest
+from holdfast.core.texts import clamped
 
 SUFFIXES: Final = (".md", ".yaml", ".yml", ".json")
 AGENTS_MAX: Final = 1_000
@@ -21,12 +24,17 @@ AGENTS_MAX: Final = 1_000
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """YAML without aliases: they can make a small file expand without end."""
+    """YAML without aliases, which can make a small file expand without end, and without a field given twice."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:  # noqa: ANN401  # PyYAML's signature
         if self.check_event(yaml.AliasEvent):  # pyright: ignore[reportUnknownMemberType]  # untyped in the stubs
             raise yaml.YAMLError("aliases (*name) are not allowed")
         return super().compose_node(parent, index)  # pyright: ignore[reportUnknownMemberType]
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002  # PyYAML's signature
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        _refuse_twice(names)
+        return super().construct_mapping(node, deep)
 
 
 def load_definition(path: Path) -> AgentDefinition:
@@ -37,15 +45,11 @@ def load_definition(path: Path) -> AgentDefinition:
     data = _read(path)
     data.setdefault("name", path.stem)
     try:
-        definition = AgentDefinition.model_validate(data)
+        return check_definition(AgentDefinition.model_validate(data))
     except ValidationError as error:
         raise DefinitionInvalid(f"{path}: {_told(error)}") from None
-    size = len(canonical(definition))
-    if size > DEFINITION_BYTES_MAX:
-        raise DefinitionInvalid(
-            f"{path}: the definition has {size:,} bytes, at most {DEFINITION_BYTES_MAX:,} are allowed"
-        )
-    return definition
+    except InvalidInput as error:
+        raise DefinitionInvalid(f"{path}: {error}") from None
 
 
 def load_agents(folder: Path) -> dict[str, AgentDefinition]:
@@ -70,8 +74,7 @@ def find_agent(agent: str, folder: Path) -> AgentDefinition:
     known = load_agents(folder)
     if agent in known:
         return known[agent]
-    near = get_close_matches(agent, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known)) or 'none'}"
+    hint = _hint(agent, known) if folder.exists() else "the folder does not exist; choose another one with --agents"
     raise UnknownAgent(f"no agent is called {agent[:80]!r} in {folder}/; {hint}")
 
 
@@ -92,13 +95,18 @@ def definition_files(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > 4 * DEFINITION_BYTES_MAX:
+        found = path.stat()
+        if not (S_ISREG(found.st_mode) or S_ISDIR(found.st_mode)):  # opening a pipe would wait for its writer
+            raise DefinitionInvalid(f"{path}: cannot be read: it is not a file")
+        if found.st_size > 4 * DEFINITION_BYTES_MAX:
             raise DefinitionInvalid(f"{path}: larger than any definition may be ({DEFINITION_BYTES_MAX:,} bytes)")
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise DefinitionInvalid(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise DefinitionInvalid(f"{path}: is not UTF-8 text") from None
+    except ValueError as error:
+        raise DefinitionInvalid(f"{str(path)!r}: cannot be read: {error}") from None
     try:
         data = _parsed(text, path.suffix)
     except yaml.YAMLError as error:
@@ -111,7 +119,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _parsed(text: str, suffix: str) -> dict[str, Any]:
     """Return the fields of a definition; the body of a Markdown file is the system prompt."""
     if suffix == ".json":
-        return _mapping(json.loads(text))
+        return _mapping(json.loads(text, object_pairs_hook=_once))
     if suffix != ".md":
         return _mapping(yaml.load(text, _PlainLoader))  # noqa: S506  # a SafeLoader, stricter
     head, body = _front_matter(text)
@@ -140,14 +148,43 @@ def _mapping(value: object) -> dict[str, Any]:
     return {str(name): each for name, each in cast("dict[object, Any]", value).items()}
 
 
+def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    _refuse_twice([name for name, _ in pairs])
+    return dict(pairs)
+
+
+def _refuse_twice(names: Sequence[str]) -> None:
+    """Raise ValueError for a field that is given twice: the parsers would keep one of the two and say nothing."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"the field {name[:80]!r} stands there twice; keep one")
+        seen.add(name)
+
+
 def _told(error: ValidationError) -> str:
     """Return every problem in one line, each with its field and, for an unknown one, the nearest known name."""
     problems: list[str] = []
     for problem in error.errors(include_url=False):
         field = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
-            near = get_close_matches(field.rpartition(".")[2], AgentDefinition.model_fields, n=1)
-            problems.append(f"unknown field {field!r}" + (f", did you mean {near[0]!r}?" if near else ""))
+            problems.append(f"unknown field {field[:80]!r}, {_hint(str(problem['loc'][-1]), _fields(problem['loc']))}")
         else:
-            problems.append(f"{field}: {problem['msg']} (it is {str(problem['input'])[:60]!r})")
-    return "; ".join(problems)
+            said = problem["msg"].removeprefix("Value error, ")
+            problems.append(f"{field[:80]}: {said} (it is {str(problem['input'])[:60]!r})")
+    return " ".join(clamped("; ".join(problems), ERROR_CHARS_MAX).split())
+
+
+def _fields(place: Sequence[int | str]) -> Collection[str]:
+    """Return the fields there are where `place` names one."""
+    model: type[BaseModel] = AgentDefinition
+    for part in place[:-1]:
+        inner = model.model_fields[str(part)].annotation if part in model.model_fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return ()
+        model = inner
+    return model.model_fields
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    return nearest(name, known).removeprefix("which is not there; ")

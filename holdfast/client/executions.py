@@ -62,6 +62,16 @@ FOLLOW_SECONDS: Final = 0.25
 LISTED_MAX: Final = 1_000
 """The most runs that one listing returns."""
 
+NOT_FOR_US: Final = frozenset(
+    {
+        RPCStatusCode.UNIMPLEMENTED,
+        RPCStatusCode.PERMISSION_DENIED,
+        RPCStatusCode.UNAUTHENTICATED,
+        RPCStatusCode.INVALID_ARGUMENT,
+    }
+)
+"""How a server answers a question that it never answers us; any other refusal may be gone the next time."""
+
 SUMMARY_CHARS_MAX: Final = 120
 """How much of the question the Web UI shows as the run's summary."""
 
@@ -79,6 +89,11 @@ class Client:
         """Return a connected client; without `settings` they come from the environment. Raises ServerUnavailable."""
         chosen = settings or Settings.from_environment()
         return cls(await connect(chosen), chosen)
+
+    @property
+    def address(self) -> str:
+        """The server that this client is connected to, HOST:PORT."""
+        return self.temporal.service_client.config.target_host
 
     async def start(
         self,
@@ -137,21 +152,23 @@ class Client:
         budget: ExecutionBudget | None = None,
         execution_id: str | None = None,
     ) -> AgentState:
-        """Start a run and return its final state: `completed` or `stopped`. Raises ExecutionFailed, and as `start`."""
+        """Start a run and return its final state: `completed` or `stopped`. Raises as `start` and `result` do."""
         return await self.result(await self.start(agent, question, budget=budget, execution_id=execution_id))
 
     async def result(self, execution_id: str) -> AgentState:
         """Wait for the end of a run, however long, and return its final state.
 
         Raises ExecutionFailed (with the state where a worker could still be asked for it) when the run failed, was
-        cancelled, terminated or timed out by the server; ExecutionNotFound.
+        cancelled, terminated or timed out by the server; ExecutionNotFound; ServerUnavailable when the server does not
+        answer, or when the run has ended but its state is too large for its result and no worker gives it (the text
+        says which).
         """
         handle = self._handle(execution_id, ExecutionResult)
         try:
             result: ExecutionResult = await answered(handle.result(), execution_id)
         except WorkflowFailureError as error:
             raise await self._failed(execution_id, error) from None
-        return result.state or await self._queried(execution_id)
+        return await self._whole(result)
 
     async def state(self, execution_id: str) -> AgentState:
         """Return the state as it is now. Raises ExecutionNotFound, ServerUnavailable.
@@ -161,10 +178,19 @@ class Client:
         handle = self._handle(execution_id, ExecutionResult)
         described = await answered(handle.describe(rpc_timeout=RPC_TIMEOUT), execution_id)
         if described.status is WorkflowExecutionStatus.COMPLETED:
-            result: ExecutionResult = await answered(handle.result(), execution_id)
-            if result.state is not None:
-                return result.state
+            return await self._whole(await answered(handle.result(), execution_id))
         return await self._queried(execution_id)
+
+    async def _whole(self, result: ExecutionResult) -> AgentState:
+        """Return the state with which a run has ended."""
+        if result.state is not None:
+            return result.state
+        try:
+            return await self._queried(result.execution_id)
+        except ServerUnavailable as error:
+            ended = f"run {result.execution_id} has ended ({result.status}), but its state is too large for its result"
+            read = f"then read it with `holdfast show {result.execution_id}`"
+            raise ServerUnavailable(f"{ended} and must come from a worker: {error}; {read}") from None
 
     async def _queried(self, execution_id: str) -> AgentState:
         reader = StateReader()
@@ -216,7 +242,7 @@ class Client:
             ended.cancel()
 
     async def list_executions(self, limit: int = 20) -> list[ExecutionSummary]:
-        """Return the latest runs, newest first; asks no worker."""
+        """Return the latest runs: those under way first, then the latest to end; asks no worker."""
         if not 1 <= limit <= LISTED_MAX:
             raise InvalidInput(f"the limit is {limit}, it must be between 1 and {LISTED_MAX:,}")
         query = f"WorkflowType = '{AGENT_EXECUTION}'"
@@ -283,6 +309,8 @@ class Client:
             try:
                 known = await self.temporal.operator_service.list_search_attributes(request, timeout=RPC_TIMEOUT)
                 self._searchable = set(SEARCH_ATTRIBUTES) <= set(known.custom_attributes)
-            except RPCError:
+            except RPCError as error:
+                if error.status not in NOT_FOR_US:
+                    raise refusal(error) from None
                 self._searchable = False  # a server that does not let us ask: do without
         return self._searchable

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from holdfast.core.contracts import ExecutionInput
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput
@@ -25,8 +27,13 @@ def check_question(question: str) -> str:
 
 
 def check_definition(definition: AgentDefinition) -> AgentDefinition:
-    """Return `definition` if it is small enough to travel."""
-    size = len(canonical(definition))
+    """Return `definition` if it can travel: valid Unicode, small enough."""
+    try:
+        size = len(canonical(definition))
+    except PydanticSerializationError:
+        odd = ", ".join(name for name, value in definition if not _is_text(value)) or "its definition"
+        told = f"agent {definition.name!r}: {odd} holds characters that are not valid Unicode text"
+        raise InvalidInput(f"{told}; remove them") from None
     if size > DEFINITION_BYTES_MAX:
         allowed = f"agent {definition.name!r} has {size:,} bytes, at most {DEFINITION_BYTES_MAX:,} are allowed"
         raise InvalidInput(f"{allowed}; shorten its prompt")
@@ -59,3 +66,11 @@ def check_id(value: str, what: str = "execution id") -> str:
         return checked_id(value)
     except ValueError as error:
         raise InvalidInput(f"the {what} {error}; `holdfast list` shows the ids there are") from None
+
+
+def _is_text(value: object) -> bool:
+    try:
+        to_json(value)
+    except PydanticSerializationError:
+        return False
+    return True

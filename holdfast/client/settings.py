@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.core.contracts import DEFAULT_TASK_QUEUE
+from holdfast.core.errors import InvalidInput
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
 DEFAULT_NAMESPACE: Final = "default"
@@ -41,11 +42,18 @@ class Settings:
         data_dir: Path | None = None,
         agents_dir: Path | None = None,
     ) -> Settings:
-        """Return the settings: an argument wins over HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR and HOLDFAST_AGENTS_DIR."""
+        """Return the settings: an argument wins over HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR and HOLDFAST_AGENTS_DIR.
+
+        Raises InvalidInput for a name that is no text.
+        """
+        queue = task_queue or environment.get("HOLDFAST_TASK_QUEUE") or DEFAULT_TASK_QUEUE
+        for what, name in (("task queue", queue), ("namespace", namespace or "")):
+            if any("\ud800" <= char <= "\udfff" for char in name):
+                raise InvalidInput(f"the {what} {name[:80]!r} is not valid Unicode text; choose another name")
         return cls(
             address=address,
             namespace=namespace,
-            task_queue=task_queue or environment.get("HOLDFAST_TASK_QUEUE") or DEFAULT_TASK_QUEUE,
+            task_queue=queue,
             data_dir=data_dir or Path(environment.get("HOLDFAST_DATA_DIR") or DEFAULT_DATA_DIR),
             agents_dir=agents_dir or Path(environment.get("HOLDFAST_AGENTS_DIR") or DEFAULT_AGENTS_DIR),
         )

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from temporalio.client import WorkflowExecution
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from holdfast.core.state import ExecutionStatus
+
+ENDED_WELL: Final = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +36,11 @@ def summary(execution: WorkflowExecution) -> ExecutionSummary:
         for pair in cast("Iterable[SearchAttributePair[Any]]", execution.typed_search_attributes)
     }
     status = execution.status.name.lower() if execution.status else "unknown"
-    # Ours is finer where a run ended by itself; the server's word wins where it was ended from outside.
-    if status in ("running", "completed", "failed"):
-        status = known.get("AgentStatus") or ("in_progress" if status == "running" else status)
+    # Ours is finer where a run is under way or ended well; of any other end the server knows, and ours may be stale.
+    if status == "running":
+        status = known.get("AgentStatus") or "in_progress"
+    elif status == "completed" and known.get("AgentStatus") in ENDED_WELL:
+        status = known["AgentStatus"]
     return ExecutionSummary(
         execution_id=execution.id,
         agent=known.get("AgentName"),

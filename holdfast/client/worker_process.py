@@ -8,14 +8,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from holdfast.client.settings import Settings
+from holdfast.client.settings import DEFAULT_NAMESPACE, Settings
+from holdfast.core.errors import MissingPart
 
 READY: Final = "worker ready"
 """The first words of the line that a worker prints when it has begun to serve."""
+
+PARTS: Final = {"temporalio": "temporal", "openai": "openai"}
+"""What a worker needs beyond the base install, with the extra that brings it."""
 
 STOP_SECONDS_MAX: Final = 15.0
 """How long a worker may take to end: its calls' own grace and a little more; then it is killed."""
@@ -28,21 +34,40 @@ def app_folder() -> Path:
     return installed if installed.is_dir() else package.parent
 
 
-def worker_command(settings: Settings, modules: Sequence[str], *, address: str | None = None) -> list[str]:
+def check_parts() -> None:
+    """Raise MissingPart when a package that a worker needs is not installed; imports none of them."""
+    for package, extra in PARTS.items():
+        if find_spec(package) is None:
+            raise MissingPart(f"a worker needs {package}, which is not installed: pip install 'holdfast[{extra}]'")
+
+
+def worker_command(settings: Settings, modules: Sequence[str]) -> list[str]:
     """Return the command line of a worker. `-P` keeps the current folder from shadowing our modules."""
-    command = [sys.executable, "-P", "-m", "worker", "--task-queue", settings.task_queue]
-    command += ["--data-dir", str(settings.data_dir), "--agents", str(settings.agents_dir)]
-    for flag, value in (("--address", address or settings.address), ("--namespace", settings.namespace)):
-        command += [flag, value] if value else []
-    for module in modules:
-        command += ["--import", module]
-    return command
+    command = [sys.executable, "-P", "-m", "worker", f"--task-queue={settings.task_queue}"]
+    command += [f"--data-dir={settings.data_dir}", f"--agents={settings.agents_dir}"]
+    for flag, value in (("--address", settings.address), ("--namespace", settings.namespace)):
+        command += [f"{flag}={value}"] if value else []
+    return [*command, *(f"--import={module}" for module in modules)]
+
+
+def embedded_worker_command(settings: Settings, modules: Sequence[str], address: str) -> list[str]:
+    """Return the command line of a worker for the embedded server at `address`, wherever else the settings point."""
+    return worker_command(replace(settings, address=address, namespace=DEFAULT_NAMESPACE), modules)
 
 
 def worker_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment of a worker: our code first on its path, then the current folder with the user's."""
     path = [str(app_folder()), str(Path.cwd()), environment.get("PYTHONPATH", "")]
     return {**environment, "PYTHONPATH": os.pathsep.join(part for part in path if part)}
+
+
+def embedded_worker_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment of a worker for an embedded server: nothing in it speaks of another Temporal server.
+
+    TLS settings would keep it from connecting, and a key for Temporal Cloud is not for whoever listens on loopback.
+    """
+    kept = {name: value for name, value in environment.items() if not name.startswith("TEMPORAL_")}
+    return {**worker_environment(kept), "TEMPORAL_CONFIG_FILE": os.devnull}  # else the default file is read
 
 
 class WorkerProcess:
@@ -84,6 +109,13 @@ class WorkerProcess:
         """Return whether it serves; False when it has ended instead, or not begun to serve in time."""
         self._settled.wait(seconds_max)
         return self.ready
+
+    def ended_within(self, seconds_max: float) -> int | None:
+        """Wait for its end and return how it ended; none when it still runs."""
+        try:
+            return self._process.wait(seconds_max)
+        except subprocess.TimeoutExpired:
+            return None
 
     def kill(self) -> None:
         """End it without warning (SIGKILL), as a crash would."""

@@ -243,7 +243,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, name: str) -> None:
     assert "cannot be read" in told(lambda: find_agent(str(tmp_path / name), tmp_path))
 
 
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(2)
 def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.md")
     assert "not a file" in told(lambda: load_definition(tmp_path / "pipe.md"))

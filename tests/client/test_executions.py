@@ -125,7 +125,7 @@ async def test_a_definition_that_cannot_travel_starts_nothing(settings: Settings
             AgentDefinition(name="a", system_prompt="x" * DEFINITION_BYTES_MAX), "hi", execution_id=chosen
         )
     with pytest.raises(InvalidInput, match="Unicode"):
-        await client.start(AgentDefinition(name="a", system_prompt="\ud800"), "hi", execution_id=chosen)
+        await client.start(AgentDefinition(name="a", metadata={"by": "\ud800"}), "hi", execution_id=chosen)
     with pytest.raises(ExecutionNotFound):
         await client.stop(chosen)
 

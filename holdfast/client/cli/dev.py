@@ -15,14 +15,28 @@ import typer
 from holdfast.client.cli.options import Address, AgentsDir, AsJson, DataDir, Import, Namespace, TaskQueue, settings_from
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.settings import Settings
-from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
-from holdfast.core.errors import ServerUnavailable
+from holdfast.client.worker_process import (
+    WorkerProcess,
+    check_parts,
+    embedded_worker_command,
+    embedded_worker_environment,
+    worker_command,
+    worker_environment,
+)
+from holdfast.core.errors import Conflict, HoldfastError, InvalidInput, MissingPart, ServerUnavailable
 
 READY_SECONDS_MAX: Final = 60.0
+ENDING_SECONDS_MAX: Final = 5.0
 WATCH_SECONDS: Final = 0.2
 RESTARTS_MAX: Final = 5
 RESTARTS_WINDOW_SECONDS: Final = 60.0
 """A worker that dies more often than RESTARTS_MAX times in this time is not started again."""
+
+FAULT: Final = "error: "
+"""How the line begins in which a worker says why it cannot serve."""
+
+FAULTS: Final = {kind.exit_code: kind for kind in (InvalidInput, ServerUnavailable, Conflict, MissingPart)}
+"""What the worker's exit code says of its fault."""
 
 
 def dev(
@@ -37,11 +51,15 @@ def dev(
 ) -> None:
     """Run a Temporal server with Web UI and a worker, until Ctrl-C."""
     settings = settings_from(data_dir=data_dir, agents_dir=agents, task_queue=task_queue)
+    check_parts()
     signal.signal(signal.SIGTERM, _interrupt)
     with EmbeddedServer.start(settings.data_dir, port=port, ui_port=ui_port) as server:
+        serving = _Serving(server, settings, modules or [], as_json=as_json)
         try:
-            code = _serve(server, settings, modules or [], as_json=as_json)
+            code = serving.run()
         except KeyboardInterrupt:
+            if not serving.announced:
+                raise
             _say("stopped the worker; now the server")
             code = 0
     raise typer.Exit(code)
@@ -60,34 +78,66 @@ def worker(
     settings = settings_from(
         address=address, namespace=namespace, task_queue=task_queue, data_dir=data_dir, agents_dir=agents
     )
+    check_parts()
     command = worker_command(settings, modules or [])
     sys.stdout.flush()
     os.execve(command[0], command, worker_environment())  # noqa: S606  # this very interpreter, no shell
 
 
-def _serve(server: EmbeddedServer, settings: Settings, modules: list[str], *, as_json: bool) -> int:
-    """Keep a worker alive; return its exit code when it cannot be."""
-    command = worker_command(settings, modules, address=server.address.address)
-    deaths: deque[float] = deque(maxlen=RESTARTS_MAX)
-    announced = False
-    while True:
-        with WorkerProcess(command, _say) as process:
-            if not process.wait_until_ready(READY_SECONDS_MAX):
-                return process.exit_code or ServerUnavailable.exit_code
-            if not announced:
-                announced = True
-                _announce(server, as_json=as_json)
-            while process.exit_code is None:
-                if not server.alive:
-                    raise ServerUnavailable(
-                        f"the Temporal server has ended; its log is in {settings.data_dir}/server.log"
-                    )
-                time.sleep(WATCH_SECONDS)
-        deaths.append(time.monotonic())
-        if len(deaths) == RESTARTS_MAX and deaths[-1] - deaths[0] < RESTARTS_WINDOW_SECONDS:
-            _say(f"the worker has ended {RESTARTS_MAX} times within {RESTARTS_WINDOW_SECONDS:g} s; giving up")
-            return 1
-        _say(f"the worker has ended (exit code {process.exit_code}); starting another")
+class _Serving:
+    """A worker kept alive beside the embedded server."""
+
+    def __init__(self, server: EmbeddedServer, settings: Settings, modules: list[str], *, as_json: bool) -> None:
+        self.announced = False
+        self._server = server
+        self._data_dir = settings.data_dir
+        self._command = embedded_worker_command(settings, modules, server.address.address)
+        self._as_json = as_json
+        self._starting = True
+        self._fault: str | None = None
+
+    def run(self) -> int:
+        """Serve; return an exit code, or raise what is wrong, when no worker can."""
+        deaths: deque[float] = deque(maxlen=RESTARTS_MAX)
+        while True:
+            self._starting, self._fault = True, None
+            with WorkerProcess(self._command, self._heard, embedded_worker_environment()) as process:
+                if not process.wait_until_ready(READY_SECONDS_MAX):
+                    return self._not_ready(process)
+                self._starting = False
+                if not self.announced:
+                    self.announced = True
+                    _announce(self._server, as_json=self._as_json)
+                self._watch(process)
+            deaths.append(time.monotonic())
+            if len(deaths) == RESTARTS_MAX and deaths[-1] - deaths[0] < RESTARTS_WINDOW_SECONDS:
+                _say(f"the worker has ended {RESTARTS_MAX} times within {RESTARTS_WINDOW_SECONDS:g} s; giving up")
+                return 1
+            _say(f"the worker has ended (exit code {process.exit_code}); starting another")
+
+    def _heard(self, line: str) -> None:
+        """Pass on what the worker prints; keep what stops its start for ourselves to tell, as JSON where that is it."""
+        if self._starting and line.startswith(FAULT):
+            self._fault = line.removeprefix(FAULT)
+        else:
+            _say(line)
+
+    def _not_ready(self, process: WorkerProcess) -> int:
+        code = process.ended_within(ENDING_SECONDS_MAX)  # its output ends a little before it does
+        if code is None:
+            raise ServerUnavailable(f"the worker was not ready within {READY_SECONDS_MAX:g} s; see what it said")
+        if self._fault is not None:
+            raise FAULTS.get(code, HoldfastError)(self._fault)
+        if code <= 0:
+            raise ServerUnavailable(f"the worker ended before it was ready (exit code {code}); see what it said")
+        return code
+
+    def _watch(self, process: WorkerProcess) -> None:
+        """Return when the worker has ended; raise when the server has."""
+        while process.exit_code is None:
+            if not self._server.alive:
+                raise ServerUnavailable(f"the Temporal server has ended; its log is in {self._data_dir}/server.log")
+            time.sleep(WATCH_SECONDS)
 
 
 def _announce(server: EmbeddedServer, *, as_json: bool) -> None:

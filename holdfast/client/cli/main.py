@@ -10,24 +10,32 @@ exit code   meaning
 6           the Temporal server, or a worker, does not answer
 7           something else holds what we need (port, data directory, id)
 8           an optional part is not installed
+9           a model call brought no answer; only programs that use the core meet it
 130         interrupted by Ctrl-C; a run goes on
+141         whoever read our output has gone; a run goes on
 """
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
-from typing import Final, NoReturn
+from contextlib import suppress
+from typing import Final, NoReturn, cast
 
 import typer
 
 from holdfast.client.cli.dev import dev, worker
 from holdfast.client.cli.runs import list_runs, run, show, stop
 from holdfast.client.leaving import leave
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, InvalidInput
 
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
+
+_UsageError: Final = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
+"""What is wrong with a command line; typer gives the class no public name."""
 
 app = typer.Typer(
     name="holdfast",
@@ -46,26 +54,60 @@ app.command("list")(list_runs)
 
 def main() -> NoReturn:
     """Run the command line and end the process with the documented exit code."""
+    _open_closed_streams()
     leave(_code())
 
 
 def _code() -> int:
     try:
-        app()
-    except HoldfastError as error:
-        _tell(error)
-        return error.exit_code
-    except SystemExit as leaving:  # how typer ends, having told what is wrong with the command line
-        return leaving.code if isinstance(leaving.code, int) else 0
+        return _run()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         return BROKEN_PIPE
-    return 0
+    except OSError as error:  # our output's disk is full, or this folder has been removed
+        _to_stderr(f"{error.strerror or error}{f': {error.filename!r}' if error.filename else ''}")
+        return HoldfastError.exit_code
 
 
-def _tell(error: HoldfastError) -> None:
+def _run() -> int:
+    try:
+        code: object = app(sys.argv[1:] or ["--help"], prog_name="holdfast", standalone_mode=False)
+        sys.stdout.flush()
+    except HoldfastError as error:
+        return _tell(error)
+    except _UsageError as error:
+        said = " ".join(error.format_message().split())
+        command = error.ctx.command_path if error.ctx else "holdfast"
+        return _tell(InvalidInput(f"{said} (see `{command} --help`)"))
+    except SystemExit as leaving:  # how typer ends for a broken pipe, with a code of its own
+        if isinstance(leaving.__context__, BrokenPipeError):
+            return BROKEN_PIPE
+        return leaving.code if isinstance(leaving.code, int) else 0
+    return code if isinstance(code, int) else 0
+
+
+def _tell(error: HoldfastError) -> int:
     if "--json" in sys.argv:
         sys.stdout.write(json.dumps({"error": error.to_dict()}) + "\n")
+        sys.stdout.flush()
     else:
-        sys.stderr.write(f"error: {error}\n")
+        _to_stderr(str(error))
+    return error.exit_code
+
+
+def _to_stderr(text: str) -> None:
+    with suppress(OSError):  # there is nowhere else to say it
+        sys.stderr.write(f"error: {text}\n")
+        sys.stderr.flush()
+
+
+def _open_closed_streams() -> None:
+    """Put /dev/null where a standard stream is closed, or a file of ours would take its number and hear our answers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = open(os.devnull, mode, encoding="utf-8")  # noqa: PTH123, SIM115  # open for as long as we are
+            os.set_inheritable(opened.fileno(), True)  # noqa: FBT003  # positional only
+            setattr(sys, name, opened)
+    # a plain locale shows an escape instead of failing
+    cast("io.TextIOWrapper", sys.stdout).reconfigure(errors="backslashreplace")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -26,6 +27,9 @@ Asks: TypeAlias = "Callable[[Client], Awaitable[T]]"
 LINE_CHARS_MAX: Final = 100
 """How much of an argument list, a result or a text one line shows."""
 
+TABLE_CHARS: Final = 110
+"""How wide a terminal must be for the whole table; in a narrower one ids stay whole and other things give way."""
+
 COLOURS: Final = {
     ExecutionStatus.COMPLETED: "green",
     ExecutionStatus.STOPPED: "yellow",
@@ -42,8 +46,15 @@ MARKS: Final = {
 }
 
 
+class _Console(Console):
+    """Leaves it to the program's end to say that a reader has gone."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def _console() -> Console:
-    return Console(highlight=False, soft_wrap=True)
+    return _Console(highlight=False, soft_wrap=True)
 
 
 def as_json(value: object) -> None:
@@ -59,7 +70,9 @@ def say(text: str) -> None:
 
 def hint(text: str) -> None:
     """Print a line that is not the answer, to standard error."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[dim]{escape(printable(text))}[/dim]")
+    with suppress(OSError):
+        console = _Console(stderr=True, highlight=False, soft_wrap=True)
+        console.print(f"[dim]{escape(printable(text))}[/dim]")
 
 
 def outcome(state: AgentState) -> dict[str, Any]:
@@ -142,12 +155,15 @@ def table(found: list[ExecutionSummary]) -> None:
     if not found:
         hint('no runs yet; start one with: holdfast run AGENT "question"')
         return
+    console = _Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    narrow = console.width < TABLE_CHARS
     shown = Table(box=None, pad_edge=False)
-    for name in ("id", "agent", "status", "reason", "steps", "tokens", "started"):
-        shown.add_column(name, justify="right" if name in ("steps", "tokens") else "left", no_wrap=True)
+    for name in ("id", "agent", "status", "reason", "steps", "tokens", *(() if narrow else ("started",))):
+        right, folded = name in ("steps", "tokens"), narrow and name in ("agent", "reason")
+        shown.add_column(name, justify="right" if right else "left", no_wrap=not folded, overflow="fold")
     for each in found:
         colour = COLOURS.get(ExecutionStatus(each.status), "") if each.status in set(ExecutionStatus) else "red"
-        shown.add_row(
+        cells = (
             each.execution_id,
             escape(each.agent or "-"),
             f"[{colour}]{each.status}[/{colour}]",
@@ -156,7 +172,8 @@ def table(found: list[ExecutionSummary]) -> None:
             "-" if each.tokens is None else f"{each.tokens:,}",
             f"{each.started_at:%Y-%m-%d %H:%M:%S}Z",
         )
-    Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(shown)
+        shown.add_row(*cells[: len(shown.columns)])
+    console.print(shown)
 
 
 def _print_results(step: AgentStep, seconds: float, tokens: int) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import quote
 
 import typer
 from pydantic import ValidationError
@@ -23,9 +25,10 @@ from holdfast.client.cli.options import (
 from holdfast.client.embedded import running_server
 from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.errors import ExecutionFailed, InvalidInput
+from holdfast.core.errors import ExecutionFailed, HoldfastError, InvalidInput
 from holdfast.core.limits import QUESTION_BYTES_MAX
 from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.tools import told
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -57,7 +60,7 @@ def run(
     try:
         budget = ExecutionBudget(max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds)
     except ValidationError as error:
-        raise InvalidInput(f"--max-seconds: {error.errors()[0]['msg']}") from None
+        raise InvalidInput(f"the limits cannot be used: {told(error)}") from None
     code = asyncio.run(_run(settings, agent, asked, budget, execution_id, detach=detach, as_json=as_json))
     raise typer.Exit(code)
 
@@ -94,26 +97,25 @@ def show(
 ) -> None:
     """Show a run as it is now: status, steps, answer, errors."""
 
-    async def ask(client: Client) -> AgentState:
-        return await client.state(execution_id)
+    async def ask(client: Client) -> tuple[AgentState, str | None]:
+        return await client.state(execution_id), _page(client, execution_id)
 
-    settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
-    state = _with_client(settings, ask)
+    state, page = _with_client(settings_from(address=address, namespace=namespace, data_dir=data_dir), ask)
     if as_json:
         render.as_json({**render.outcome(state), "state": state.to_dict()})
     else:
-        render.whole(state, _page(settings, execution_id))
+        render.whole(state, page)
 
 
 def list_runs(
     *,
-    limit: Annotated[int, typer.Option(help="At most so many, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(help="At most so many.")] = 20,
     as_json: AsJson = False,
     address: Address = None,
     namespace: Namespace = None,
     data_dir: DataDir = None,
 ) -> None:
-    """List the latest runs."""
+    """List the latest runs: those under way first, then the latest to end."""
     settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
     found = _with_client(settings, lambda client: client.list_executions(limit))
     if as_json:
@@ -139,14 +141,28 @@ async def _run(
     if detach:
         render.as_json({"execution_id": started}) if as_json else render.say(started)
         return 0
-    if not await client.has_worker():
-        render.hint(f"no worker serves the task queue {settings.task_queue!r}: the run waits for `holdfast worker`")
     try:
-        state = await _followed(client, started, _page(settings, started), as_json=as_json)
+        await _look_for_worker(client)
+        state = await _followed(client, started, _page(client, started), as_json=as_json)
     except asyncio.CancelledError:
         render.hint(f"the run goes on: holdfast show {started}, holdfast stop {started}")
         raise
+    except ExecutionFailed:
+        raise
+    except HoldfastError:
+        render.hint(f"the run has started and is no longer followed: holdfast show {started}")
+        raise
     return STOPPED if state.status is ExecutionStatus.STOPPED else 0
+
+
+async def _look_for_worker(client: Client) -> None:
+    """Say so when no worker serves; the run is there in any case."""
+    queue = client.settings.task_queue
+    try:
+        if not await client.has_worker():
+            render.hint(f"no worker serves the task queue {queue!r}: the run waits for `holdfast worker`")
+    except HoldfastError as error:
+        render.hint(f"whether a worker serves the task queue {queue!r} is not known: {error}")
 
 
 async def _followed(client: Client, execution_id: str, page: str | None, *, as_json: bool) -> AgentState:
@@ -181,7 +197,10 @@ def _with_client(settings: Settings, ask: render.Asks[render.T]) -> render.T:
     return asyncio.run(asking())
 
 
-def _page(settings: Settings, execution_id: str) -> str | None:
-    """Return the run's page in the embedded server's Web UI, when that is where it runs."""
-    server = running_server(settings.data_dir) if settings.address is None else None
-    return f"{server.ui}/namespaces/default/workflows/{execution_id}" if server else None
+def _page(client: Client, execution_id: str) -> str | None:
+    """Return the run's page in the embedded server's Web UI, when that is the server in use."""
+    with suppress(InvalidInput):  # of the data directory, which need not be ours
+        server = running_server(client.settings.data_dir)
+        if server is not None and server.address == client.address:
+            return f"{server.ui}/namespaces/{quote(client.temporal.namespace, safe='')}/workflows/{execution_id}"
+    return None

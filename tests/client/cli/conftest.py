@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
+from tests.client.cli.failing import Failing, begun
 from tests.client.cli.program import SCRIPTS, Project, Running
 
 
@@ -54,3 +55,10 @@ def dev(project: Project) -> Generator[Running]:
 def own(endpoint: str, built: Path, tmp_path: Path) -> Project:
     """A project for one test, nothing running in it."""
     return Project.at(tmp_path / "project", endpoint, built)
+
+
+@pytest.fixture(scope="session")
+def failing(project: Project, dev: Running) -> Generator[Failing]:  # noqa: ARG001  # its server
+    """What takes its time to fail."""
+    with begun(project) as failing:
+        yield failing

@@ -62,7 +62,7 @@ class Running:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self.pid = process.pid
-        self._began = time.monotonic()
+        self._began = self._over = time.monotonic()
         self._out: list[str] = []
         self._err: list[str] = []
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -75,6 +75,7 @@ class Running:
             for line in stream:
                 kept.append(line)
                 self._lines.put(line)
+            self._over = time.monotonic()  # whoever asks for the end may ask much later
 
         thread = threading.Thread(target=listen, daemon=True)
         thread.start()
@@ -99,10 +100,9 @@ class Running:
     def ended(self, seconds_max: float = 30) -> Ended:
         """Wait for its end."""
         code = self.process.wait(seconds_max)
-        seconds = time.monotonic() - self._began
         for listener in self._listeners:
             listener.join(5)
-        return Ended(code, "".join(self._out), "".join(self._err), seconds)
+        return Ended(code, "".join(self._out), "".join(self._err), self._over - self._began)
 
     def close(self) -> None:
         """End it whatever it does."""

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.client.cli.page import examples, keys
-from tests.client.cli.program import READY, Project, Watched, children, linux_only, server_of, start_id, worker_of
+from tests.client.cli.program import (
+    READY,
+    Project,
+    Running,
+    Watched,
+    children,
+    linux_only,
+    server_of,
+    start_id,
+    worker_of,
+)
 
 pytestmark = pytest.mark.temporal
 
@@ -66,27 +76,27 @@ def test_dev_says_where_it_serves_as_json_and_ends_cleanly_on_sigterm(own: Proje
 
 
 @linux_only
-def test_a_second_dev_on_the_directory_uses_the_first_ones_server_and_leaves_it_alone(own: Project) -> None:
-    with own.dev("--json") as first:
-        server = server_of(first)
-        with own.started(*DEV, "--import", "my_tools") as second:
-            second.heard(f"the server of pid {server}, which goes on without us")
-            assert children(second.pid) == [worker_of(second)]
-            second.process.terminate()
-            assert second.ended().code == 0
-        assert server_of(first) == server
-        assert own.run("run", "assistant", "what is six times seven?").code == 0
+def test_a_second_dev_on_the_directory_uses_the_first_ones_server_and_leaves_it_alone(
+    project: Project, dev: Running
+) -> None:
+    server = server_of(dev)
+    with project.started(*DEV, "--import", "my_tools") as second:
+        second.heard(f"the server of pid {server}, which goes on without us")
+        assert children(second.pid) == [worker_of(second)]
+        second.process.terminate()
+        assert second.ended().code == 0
+    assert server_of(dev) == server
+    assert project.run("run", "assistant", "what is six times seven?").code == 0
 
 
 @linux_only
-def test_a_killed_worker_is_started_again(own: Project) -> None:
-    with own.dev() as dev:
-        killed = worker_of(dev)
-        os.kill(killed, signal.SIGKILL)
-        dev.heard("the worker has ended (exit code -9); starting another")
-        dev.heard(READY)
-        assert worker_of(dev) != killed
-        assert own.run("run", "assistant", "what is six times seven?").code == 0
+def test_a_killed_worker_is_started_again(project: Project, dev: Running) -> None:
+    killed = worker_of(dev)
+    os.kill(killed, signal.SIGKILL)
+    dev.heard("the worker has ended (exit code -9); starting another")
+    dev.heard(READY)
+    assert worker_of(dev) != killed
+    assert project.run("run", "assistant", "what is six times seven?").code == 0
 
 
 @linux_only
@@ -129,12 +139,9 @@ def test_a_second_ctrl_c_does_not_wait_for_a_tool_under_way_and_leaves_nothing(o
         assert watched.all_end(2), "a process outlives dev"
 
 
-@pytest.mark.parametrize("command", [DEV, ("worker", "--address", "127.0.0.1:1")], ids=["dev", "worker"])
-def test_an_agent_that_names_an_unknown_tool_is_refused_before_anything_is_served(
-    own: Project, command: tuple[str, ...]
-) -> None:
+def test_an_agent_that_names_an_unknown_tool_is_refused_before_anything_is_served(own: Project) -> None:
     (own.folder / "agents" / "odd.md").write_text("---\ntools: [multipy]\n---\n")
-    ended = own.run(*command, "--import", "my_tools")
+    ended = own.run("worker", "--address", "127.0.0.1:1", "--import", "my_tools")
     told = "error: agent 'odd' names the tool 'multipy', which is not there; did you mean 'multiply'?\n"
     assert (ended.code, ended.out, ended.err) == (2, "", told)
 
@@ -146,7 +153,8 @@ def test_a_broken_definition_is_refused_before_anything_is_served(own: Project) 
     assert (ended.code, ended.out, ended.err) == (2, "", told)
 
 
-def test_a_worker_alone_ends_with_zero_on_ctrl_c(project: Project, dev: object) -> None:  # noqa: ARG001  # its server
+def test_a_worker_alone_ends_with_zero_on_ctrl_c(project: Project, dev: Running) -> None:
+    assert dev.process.poll() is None
     with project.started("worker", "--import", "my_tools", "--task-queue", "alone") as worker:
         worker.heard(READY)
         worker.process.send_signal(signal.SIGINT)

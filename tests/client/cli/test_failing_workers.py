@@ -2,56 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Generator
-from contextlib import ExitStack
-from dataclasses import dataclass
-
 import pytest
 
-from holdfast.testing.openai_server import FakeOpenAI
-from tests.client.cli.program import READY, SCRIPTS, Project, Running, start_id
+from tests.client.cli.failing import NOWHERE, QUESTION, WRONG_KEY, Failing
+from tests.client.cli.program import Project
 
 pytestmark = pytest.mark.temporal
 
-QUESTION = "what is six times seven?"
-NOWHERE = "http://127.0.0.1:1/v1"
 WAIT_SECONDS_MAX = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Failing:
-    """Workers in three kinds of trouble, and commands that take their time to fail, begun before anything else."""
-
-    workers: dict[str, Running]
-    unreachable: Running
-    unserved: Running
-    mute: Running
-
-
-@pytest.fixture(scope="module")
-def failing(project: Project, dev: Running) -> Generator[Failing]:  # noqa: ARG001  # its server
-    with ExitStack() as around:
-        locked = around.enter_context(FakeOpenAI.in_thread(SCRIPTS, api_key="the-right-key"))
-        troubles = {
-            "unreachable": project.where("HOLDFAST_MODEL", OPENAI_BASE_URL=NOWHERE),
-            "locked": project.where(OPENAI_BASE_URL=locked.base_url, OPENAI_API_KEY="wrong-key-4711"),
-            "unset": project.where("OPENAI_BASE_URL", "OPENAI_API_KEY"),
-        }
-        workers = {
-            name: around.enter_context(there.started("worker", "--import", "my_tools", "--task-queue", name))
-            for name, there in troubles.items()
-        }
-        for worker in workers.values():
-            worker.heard(READY)
-        nobody = start_id(project, "assistant", "--task-queue", "nobody")
-        silent = around.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-        slow = (
-            ("run", "slow", QUESTION, "--task-queue", "unreachable"),
-            ("show", nobody),
-            ("list", "--address", f"127.0.0.1:{silent}"),
-        )
-        yield Failing(workers, *(around.enter_context(project.started(*command)) for command in slow))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +28,7 @@ def test_a_model_that_cannot_be_asked_fails_the_run_in_one_line(
     assert (plain.code, as_json.code, as_json.err) == (4, 4, ""), plain
     [line] = plain.err.splitlines()
     assert all(words in line for words in told), line
-    assert "wrong-key-4711" not in plain.err + plain.out + as_json.out
+    assert WRONG_KEY not in plain.err + plain.out + as_json.out
     assert as_json.document["error"]["type"] == "ExecutionFailed"
     assert max(plain.seconds, as_json.seconds) < 15, "there is nothing to wait for"
 
@@ -119,4 +77,4 @@ def test_what_was_expected_leaves_no_traceback_in_the_worker_s_log(failing: Fail
         ended = worker.ended()
         assert ended.code == 0
         assert "Traceback" not in ended.err + ended.out, name
-        assert "wrong-key-4711" not in ended.err + ended.out
+        assert WRONG_KEY not in ended.err + ended.out
