@@ -39,6 +39,9 @@ from workflows.agent_execution import AgentExecution
 GRACE: Final = timedelta(seconds=10)
 """How long calls under way may take to end after the first signal; the second one ends the process at once."""
 
+STUBBORN_SECONDS: Final = 2.0
+"""How much longer calls may take that were cancelled at the end of the grace."""
+
 ACTIVITIES_MAX: Final = 500
 """Calls at work at once: they wait for networks, not for this machine's cores."""
 
@@ -97,6 +100,8 @@ async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -
     for definition in load_agents(settings.agents_dir).values():
         resolve(definition, tools)  # an agent that names a tool we do not have is told now, not in a run
     model = OpenAIModel(ProviderSettings.from_environment())
+    if problem := model.missing:
+        sys.stderr.write(f"warning: {problem}\n")
     client = await connect(settings)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -108,6 +113,7 @@ async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -
         names = ", ".join(tool.name for tool in tools) or "none"
         _say(f"{READY}: task queue {settings.task_queue!r}, tools: {names}")
         await stopping.wait()
+        loop.call_later(GRACE.total_seconds() + STUBBORN_SECONDS, leave, 1)  # a call can refuse to be cancelled
         _say(f"worker stopping: calls under way have {GRACE.total_seconds():g} s; a second signal ends it at once")
     await model.close()
 
@@ -141,6 +147,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
     given = parser.parse_args(arguments)
     log_to_stderr()
+    sys.path.append(str(Path.cwd()))  # last, so that a user's `email.py` does not take the place of Python's
     settings = Settings.from_environment(
         address=given.address,
         namespace=given.namespace,

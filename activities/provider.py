@@ -23,6 +23,9 @@ CONNECT_SECONDS: Final = 10.0
 READ_SECONDS: Final = MODEL_SECONDS_MAX
 """The longest silence of the endpoint: as long as the call may take, since it does not stream."""
 
+NO_ENDPOINT: Final = "the worker knows no model endpoint: set OPENAI_API_KEY (or OPENAI_BASE_URL) and restart it"
+NO_MODEL: Final = "no model is named: set llm.model in the agent's definition, or HOLDFAST_MODEL and restart the worker"
+
 
 class OpenAIModel:
     """Asks an OpenAI-compatible endpoint by chat completions, with the real client and its own retries off."""
@@ -48,12 +51,10 @@ class OpenAIModel:
 
     async def _answer(self, request: ModelRequest) -> InferenceResponse:
         if self._client is None:
-            raise InvalidInput(
-                "the worker knows no model endpoint: set OPENAI_API_KEY (or OPENAI_BASE_URL) and restart it"
-            )
+            raise InvalidInput(NO_ENDPOINT)
         model = request.llm.model or self.settings.model
         if model is None:
-            raise InvalidInput("no model is named: set llm.model in the agent's definition or HOLDFAST_MODEL")
+            raise InvalidInput(NO_MODEL)
         messages, tools = _wire_messages(request), [_wire_tool(tool) for tool in request.tools]
         asked = self._client.chat.completions.with_streaming_response.create(
             model=model,
@@ -68,6 +69,13 @@ class OpenAIModel:
             body = await read_body(answer.iter_bytes())
         # our own reading: the client's types are not validated
         return read_answer(body, sent_bytes=lambda: len(to_json([messages, tools])))
+
+    @property
+    def missing(self) -> str:
+        """What runs will fail for, said before any of them does; empty when nothing is missing."""
+        if self._client is None:
+            return NO_ENDPOINT
+        return "" if self.settings.model else f"{NO_MODEL} (agents that name one are fine)"
 
     async def close(self) -> None:
         """Close the connections."""

@@ -56,8 +56,8 @@ def embedded_worker_command(settings: Settings, modules: Sequence[str], address:
 
 
 def worker_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment of a worker: our code first on its path, then the current folder with the user's."""
-    path = [str(app_folder()), str(Path.cwd()), environment.get("PYTHONPATH", "")]
+    """Return the environment of a worker: our code first on its path; it puts the current folder last itself."""
+    path = [str(app_folder()), environment.get("PYTHONPATH", "")]
     return {**environment, "PYTHONPATH": os.pathsep.join(part for part in path if part)}
 
 

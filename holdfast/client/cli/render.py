@@ -124,9 +124,11 @@ def ended(state: AgentState) -> None:
     """Print the last line of a run, then its answer."""
     console = _console()
     seconds = state.execution_duration.total_seconds() if state.execution_duration else 0.0
-    why = f" ({state.stop_signal.reason}: {printable(state.stop_signal.message)})" if state.stop_signal else ""
+    signal = state.stop_signal
+    why = f" ({': '.join(filter(None, (signal.reason, printable(signal.message))))})" if signal else ""
     colour = COLOURS[state.status]
-    used = f"{state.step_count} steps, {state.usage.total_tokens:,} tokens, {seconds:.1f} s"
+    steps = "1 step" if state.step_count == 1 else f"{state.step_count} steps"
+    used = f"{steps}, {state.usage.total_tokens:,} tokens, {seconds:.1f} s"
     console.print(f"[{colour}]{state.status}[/{colour}]{escape(why)}  [dim]{used}[/dim]")
     if state.final_response:
         console.print()
