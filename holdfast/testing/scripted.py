@@ -1,4 +1,8 @@
-"""A scripted model for use without HTTP: the same scripts as the fake server, as a Python callable."""
+"""A scripted model for use without HTTP: the scripts of the fake server, as a Python callable.
+
+An error status is one failure that is not asked again; faults of the wire (`body`, `pieces_max`, `failures`) need the
+server.
+"""
 
 from __future__ import annotations
 

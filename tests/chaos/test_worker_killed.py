@@ -13,10 +13,12 @@ from temporalio.api.enums.v1 import EventType
 
 from holdfast.client import Client, Settings
 from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
+from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.messages import Message
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import Outcome
+from holdfast.core.stopping import StopReason
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
 from holdfast.testing.script import Call, calls, say
@@ -139,6 +141,38 @@ async def test_a_tool_that_may_run_once_is_not_repeated_and_the_model_is_told(
     assert execution.error is not None
     assert execution.error.type == "OutcomeUnknown"
     assert "unknown" in state.messages[2].content
+
+
+async def test_a_time_limit_that_strikes_without_a_worker_makes_no_further_model_call(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with FakeOpenAI([say("too late", delay_seconds=60)]) as endpoint:
+        client = await Client.connect(settings)
+        async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:
+            execution_id = await client.start(AGENT, "wait", budget=ExecutionBudget(max_seconds=6))
+            await endpoint.until(lambda requests: len(requests) == 1, READY_SECONDS_MAX)
+            first.kill()
+        async for event in client.temporal.get_workflow_handle(execution_id).fetch_history_events(wait_new_event=True):
+            if event.event_type == EventType.EVENT_TYPE_TIMER_FIRED:
+                break
+        async with worker(settings, endpoint, tmp_path / "tools.jsonl"):
+            state = await client.result(execution_id)
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
+    assert len(endpoint.requests) == 1
+
+
+async def test_a_stop_while_no_worker_lives_makes_no_further_model_call(settings: Settings, tmp_path: Path) -> None:
+    async with FakeOpenAI([say("too late", delay_seconds=60)]) as endpoint:
+        client = await Client.connect(settings)
+        async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:
+            execution_id = await client.start(AGENT, "wait")
+            await endpoint.until(lambda requests: len(requests) == 1, READY_SECONDS_MAX)
+            first.kill()
+        await client.stop(execution_id)
+        async with worker(settings, endpoint, tmp_path / "tools.jsonl"):
+            state = await client.result(execution_id)
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)
+    assert len(endpoint.requests) == 1
 
 
 def _turn(request: RequestRecord) -> int:
