@@ -8,6 +8,7 @@ package is imported that the wheel does not declare; what it does not show is th
 from __future__ import annotations
 
 import ensurepip
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -52,8 +53,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed") / "venv"
     venv.create(folder, with_pip=False)
     python = str(folder / "bin" / "python")
-    uv = shutil.which("uv")
-    installer = [uv, "pip", "install", "--python", python] if uv else [python, str(bundled_pip()), "install"]
+    installer = installer_into(python)
     install = [*installer, "--no-deps", "--no-index", str(wheel)]
     subprocess.run(install, check=True, capture_output=True, timeout=120, env={"PATH": os.environ["PATH"]})
     for name in declared(wheel):
@@ -137,10 +137,17 @@ def test_a_worker_without_an_extra_names_it(
     assert f"pip install 'holdfast[{extra}]'" in line
 
 
-def bundled_pip() -> Path:
-    """Return the pip that Python brings along, to be run as it is: installing it first would take 4 s."""
-    [wheel] = Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")
-    return wheel / "pip"
+def installer_into(python: str) -> list[str]:
+    """Return how to install into another environment: by uv, by this environment's pip, or by the one Python bundles.
+
+    (Debian's Python bundles none; an environment made by uv has none.)
+    """
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--python", python]
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip", "--python", python, "install"]
+    [bundled] = Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")
+    return [python, str(bundled / "pip"), "install"]  # a wheel runs as it is
 
 
 def tree(folder: str) -> list[Path]:
