@@ -34,7 +34,8 @@ def _activity_of(tool: AnyTool) -> Callable[..., Any]:
             attempt=info.attempt,
         )
         try:
-            return await run_tool(tool, arguments, context)
+            # apart from the loop that heartbeats and talks to the model
+            return await run_tool(tool, arguments, context, apart=True)
         except Exception as error:  # noqa: BLE001  # whatever a tool raises is told to the model
             record = error_record(error, tool.name)
             # Raised anew and without cause: a huge or unencodable failure would lose the completion. Benign, because

@@ -8,6 +8,7 @@ import inspect
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any, Final
 
 from holdfast.core.errors import HoldfastError
@@ -24,8 +25,10 @@ class ToolExited(HoldfastError):
     """A tool tried to end its process; only the call ends."""
 
 
-async def run_tool(tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext) -> str:
+async def run_tool(tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext, *, apart: bool = False) -> str:
     """Check `arguments`, run the tool and return its bounded result.
+
+    `apart` runs an async tool on the loop of another thread, so that one that blocks does not stop everything else.
 
     Raises InvalidArguments before anything ran, or whatever the tool raised; what is no ordinary exception (SystemExit,
     a cancellation nobody asked for) becomes ToolExited. Cancelling cancels an async tool; a sync one is left behind in
@@ -33,12 +36,21 @@ async def run_tool(tool: AnyTool, arguments: Mapping[str, Any], context: ToolCon
     """
     bound = tool.bind(arguments, context)
     if inspect.iscoroutinefunction(tool.function):
-        value = await _guarded(tool, bound)
+        work = _guarded(tool, bound)
+        value = await (asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, tools_loop())) if apart else work)
     else:
         value = await _in_thread(tool, bound)
         if inspect.isawaitable(value):  # a plain function around an async one
             value = await value
     return render_result(value)
+
+
+@cache
+def tools_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop that async tools share, in a daemon thread of its own; made when first asked for."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="tools", daemon=True).start()
+    return loop
 
 
 async def _in_thread(tool: AnyTool, bound: Mapping[str, Any]) -> object:

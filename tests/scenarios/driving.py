@@ -84,7 +84,7 @@ async def _finished(
             if scenario.stop.when == "the model is asked":
                 await endpoint.until(lambda requests: len(requests) > before)
             else:
-                await gate.reached.wait()
+                await asyncio.to_thread(gate.reached.wait, SECONDS_MAX)
             await stop(scenario.stop.reason, scenario.stop.mode)
             gate.opened.set()
         return await run

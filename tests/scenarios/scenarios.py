@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +17,8 @@ from holdfast.core.state import ExecutionStatus
 from holdfast.core.stopping import StopReason
 from holdfast.core.tools import AnyTool, ToolContext, tool
 from holdfast.testing.script import Call, Script, Turn, call, calls, say
+
+GATE_SECONDS_MAX = 30
 
 Ending = tuple[ExecutionStatus, StopReason]
 
@@ -31,8 +34,8 @@ class Gate:
     """Where the tool `wait` stands: it says when it has come and goes on when it is let through."""
 
     def __init__(self) -> None:
-        self.reached = asyncio.Event()
-        self.opened = asyncio.Event()
+        self.reached = threading.Event()
+        self.opened = threading.Event()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +109,10 @@ def tools_at(gate: Gate) -> Sequence[AnyTool]:
     """Return every tool of these scenarios; `wait` stands at `gate`."""
 
     @tool
-    async def wait() -> str:
+    def wait() -> str:
         """Wait at the gate."""
         gate.reached.set()
-        await gate.opened.wait()
+        gate.opened.wait(GATE_SECONDS_MAX)
         return "let through"
 
     return (add, echo, whoami, broken, leaving, giving_up, slow, slow_once, wait)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from holdfast import AgentDefinition, ExecutionStatus, StopReason
+from holdfast import AgentDefinition, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
 from holdfast.core.errors import ExecutionFailed
-from holdfast.testing.script import say
+from holdfast.testing.script import Turn, call, say, turn_number
 from tests.serving import Serve, served
 
 pytestmark = pytest.mark.temporal
@@ -63,6 +66,31 @@ async def test_a_time_limit_that_passed_without_a_worker_stops_the_run_before_an
         state = await client.result(execution_id)
         assert late.endpoint.requests == ()
     assert (state.status, state.stop_reason, state.step_count) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT, 0)
+
+
+@tool(attempts_max=1)
+async def block(seconds: float) -> str:
+    """Do what an async tool must not do."""
+    time.sleep(seconds)  # noqa: ASYNC251  # the fault
+    return "blocked"
+
+
+async def test_an_async_tool_that_blocks_harms_no_neighbour(serve: Serve) -> None:
+    async with serve(blocking_or_slow, [block]) as served:
+        blocked = asyncio.create_task(served.client.run(AGENT, "block"))
+        neighbour = await served.client.run(AGENT, "slow")
+        state = await blocked
+    assert neighbour.status is state.status is ExecutionStatus.COMPLETED
+    assert state.last_tool_execution is not None
+    assert state.last_tool_execution.result == "blocked"
+    assert len(served.endpoint.requests) == 3, "no call was taken for lost and made again"
+
+
+def blocking_or_slow(request: dict[str, Any]) -> Turn:
+    """One run blocks the loop of async tools for longer than the heartbeat timeout, the other waits for its model."""
+    if request["messages"][0]["content"] == "slow":
+        return say("done", delay_seconds=3)
+    return call("block", seconds=4) if turn_number(request) == 0 else say("done")
 
 
 async def test_an_agent_with_an_unknown_tool_fails_before_any_model_call(serve: Serve) -> None:
