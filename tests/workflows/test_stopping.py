@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -65,6 +66,28 @@ async def test_a_stop_during_tools_keeps_finished_results_and_answers_every_call
     asked = [call.id for message in final.messages for call in message.tool_calls]
     assert [message.tool_call_id for message in final.messages if message.role == "tool"] == asked
     assert len(served.endpoint.requests) == 1
+
+
+async def test_a_stop_reaches_the_code_of_an_async_tool(serve: Serve) -> None:
+    begun, cancelled = threading.Event(), threading.Event()
+
+    @tool
+    async def linger() -> str:
+        """Stay until cancelled."""
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return "stayed"
+
+    async with serve([calls(Call("linger")), say("-")], [linger]) as served:
+        execution_id = await served.client.start(AGENT, "linger")
+        assert await asyncio.to_thread(begun.wait, 20)
+        await served.client.stop(execution_id)
+        assert (await served.client.result(execution_id)).status is ExecutionStatus.STOPPED
+        assert await asyncio.to_thread(cancelled.wait, CLOSED_SECONDS_MAX)
 
 
 async def test_a_stop_after_the_step_lets_the_step_finish(serve: Serve) -> None:
