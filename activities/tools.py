@@ -62,4 +62,4 @@ class Catalog:
         except InvalidInput as error:
             text = f"{error.message} (this worker's tools)"
             raise ApplicationError(text, type=type(error).__name__, non_retryable=True) from None
-        return ToolCatalog(tools=tuple(tool.traits for tool in chosen))
+        return ToolCatalog(at=request.at, tools=tuple(tool.traits for tool in chosen))

@@ -84,6 +84,8 @@ class AgentExecution:
         self._in_flight: list[asyncio.Task[None]] = []
         self._tools: dict[str, ToolTraits] = {}
         self._opening = Opening(definition=start.definition, tools=())
+        self._begins_at = workflow.info().workflow_start_time
+        """When the first task took the run up, as recorded; the only moment that task may decide anything by."""
         self._told: Mark | None = None
         """How far the model has been told the conversation; none before its first call."""
 
@@ -148,7 +150,7 @@ class AgentExecution:
     async def _prepare(self) -> None:
         """Learn which tools there are; where that fails, the run begins and ends with the reason."""
         try:
-            traits = await resolve_tools(self._start.definition)
+            catalog = await resolve_tools(self._start.definition)
         except asyncio.CancelledError:
             self._cancelled()
             return
@@ -158,7 +160,8 @@ class AgentExecution:
                 return
             self._inbox.append(DriverFailed(error=call_error(error, "worker"), at=workflow.now()))
             return
-        self._tools = {each.name: each for each in traits}
+        self._begins_at = catalog.at
+        self._tools = {each.name: each for each in catalog.tools}
         self._opening = Opening(definition=self._start.definition, tools=tuple(self._tools))
 
     def _started(self, start: ExecutionInput) -> ExecutionStarted:
@@ -177,7 +180,7 @@ class AgentExecution:
 
     def _perform(self, command: Command) -> None:
         match command:
-            case StartTimer() if command.fires_at <= workflow.now():
+            case StartTimer() if command.fires_at <= self._begins_at:
                 # it struck while no worker was there: taken up before the calls of this very task are begun
                 self._inbox.append(TimerFired(at=command.fires_at))
             case StartTimer():

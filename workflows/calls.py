@@ -50,16 +50,18 @@ SUMMARY_CHARS_MAX: Final = 80
 """How much of a tool's arguments the Web UI shows beside its name."""
 
 
-async def resolve_tools(definition: AgentDefinition) -> tuple[ToolTraits, ...]:
+async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
     """Return the agent's tools as this worker offers them; recorded once, so that a run keeps what it began with."""
     catalog: ToolCatalog = await workflow.execute_local_activity(
         RESOLVE_TOOLS_ACTIVITY,
-        ToolsRequest(agent=definition.name, tools=definition.tools, tools_deny=definition.tools_deny),
+        ToolsRequest(
+            agent=definition.name, tools=definition.tools, tools_deny=definition.tools_deny, at=workflow.now()
+        ),
         result_type=ToolCatalog,
         start_to_close_timeout=RESOLVE_TIMEOUT,
         retry_policy=RetryPolicy(maximum_attempts=3),
     )
-    return catalog.tools
+    return catalog
 
 
 async def call_model(command: CallModel, wanted: InferenceInput, time_left: timedelta | None) -> InferenceResponse:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import AgentDefinition
@@ -135,14 +135,21 @@ class InferenceInput(Frozen):
 
 
 class ToolsRequest(Frozen):
-    """Which tools an agent wants of its worker; none means all."""
+    """Which tools an agent wants of its worker; none means all. `at` is when it asks, in the workflow's time."""
 
     agent: str
     tools: tuple[str, ...] | None
     tools_deny: tuple[str, ...] = ()
+    at: AwareDatetime
 
 
 class ToolCatalog(Frozen):
-    """The tools an agent gets, in the order the model is offered them."""
+    """The tools an agent gets, in the order the model is offered them, and the request's `at`.
+
+    The moment comes back with the answer because the answer is recorded: a run's first task does not see the same
+    time again when it is replayed, and what it decides by the time must not change.
+    """
+
+    at: AwareDatetime
 
     tools: tuple[ToolTraits, ...]

@@ -10,6 +10,8 @@ from uuid import uuid4
 
 import pytest
 from temporalio.client import WorkflowFailureError
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer
 
 from holdfast import AgentDefinition, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
@@ -18,6 +20,7 @@ from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
 from holdfast.core.errors import ExecutionFailed
 from holdfast.testing.script import Turn, call, say, turn_number
 from tests.serving import Serve, served
+from workflows.agent_execution import AgentExecution
 
 pytestmark = pytest.mark.temporal
 
@@ -65,6 +68,8 @@ async def test_a_time_limit_that_passed_without_a_worker_stops_the_run_before_an
     async with served(settings, tmp_path / "ledger.jsonl", [say("hello")], ()) as late:
         state = await client.result(execution_id)
         assert late.endpoint.requests == ()
+        history = await client.temporal.get_workflow_handle(execution_id).fetch_history()
+        await Replayer(workflows=[AgentExecution], data_converter=pydantic_data_converter).replay_workflow(history)
     assert (state.status, state.stop_reason, state.step_count) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT, 0)
 
 
@@ -101,3 +106,16 @@ async def test_an_agent_with_an_unknown_tool_fails_before_any_model_call(serve: 
         assert served.endpoint.requests == ()
     assert failed.value.state is not None
     assert failed.value.state["execution"]["status"] == "failed"
+
+
+async def test_a_limit_that_strikes_around_the_first_task_replays_whatever_is_asked_meanwhile(serve: Serve) -> None:
+    """A query in the first task moves that task's time in a replay; no decision may hang on it."""
+    async with serve([say("hello", delay_seconds=0.2)]) as served:
+        for milliseconds in range(1, 60, 4):
+            limit = ExecutionBudget(max_seconds=milliseconds / 1_000)
+            execution_id = await served.client.start(AGENT, "soon", budget=limit)
+            await asyncio.gather(*(served.client.debug(execution_id) for _ in range(3)))
+            state = await served.client.result(execution_id)
+            assert state.stop_reason is StopReason.TIME_LIMIT
+            history = await served.client.temporal.get_workflow_handle(execution_id).fetch_history()
+            await Replayer(workflows=[AgentExecution], data_converter=pydantic_data_converter).replay_workflow(history)
