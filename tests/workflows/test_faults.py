@@ -108,14 +108,18 @@ async def test_an_agent_with_an_unknown_tool_fails_before_any_model_call(serve: 
     assert failed.value.state["execution"]["status"] == "failed"
 
 
-async def test_a_limit_that_strikes_around_the_first_task_replays_whatever_is_asked_meanwhile(serve: Serve) -> None:
+async def test_a_limit_that_strikes_around_the_first_task_replays_whatever_is_asked_meanwhile(
+    settings: Settings, tmp_path: Path
+) -> None:
     """A query in the first task moves that task's time in a replay; no decision may hang on it."""
-    async with serve([say("hello", delay_seconds=0.2)]) as served:
-        for milliseconds in range(1, 60, 4):
-            limit = ExecutionBudget(max_seconds=milliseconds / 1_000)
-            execution_id = await served.client.start(AGENT, "soon", budget=limit)
-            await asyncio.gather(*(served.client.debug(execution_id) for _ in range(3)))
-            state = await served.client.result(execution_id)
-            assert state.stop_reason is StopReason.TIME_LIMIT
-            history = await served.client.temporal.get_workflow_handle(execution_id).fetch_history()
+    client = await Client.connect(settings)
+    limits = [ExecutionBudget(max_seconds=0.6 + number / 100) for number in range(80)]
+    started = [await client.start(AGENT, "soon", budget=limit) for limit in limits]
+    asked = [asyncio.create_task(client.debug(execution_id)) for execution_id in started]
+    await asyncio.sleep(0.5)  # the questions wait at the server for the worker, whose first task brings both
+    async with served(settings, tmp_path / "ledger.jsonl", [say("hello", delay_seconds=5)], ()):
+        await asyncio.gather(*asked)
+        for execution_id in started:
+            assert (await client.result(execution_id)).stop_reason is StopReason.TIME_LIMIT
+            history = await client.temporal.get_workflow_handle(execution_id).fetch_history()
             await Replayer(workflows=[AgentExecution], data_converter=pydantic_data_converter).replay_workflow(history)
