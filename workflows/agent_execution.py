@@ -65,6 +65,9 @@ STEPS = SearchAttributeKey.for_int("AgentSteps")
 TOKENS = SearchAttributeKey.for_int("AgentTokens")
 
 
+SHORTEST = timedelta(milliseconds=1)
+"""The least a timer or a timeout can be set to."""
+
 # Faults of our own end a run with their cause instead of repeating its task for ever. Not plain Exception: that would
 # take in the SDK's NondeterminismError, after which a run must wait for a worker with the right code.
 FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -207,7 +210,8 @@ class AgentExecution:
             self._inbox.append(DriverFailed(error=error_record(error, "driver"), at=workflow.now()))
 
     async def _wait(self, command: StartTimer) -> None:
-        await workflow.sleep(command.fires_at - workflow.now(), summary="time limit")
+        # the first task's time can have passed the moment that was decided by; a timer must not be negative
+        await workflow.sleep(max(command.fires_at - workflow.now(), SHORTEST), summary="time limit")
         self._inbox.append(TimerFired(at=workflow.now()))
 
     async def _call_model(self, command: CallModel) -> None:
@@ -227,7 +231,7 @@ class AgentExecution:
     def _time_left(self) -> timedelta | None:
         """Return how long a call may take with all its attempts: none is begun after the limit, worker or not."""
         strikes_at = self._strikes_at()
-        return None if strikes_at is None else max(strikes_at - workflow.now(), timedelta(milliseconds=1))
+        return None if strikes_at is None else max(strikes_at - workflow.now(), SHORTEST)
 
     def _struck(self) -> TimerFired | None:
         """Return the time limit's event when it is what ended a call; the timer itself may come a moment later."""
