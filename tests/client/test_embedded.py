@@ -337,10 +337,19 @@ def test_the_server_needs_no_home_no_secret_and_no_proxy(
     assert b"http_proxy" in environment
 
 
+def open_files(pid: int) -> list[str]:
+    """What each descriptor of a running process leads to; one that closes while we look is not open."""
+    links: list[str] = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            links.append(str(link.readlink()))
+    return links
+
+
 @linux_only
 def test_the_server_listens_on_loopback_only(servers: Servers, data_dir: Path) -> None:
     pid = servers.start(data_dir).address.pid
-    links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    links = open_files(pid)
     sockets = {link.removeprefix("socket:[").rstrip("]") for link in links if link.startswith("socket:[")}
     tables = [Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
     rows = [row.split() for table in tables for row in table]

@@ -215,14 +215,22 @@ def children(pid: int) -> list[int]:
 
 def worker_of(dev: Running) -> int:
     """Return the pid of the worker that `dev` has started."""
-    [worker] = [pid for pid in children(dev.pid) if b"\0worker\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return worker
+    return _child(dev, b"\0worker\0")
 
 
 def server_of(dev: Running) -> int:
     """Return the pid of the server that `dev` has started."""
-    [server] = [pid for pid in children(dev.pid) if b"\0start-dev\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return server
+    return _child(dev, b"\0start-dev\0")
+
+
+def _child(dev: Running, argument: bytes) -> int:
+    found: list[int] = []
+    for pid in children(dev.pid):
+        with contextlib.suppress(OSError):  # a process can end while we look
+            if argument in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    [child] = found
+    return child
 
 
 class Watched:
