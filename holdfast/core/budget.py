@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import AwareDatetime, Field
 
@@ -12,18 +12,29 @@ from holdfast.core.limits import SECONDS_MAX
 
 LimitT = TypeVar("LimitT", int, float, datetime)
 
+BudgetPolicy = Literal["inherit", "own"]
+"""How a subagent's budget follows from its parent's: `inherit` caps its own by what the parent has left, so that a tree
+never passes its root; `own` uses its own alone."""
+
 
 class ExecutionBudget(Frozen):
     """The limits of one execution; none means unlimited.
 
     `max_steps` counts model calls with their tools, `max_tokens` input and output tokens together,
-    `max_seconds` wall-clock seconds from the start of the execution, `deadline` is a moment in time.
+    `max_seconds` wall-clock seconds from the start of the execution, `max_cost` US dollars, `deadline` is a moment in
+    time.
     """
 
     max_steps: int | None = Field(default=None, ge=0)
     max_tokens: int | None = Field(default=None, ge=0)
     max_seconds: float | None = Field(default=None, ge=0, le=SECONDS_MAX)
+    max_cost: float | None = Field(default=None, ge=0)
     deadline: AwareDatetime | None = None
+
+    @classmethod
+    def unlimited(cls) -> ExecutionBudget:
+        """Return the budget that limits nothing."""
+        return cls()
 
     @property
     def is_empty(self) -> bool:
@@ -32,16 +43,23 @@ class ExecutionBudget(Frozen):
 
     def is_exhausted(self, at: datetime) -> bool:
         """True when a limit is zero or the deadline has passed at `at`."""
-        spent = any(limit is not None and limit <= 0 for limit in (self.max_steps, self.max_tokens, self.max_seconds))
+        limits = (self.max_steps, self.max_tokens, self.max_seconds, self.max_cost)
+        spent = any(limit is not None and limit <= 0 for limit in limits)
         return spent or (self.deadline is not None and at >= self.deadline)
 
-    def remaining(self, *, steps_used: int, tokens_used: int, seconds_used: float) -> ExecutionBudget:
-        """Return what is left after the given use, floored at zero; an unset limit stays unset."""
+    def remaining(
+        self, *, steps_used: int = 0, tokens_used: int = 0, seconds_used: float = 0.0, cost_used: float = 0.0
+    ) -> ExecutionBudget:
+        """Return what is left after the given use, floored at zero; an unset limit stays unset.
+
+        A deadline is a moment and stays as it is.
+        """
         return replace(
             self,
             max_steps=None if self.max_steps is None else max(0, self.max_steps - steps_used),
             max_tokens=None if self.max_tokens is None else max(0, self.max_tokens - tokens_used),
             max_seconds=None if self.max_seconds is None else max(0.0, self.max_seconds - seconds_used),
+            max_cost=None if self.max_cost is None else max(0.0, self.max_cost - cost_used),
         )
 
     def capped_by(self, other: ExecutionBudget) -> ExecutionBudget:
@@ -50,6 +68,7 @@ class ExecutionBudget(Frozen):
             max_steps=_tighter(self.max_steps, other.max_steps),
             max_tokens=_tighter(self.max_tokens, other.max_tokens),
             max_seconds=_tighter(self.max_seconds, other.max_seconds),
+            max_cost=_tighter(self.max_cost, other.max_cost),
             deadline=_tighter(self.deadline, other.deadline),
         )
 
@@ -57,10 +76,26 @@ class ExecutionBudget(Frozen):
         """Return this budget with every limit that `other` sets taken from `other`."""
         return replace(self, **other.model_dump(exclude_none=True))
 
-    def ends_at(self, started_at: datetime) -> datetime | None:
-        """Return the moment the time limit strikes for an execution begun at `started_at`, or none."""
-        by_seconds = None if self.max_seconds is None else started_at + timedelta(seconds=self.max_seconds)
-        return _tighter(by_seconds, self.deadline)
+    def for_child(self, remainder: ExecutionBudget, policy: BudgetPolicy) -> ExecutionBudget:
+        """Return the effective budget of a subagent that declares this one, when its parent has `remainder` left."""
+        return self if policy == "own" else self.capped_by(remainder)
+
+    def shared_by(self, children: int) -> ExecutionBudget:
+        """Return one of `children` equal parts of what can be used up only once: tokens and cost."""
+        return replace(
+            self,
+            max_tokens=None if self.max_tokens is None else self.max_tokens // children,
+            max_cost=None if self.max_cost is None else self.max_cost / children,
+        )
+
+    def ends_at(self, started_at: datetime, *, paused_seconds: float = 0.0) -> datetime | None:
+        """Return the moment the time limit strikes for an execution begun at `started_at`, or none.
+
+        `paused_seconds` do not count toward `max_seconds`; a deadline is not moved by them.
+        """
+        if self.max_seconds is None:
+            return self.deadline
+        return _tighter(started_at + timedelta(seconds=self.max_seconds + paused_seconds), self.deadline)
 
 
 def _tighter(one: LimitT | None, other: LimitT | None) -> LimitT | None:

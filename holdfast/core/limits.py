@@ -57,6 +57,45 @@ CALLS_PER_STEP_MAX: Final = 64
 CALLS_KEPT_MAX: Final = 128
 """The most tool calls of one model answer that are kept at all; OpenAI allows no more tools than that."""
 
+OVERRIDES_MAX: Final = 100
+"""The most stops of one execution that hooks may override, whatever a definition says: nothing loops for ever."""
+
+REASKS_MAX: Final = 10
+"""The most times an answer of the wrong form is asked for again, whatever a definition says."""
+
+DEPTH_MAX: Final = 10
+"""The deepest nesting of subagents, whatever a definition says."""
+
+SUBAGENTS_MAX: Final = 64
+"""The most agents one agent may call by name."""
+
+MESSAGES_WAITING_MAX: Final = 64
+"""The most messages kept for the next step; further ones are refused until it begins."""
+
+MESSAGE_BYTES_MAX: Final = 256 * 1024
+"""The largest content of one message, in UTF-8 bytes: what one payload holds."""
+
+SECTIONS_MAX: Final = 64
+"""The most sections of one message store."""
+
+WORD_CHARS_MAX: Final = 200
+"""The longest word of a provider's that is kept: a finish reason, a model's name, an answer's id."""
+
+WARNINGS_MAX: Final = 20
+"""The most warnings kept on one execution."""
+
+HOOKS_MAX: Final = 64
+"""The most hooks of one agent."""
+
+HOOK_SECONDS_MAX: Final = 60.0
+"""The longest one hook may take, whatever it declares."""
+
+HOOK_CHANGES_BYTES_MAX: Final = 64 * 1024
+"""The most that the changes of one hook take, in bytes of JSON."""
+
+HOOK_MESSAGES_MAX: Final = 10
+"""How many of the latest messages a hook is shown."""
+
 STOP_SIGNALS_MAX: Final = 16
 """The most stop signals from outside kept per execution; more would say nothing new."""
 

@@ -1,29 +1,35 @@
 """Why an execution stops (SPEC section 4): the reasons, the signals that carry them, and who wins.
 
-    #  reason          value           forced    status when it is the highest
-    0  ERROR           error           yes       failed
-    1  STOP_REQUESTED  stop_requested  yes       stopped
-    2  STEPS_LIMIT     steps_limit     yes       stopped
-    3  TOKEN_LIMIT     token_limit     yes       stopped
-    4  TIME_LIMIT      time_limit      yes       stopped
-    5  RETRY_LIMIT     retry_limit     yes       stopped
-    6  FINISH_REASON   finish_reason   no        completed
-    7  USER_REQUESTED  user_requested  yes       stopped
-    8  COMPLETED       completed       no        completed
-    9  UNKNOWN         unknown         yes       stopped
+    #  reason          value           forced  overridable  status when it is the highest
+    0  ERROR           error           yes     no           failed
+    1  STOP_REQUESTED  stop_requested  yes     yes          stopped
+    2  STEPS_LIMIT     steps_limit     yes     yes          stopped
+    3  TOKEN_LIMIT     token_limit     yes     no           stopped
+    3  COST_LIMIT      cost_limit      yes     no           stopped
+    4  TIME_LIMIT      time_limit      yes     no           stopped
+    5  RETRY_LIMIT     retry_limit     yes     yes          stopped
+    6  FINISH_REASON   finish_reason   no      yes          completed
+    7  USER_REQUESTED  user_requested  yes     no           stopped
+    8  COMPLETED       completed       no      yes          completed
+    9  UNKNOWN         unknown         yes     yes          stopped
 
-Should the loop stop? The first row that holds decides:
+"Overridable" is what a definition says when it says nothing: a hook's continuation request holds against these reasons.
+A request counts as granted while every signal there is may be overridden, at most `max_overrides` times (OverrideRule).
 
-    1  there is a signal and no continuation request   stop
-    2  a continuation was requested                    go on
-    3  the step asked for tools                        go on
-    4  otherwise                                       stop
+Should the loop stop? The first row that holds decides (`Continuation.should_stop`):
+
+    1  there is a signal and no granted continuation request   stop
+    2  a continuation request is granted                       go on
+    3  the step asked for tools, or more is to be answered     go on
+    4  otherwise                                               stop
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from pydantic import AwareDatetime, Field, JsonValue
 
@@ -32,12 +38,13 @@ from holdfast.core.limits import REASON_CHARS_MAX
 
 
 class StopReason(StrEnum):
-    """In order of authority: the first is the highest."""
+    """In order of authority: the first is the highest; the two that limit what is spent share a rank."""
 
     ERROR = "error"
     STOP_REQUESTED = "stop_requested"
     STEPS_LIMIT = "steps_limit"
     TOKEN_LIMIT = "token_limit"  # noqa: S105  # not a password
+    COST_LIMIT = "cost_limit"
     TIME_LIMIT = "time_limit"
     RETRY_LIMIT = "retry_limit"
     FINISH_REASON = "finish_reason"
@@ -55,8 +62,43 @@ class StopReason(StrEnum):
         """True when this reason makes the execution `stopped` (or `failed`) instead of `completed`."""
         return self not in (StopReason.FINISH_REASON, StopReason.COMPLETED)
 
+    @classmethod
+    def named(cls, name: str) -> StopReason:
+        """Return the reason of that value; UNKNOWN for a word that is none of ours."""
+        return cls(name) if name in cls else cls.UNKNOWN
 
-_RANKS = {reason: rank for rank, reason in enumerate(StopReason)}
+
+_RANKS: Final = {
+    StopReason.ERROR: 0,
+    StopReason.STOP_REQUESTED: 1,
+    StopReason.STEPS_LIMIT: 2,
+    StopReason.TOKEN_LIMIT: 3,
+    StopReason.COST_LIMIT: 3,
+    StopReason.TIME_LIMIT: 4,
+    StopReason.RETRY_LIMIT: 5,
+    StopReason.FINISH_REASON: 6,
+    StopReason.USER_REQUESTED: 7,
+    StopReason.COMPLETED: 8,
+    StopReason.UNKNOWN: 9,
+}
+
+OVERRIDABLE: Final = (
+    StopReason.STOP_REQUESTED,
+    StopReason.STEPS_LIMIT,
+    StopReason.RETRY_LIMIT,
+    StopReason.FINISH_REASON,
+    StopReason.COMPLETED,
+    StopReason.UNKNOWN,
+)
+"""What a continuation request may override unless the definition says otherwise: all but the hard reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideRule:
+    """Which reasons a hook's continuation request may override, and how often in one execution."""
+
+    reasons: tuple[StopReason, ...] = OVERRIDABLE
+    times_max: int = 3
 
 
 class StopSignal(Frozen):
@@ -70,10 +112,15 @@ class StopSignal(Frozen):
 
 
 class Continuation(Frozen):
-    """All stop signals of an execution, oldest first, and whether trusted code asked to go on regardless."""
+    """All stop signals of an execution, oldest first, and whether trusted code asked to go on regardless.
+
+    `overrides` counts the steps whose stop was overridden; `overriding` says that the step under way is counted.
+    """
 
     stop_signals: tuple[StopSignal, ...] = ()
     continuation_requested: bool = False
+    overrides: int = Field(default=0, ge=0)
+    overriding: bool = False
 
     @property
     def highest(self) -> StopSignal | None:
@@ -84,11 +131,27 @@ class Continuation(Frozen):
         """Return this continuation with one signal more."""
         return replace(self, stop_signals=(*self.stop_signals, signal))
 
-    def should_stop(self, *, tools_requested: bool) -> bool:
-        """Apply the table at the top of this file."""
-        if self.stop_signals and not self.continuation_requested:
-            return True
-        return not (self.continuation_requested or tools_requested)
+    def granted(self, rule: OverrideRule) -> bool:
+        """Return whether a continuation was requested and `rule` lets it hold against every signal there is."""
+        if not self.continuation_requested or not (self.overriding or self.overrides < rule.times_max):
+            return False
+        return all(signal.reason in rule.reasons for signal in self.stop_signals)
+
+    def should_stop(self, *, more_to_do: bool, rule: OverrideRule = OverrideRule()) -> bool:
+        """Apply the table at the top of this file; `more_to_do` is its third row."""
+        if self.granted(rule):
+            return False
+        return bool(self.stop_signals) or not more_to_do
+
+    def overridden(self) -> Continuation:
+        """Return this continuation with the override of the step under way counted, once however often it is used."""
+        return self if self.overriding else replace(self, overrides=self.overrides + 1, overriding=True)
+
+    def after_step(self) -> Continuation:
+        """Return what the next step begins with: the signals, but no request."""
+        if not (self.continuation_requested or self.overriding):
+            return self
+        return replace(self, continuation_requested=False, overriding=False)
 
     def describe(self) -> str:
         """Return one readable line."""

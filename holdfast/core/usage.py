@@ -1,4 +1,4 @@
-"""What a model call used, as the provider reported it. Holds no limits: those are `budget`."""
+"""What a model call used and what that cost. Holds no limits: those are `budget`. Knows no price table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.core.frozen import Frozen
 
 
 class Usage(Frozen):
-    """Tokens in and out. Adding two gives their sum."""
+    """Tokens in and out, as the provider reported them. Adding two gives their sum."""
 
     input_tokens: int = Field(default=0, ge=0)
     output_tokens: int = Field(default=0, ge=0)
@@ -19,7 +19,24 @@ class Usage(Frozen):
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
+        if not (other.input_tokens or other.output_tokens):
+            return self
+        return Usage.model_construct(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
         )
+
+
+class Prices(Frozen):
+    """What a model's tokens cost, in US dollars per million."""
+
+    input_usd: float = Field(ge=0)
+    output_usd: float = Field(ge=0)
+
+    def cost(self, usage: Usage) -> float:
+        """Return what `usage` costs, in US dollars."""
+        return (usage.input_tokens * self.input_usd + usage.output_tokens * self.output_usd) / TOKENS_PRICED
+
+
+TOKENS_PRICED = 1_000_000
+"""Prices are told per this many tokens."""
