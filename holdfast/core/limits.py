@@ -87,8 +87,8 @@ WARNINGS_MAX: Final = 20
 HOOKS_MAX: Final = 64
 """The most hooks of one agent."""
 
-HOOK_SECONDS_MAX: Final = 60.0
-"""The longest one hook may take, whatever it declares."""
+HOOK_SECONDS_MAX: Final = 5.0
+"""The longest one hook may take, whatever it declares: a stop waits for it."""
 
 HOOK_CHANGES_BYTES_MAX: Final = 64 * 1024
 """The most that the changes of one hook take, in bytes of JSON."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
@@ -80,3 +81,8 @@ class ApprovalRule(Frozen):
 
     tools: tuple[Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX)], ...] = Field(min_length=1)
     expires_seconds: float | None = Field(default=None, gt=0, le=SECONDS_MAX)
+
+    @property
+    def expires(self) -> timedelta | None:
+        """How long a decision is waited for."""
+        return None if self.expires_seconds is None else timedelta(seconds=self.expires_seconds)

@@ -38,8 +38,8 @@ TIMEOUT_SECONDS: Final = 60.0
 ATTEMPTS_MAX: Final = 3
 """How often a call is begun at the most when its worker dies or it times out; an exception is never retried."""
 
-RESERVED_NAMES: Final = frozenset({"inference", "resolve_tools"})
-"""Names of our own activities."""
+RESERVED_NAMES: Final = frozenset({"inference", "resolve_tools", "run_hooks", "summarise", "spawn"})
+"""Names of our own activities and of the tool that calls subagents."""
 
 
 _SECTION: Final = re.compile(r"(Args|Arguments|Returns|Raises|Yields|Examples?|Notes?):\s*")
@@ -60,12 +60,13 @@ class ToolContext:
 
 
 class ToolTraits(Frozen):
-    """What a run needs to know about a tool: how long, how often, and whether it may be repeated."""
+    """What a run needs to know about a tool: how long, how often, whether it may be repeated or run beside others."""
 
     name: str
     timeout_seconds: float = Field(default=TIMEOUT_SECONDS, gt=0, le=24 * 3600)
     attempts_max: int = Field(default=ATTEMPTS_MAX, ge=1, le=100)
     at_most_once: bool = False
+    sequential: bool = False
 
 
 class ToolSchema(Frozen):
@@ -118,7 +119,12 @@ AnyTool = Tool[Any, Any]
 def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
 def tool(
-    *, name: str | None = None, timeout_seconds: float = ..., attempts_max: int = ..., at_most_once: bool = ...
+    *,
+    name: str | None = None,
+    timeout_seconds: float = ...,
+    attempts_max: int = ...,
+    at_most_once: bool = ...,
+    sequential: bool = ...,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
@@ -128,6 +134,7 @@ def tool(
     timeout_seconds: float = TIMEOUT_SECONDS,
     attempts_max: int = ATTEMPTS_MAX,
     at_most_once: bool = False,
+    sequential: bool = False,
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a tool of a function, sync (run in a thread) or async.
 
@@ -137,6 +144,7 @@ def tool(
         timeout_seconds: how long one attempt may take.
         attempts_max: how often a call is begun at the most when its worker dies or it times out.
         at_most_once: never begin a call twice; when its end is unknown, the model is told exactly that.
+        sequential: run a call only while no other call of its step does.
     """
 
     def decorate(target: Callable[P, R]) -> Tool[P, R]:
@@ -148,7 +156,11 @@ def tool(
         attempts = 1 if at_most_once else attempts_max
         try:
             traits = ToolTraits(
-                name=called, timeout_seconds=timeout_seconds, attempts_max=attempts, at_most_once=at_most_once
+                name=called,
+                timeout_seconds=timeout_seconds,
+                attempts_max=attempts,
+                at_most_once=at_most_once,
+                sequential=sequential,
             )
         except ValidationError as error:
             raise InvalidInput(f"tool {called!r}: {told(error)}") from None
