@@ -124,9 +124,11 @@ class ImagePart(Frozen):
     detail: Literal["auto", "low", "high"] | None = None
 
 
-Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+Part = TextPart | ImagePart
 
-Content = str | Annotated[tuple[Part, ...], Field(min_length=1, max_length=PARTS_MAX)]
+Parts = Annotated[tuple[Annotated[Part, Field(discriminator="type")], ...], Field(min_length=1, max_length=PARTS_MAX)]
+
+Content = str | Parts
 """What a message holds: words, or words and pictures in an order."""
 
 
@@ -175,7 +177,7 @@ class Message(Frozen):
         return replace(self, metadata={}) if self.metadata else self
 
 
-def _check_content(role: Role, content: str | tuple[TextPart | ImagePart, ...]) -> None:
+def _check_content(role: Role, content: Content) -> None:
     """Refuse what no payload or no provider takes."""
     if isinstance(content, tuple) and role != "user" and any(isinstance(part, ImagePart) for part in content):
         raise ValueError(f"only a user's message holds pictures, not one of the role {role!r}")
