@@ -14,7 +14,8 @@
     │   ├── PortTaken                        another program listens there
     │   └── DataDirectoryInUse               another server owns the data directory
     ├── MissingPart                     8    an optional package or program is not installed
-    └── ModelFailure                    9    a model call brought no answer; `.kind`, `.again` and `.after` say more
+    ├── ModelFailure                    9    a model call brought no answer; `.kind`, `.again` and `.after` say more
+    └── CompilerFailed                  10   a compiler of the worker's did not give messages a model can be shown
 
 Every message is one line: what happened, with which value, and what to do next. Each class is built from
 that line alone (plus keyword details), so that it survives pickling and JSON.
@@ -137,3 +138,9 @@ class MissingPart(HoldfastError):
     """An optional package or program is needed and not installed."""
 
     exit_code = 8
+
+
+class CompilerFailed(HoldfastError):
+    """A custom compiler raised, or gave what no provider takes; the message names it."""
+
+    exit_code = 10

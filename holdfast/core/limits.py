@@ -140,3 +140,9 @@ TOOLS_MAX: Final = 128
 
 TOOL_DESCRIPTION_CHARS_MAX: Final = 1_024
 """the longest description of one: OpenAI's limits, told when the tool is made instead of in every run."""
+
+PARTS_MAX: Final = 64
+"""The most parts (texts and pictures) of one message."""
+
+CALL_ID_KEPT_CHARS_MAX: Final = 200
+"""The longest call id that a stored message may answer: ours and every provider's are far shorter."""
