@@ -5,6 +5,7 @@
     │   ├── DefinitionInvalid                the agent's file or builder value
     │   ├── UnknownAgent                     no definition has this name
     │   ├── UnknownTool                      the worker offers no tool of this name
+    │   ├── UnknownHook                      the worker offers no hook of this name
     │   └── InvalidArguments                 a tool's arguments do not fit its schema
     ├── ExecutionFailed                 4    the run ended `failed`; `.state` holds what happened
     ├── ExecutionNotFound               5    the server knows no run with this id
@@ -65,6 +66,10 @@ class UnknownAgent(InvalidInput):
 
 class UnknownTool(InvalidInput):
     """A definition names a tool that the worker does not offer; the message gives the nearest one."""
+
+
+class UnknownHook(InvalidInput):
+    """A definition names a hook that the worker does not offer; the message gives the nearest one."""
 
 
 class InvalidArguments(InvalidInput):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from holdfast.core.definition import AgentDefinition
+from holdfast.core.errors import UnknownAgent
 from holdfast.core.messages import ToolCall
 from holdfast.core.registry import nearest
 from holdfast.core.state import ExecutionStatus
@@ -14,6 +15,17 @@ from holdfast.core.tools import ToolSchema
 
 SPAWN_TOOL: Final = "spawn"
 """What the model calls the tool that starts a subagent."""
+
+
+def known_subagents(
+    definition: AgentDefinition, agents: Iterable[AgentDefinition]
+) -> dict[str, AgentDefinition]:
+    """Return the agents that `definition` may call, of those there are; UnknownAgent when one is not among them."""
+    by_name = {each.name: each for each in agents}
+    for name in definition.subagents:
+        if name not in by_name:
+            raise UnknownAgent(f"agent {definition.name!r} names the subagent {name!r}, {nearest(name, by_name)}")
+    return {name: by_name[name] for name in definition.subagents}
 
 
 def spawn_schema(subagents: Mapping[str, AgentDefinition]) -> ToolSchema:

@@ -21,6 +21,7 @@ from holdfast.core.errors import InvalidArguments, InvalidInput
 from holdfast.core.frozen import Frozen
 from holdfast.core.limits import (
     ERROR_CHARS_MAX,
+    REASON_CHARS_MAX,
     TOOL_DESCRIPTION_CHARS_MAX,
     TOOL_RESULT_BYTES_MAX,
     TOOL_RESULT_CHARS_MAX,
@@ -57,6 +58,21 @@ class ToolContext:
     execution_id: str
     idempotency_key: str
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopRun:
+    """What a tool returns to end the run with this step: its result for the model, and why the run is to stop."""
+
+    result: object
+    reason: str
+
+
+class ToolReply(Frozen):
+    """A tool's result as the bounded text the model sees, and why the tool asks to stop, if it does."""
+
+    text: str
+    stop: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
 
 
 class ToolTraits(Frozen):
@@ -175,6 +191,13 @@ def tool(
         return Tool(target, schema, traits, arguments, context_parameter)
 
     return decorate if function is None else decorate(function)
+
+
+def reply_of(value: object) -> ToolReply:
+    """Return what a tool's return value means."""
+    if isinstance(value, StopRun):
+        return ToolReply(text=render_result(value.result), stop=clamped(value.reason, REASON_CHARS_MAX))
+    return ToolReply(text=render_result(value))
 
 
 def render_result(value: object) -> str:
