@@ -135,13 +135,13 @@ class Compiler:
         messages, or leaves a call without its answer or an answer without its call.
         """
         try:
-            given = cast("object", self.function(messages))  # foreign code: its annotation promises nothing
-            found = tuple(cast("Sequence[object]", given)) if isinstance(given, Sequence) else None
+            given: object = self.function(messages)
+            found = _items(given)
         except Exception as error:
             record = error_record(error, self.name)
             raise CompilerFailed(f"the compiler {self.name!r} raised {record.type}: {record.message}") from error
         if found is None:
-            kind = type(cast("object", given)).__name__
+            kind = type(given).__name__
             raise CompilerFailed(f"the compiler {self.name!r} gave a value of type {kind!r}; return a list of messages")
         said = tuple(each for each in found if isinstance(each, Message))
         if len(said) < len(found):
@@ -152,6 +152,11 @@ class Compiler:
                 f"the compiler {self.name!r} gave what no provider takes: {problem}; keep calls and answers together"
             )
         return tuple(message.for_model() for message in said)
+
+
+def _items(given: object) -> tuple[object, ...] | None:
+    """Return what foreign code gave, if it is the sequence that it promised."""
+    return tuple(cast("Sequence[object]", given)) if isinstance(given, Sequence) else None
 
 
 @overload

@@ -146,3 +146,9 @@ PARTS_MAX: Final = 64
 
 CALL_ID_KEPT_CHARS_MAX: Final = 200
 """The longest call id that a stored message may answer: ours and every provider's are far shorter."""
+
+SUMMARY_REQUEST_BYTES_MAX: Final = 128 * 1024
+"""The most conversation that is shown to a model at once in order to summarise it, in bytes of JSON: half a payload."""
+
+SUMMARY_BYTES_MAX: Final = 32 * 1024
+"""The longest summary that is kept, in bytes of JSON; it stands in every request after it."""
