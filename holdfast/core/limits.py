@@ -66,6 +66,12 @@ REASKS_MAX: Final = 10
 DEPTH_MAX: Final = 10
 """The deepest nesting of subagents, whatever a definition says."""
 
+CAPABILITIES_MAX: Final = 64
+"""The most capabilities one agent may name."""
+
+REPORT_CHARS_MAX: Final = 20_000
+"""The longest report on a whole folder of agents: ten files with as many problems as an error holds."""
+
 SUBAGENTS_MAX: Final = 64
 """The most agents one agent may call by name."""
 
@@ -107,6 +113,9 @@ NAMES_TOLD_MAX: Final = 20
 
 MALFORMED_CHARS_MAX: Final = 200
 """The longest text about a call that cannot be used; there can be CALLS_KEPT_MAX of them in one payload."""
+
+JSON_DEPTH_MAX: Final = 64
+"""The deepest nesting of a definition's metadata or answer schema, for the same reason as that of arguments below."""
 
 ARGUMENTS_DEPTH_MAX: Final = 64
 """The deepest nesting of a tool's arguments; JSON readers give up at about 200 levels."""

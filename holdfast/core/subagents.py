@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import UnknownAgent
 from holdfast.core.messages import ToolCall
-from holdfast.core.registry import nearest
+from holdfast.core.nearest import nearest
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import ErrorRecord
 from holdfast.core.tools import ToolSchema

@@ -11,7 +11,7 @@ from holdfast.core.errors import InvalidInput, ModelFailure
 from holdfast.core.inference import Model, ModelRequest
 from holdfast.core.messages import Message
 from holdfast.core.policies import TextFormat
-from holdfast.core.registry import nearest
+from holdfast.core.nearest import nearest
 from holdfast.core.retries import MODEL_RETRIES
 from holdfast.core.rules import Rules
 from holdfast.core.state import AgentState

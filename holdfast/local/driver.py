@@ -24,6 +24,7 @@ from holdfast.core.commands import (
     StartTimer,
     SummariseBuffer,
 )
+from holdfast.core.capabilities import Capability, resolved
 from holdfast.core.compiling import Compiler
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import Conflict
@@ -72,6 +73,7 @@ class LocalDriver:
         tools: what it may call, before the definition's own choice among them.
         hooks: what runs at its hook places, before the definition's own choice among them, in this order.
         agents: the subagents that it, or one of them, may call.
+        capabilities: the bundles of tools and hooks that it may name.
         compilers: the functions that `context.compiler` may name.
         approver: decides about calls that wait for approval; without one `decide` does.
         clock: where times come from.
@@ -86,15 +88,17 @@ class LocalDriver:
         tools: Iterable[AnyTool] = (),
         hooks: Iterable[Hook] = (),
         agents: Iterable[AgentDefinition] = (),
+        capabilities: Iterable[Capability] = (),
         compilers: Iterable[Compiler] = (),
         approver: Approver | None = None,
         clock: Callable[[], datetime] = _now,
         new_id: Callable[[], str] = _new_id,
     ) -> None:
-        agents, compilers = tuple(agents), tuple(compilers)
+        agents, compilers, bundles = tuple(agents), tuple(compilers), tuple(capabilities)
         offered_tools, offered_hooks = tuple(tools), tuple(hooks)
-        chosen = {tool.name: tool for tool in resolve(definition, offered_tools)}
-        running = {hook.name: hook for hook in chosen_hooks(definition, offered_hooks)}
+        chosen = {tool.name: tool for tool in resolve(definition, offered_tools, bundles)}
+        running = {hook.name: hook for hook in chosen_hooks(definition, offered_hooks, bundles)}
+        definition = resolved(definition, bundles)
         self._definition = definition
         self._loop = AgentLoop(
             definition,
@@ -119,6 +123,7 @@ class LocalDriver:
                 tools=offered_tools,
                 hooks=offered_hooks,
                 agents=agents,
+                capabilities=bundles,
                 compilers=compilers,
                 approver=approver,
                 clock=clock,
