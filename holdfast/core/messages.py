@@ -20,6 +20,7 @@ from holdfast.core.limits import (
     ARGUMENTS_DEPTH_MAX,
     CALL_ID_CHARS_MAX,
     CALL_ID_KEPT_CHARS_MAX,
+    CALLS_KEPT_MAX,
     MALFORMED_CHARS_MAX,
     MESSAGE_BYTES_MAX,
     NAME_CHARS_MAX,
@@ -141,7 +142,7 @@ class Message(Frozen):
 
     role: Role
     content: Content = ""
-    tool_calls: tuple[ToolCall, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = Field(default=(), max_length=CALLS_KEPT_MAX)
     tool_call_id: Annotated[str, Field(min_length=1, max_length=CALL_ID_KEPT_CHARS_MAX)] | None = None
     metadata: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
 

@@ -206,6 +206,7 @@ def test_a_message_may_hold_pictures_between_its_words() -> None:
     [
         ({"role": "robot"}, "'system', 'user', 'assistant' or 'tool'"),
         ({"role": "user", "tool_calls": [{"id": "a", "name": "b"}]}, "only an assistant asks for tool calls"),
+        ({"role": "assistant", "tool_calls": [{"id": "a", "name": "b"}] * 129}, "at most 128 items"),
         ({"role": "tool"}, "needs the `tool_call_id`"),
         ({"role": "tool", "tool_call_id": ""}, "at least 1 character"),
         ({"role": "tool", "tool_call_id": "\ud800"}, "unicode"),
