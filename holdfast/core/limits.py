@@ -140,3 +140,15 @@ TOOLS_MAX: Final = 128
 
 TOOL_DESCRIPTION_CHARS_MAX: Final = 1_024
 """the longest description of one: OpenAI's limits, told when the tool is made instead of in every run."""
+
+FORMAT_PROBLEM_CHARS_MAX: Final = 1_000
+"""The longest text on why an answer breaks its response format: the model is to read it."""
+
+FORMAT_PROBLEMS_MAX: Final = 5
+"""How many problems of an answer that text names; the model finds the rest when it is asked again."""
+
+FORMAT_PLACE_CHARS_MAX: Final = 120
+"""The longest place or complaint within one of them: both can quote the answer."""
+
+SCHEMA_REFS_MAX: Final = 20_000
+"""How many references of a schema one check follows: nested unions take steps by powers of two (1 s, measured)."""

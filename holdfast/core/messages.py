@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Final, Literal, NoReturn, cast
+from typing import Final, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
 from holdfast.core.frozen import Frozen, replace
-from holdfast.core.limits import ARGUMENTS_DEPTH_MAX, CALL_ID_CHARS_MAX, MALFORMED_CHARS_MAX, NAME_CHARS_MAX
+from holdfast.core.limits import CALL_ID_CHARS_MAX, MALFORMED_CHARS_MAX, NAME_CHARS_MAX
 from holdfast.core.log import Log
+from holdfast.core.parsing import read_json
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -60,35 +61,11 @@ class ToolCall(Frozen):
                 malformed=f"{name[:NAME_CHARS_MAX]!r} is not a tool name"[:MALFORMED_CHARS_MAX],
             )
         try:
-            arguments: object = json.loads(text or "{}", parse_constant=_refuse_constant)
-            _check_depth(arguments)
-            json.dumps(arguments, ensure_ascii=False).encode("utf-8")  # refuses lone surrogates
-            return cls.model_validate({"id": call_id, "name": name, "arguments": arguments})
-        except (ValueError, RecursionError) as error:
+            return cls.model_validate({"id": call_id, "name": name, "arguments": read_json(text or "{}")})
+        except ValueError as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             told = f"the arguments are not a usable JSON object: {reason}".encode("utf-8", "replace").decode()
             return cls(id=call_id, name=name, malformed=told[:MALFORMED_CHARS_MAX])
-
-
-def _check_depth(value: object) -> None:
-    """Refuse nesting that a later reader of the history could not parse any more."""
-    level: list[object] = [value]
-    for _ in range(ARGUMENTS_DEPTH_MAX):
-        level = [
-            inner
-            for each in level
-            if isinstance(each, dict | list)
-            for inner in (
-                cast("dict[str, object]", each).values() if isinstance(each, dict) else cast("list[object]", each)
-            )
-        ]
-        if not level:
-            return
-    raise ValueError(f"nested more than {ARGUMENTS_DEPTH_MAX} levels deep")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 class Message(Frozen):

@@ -35,6 +35,8 @@ class InferenceResponse(Frozen):
     usage: Usage = Usage()
     model: str = ""
     response_id: str = ""
+    format_problem: str | None = None
+    """Why the answer breaks the response format, if it does; none when it asks for tools."""
 
 
 class Outcome(StrEnum):
