@@ -23,6 +23,7 @@ from holdfast.core.inference import ModelRequest
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool
+from holdfast.local.formats import checked
 
 QUERY_TIMEOUT: Final = timedelta(seconds=10)
 """How long reading a page of the transcript may take before the attempt is given up."""
@@ -58,8 +59,9 @@ class Inference:
             messages=transcript.messages,
             tools=tuple(self._tools[name].schema for name in opening.tools if name in self._tools),
             max_output_tokens=wanted.max_output_tokens,
+            response_format=opening.definition.response_format,
         )
-        return await self._model(request)
+        return checked(await self._model(request), request.response_format)
 
 
 async def _fetch(request: TranscriptRequest) -> TranscriptPage:

@@ -10,6 +10,7 @@ from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import canonical
 from holdfast.core.limits import DEFINITION_BYTES_MAX, PAYLOAD_BYTES_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
 from holdfast.core.state import checked_id
+from holdfast.local.formats import schema_problem
 
 
 def check_question(question: str) -> str:
@@ -27,7 +28,7 @@ def check_question(question: str) -> str:
 
 
 def check_definition(definition: AgentDefinition) -> AgentDefinition:
-    """Return `definition` if it can travel: valid Unicode, small enough."""
+    """Return `definition` if it can travel (valid Unicode, small enough) and its answers can be checked."""
     try:
         size = len(canonical(definition))
     except PydanticSerializationError:
@@ -37,6 +38,9 @@ def check_definition(definition: AgentDefinition) -> AgentDefinition:
     if size > DEFINITION_BYTES_MAX:
         allowed = f"agent {definition.name!r} has {size:,} bytes, at most {DEFINITION_BYTES_MAX:,} are allowed"
         raise InvalidInput(f"{allowed}; shorten its prompt")
+    if (problem := schema_problem(definition.response_format)) is not None:
+        told = f"agent {definition.name!r}: no answer can be checked against response_format.json_schema: {problem}"
+        raise InvalidInput(f"{told}; correct the schema")
     return definition
 
 

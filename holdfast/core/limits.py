@@ -161,3 +161,15 @@ SUMMARY_REQUEST_BYTES_MAX: Final = 128 * 1024
 
 SUMMARY_BYTES_MAX: Final = 32 * 1024
 """The longest summary that is kept, in bytes of JSON; it stands in every request after it."""
+
+FORMAT_PROBLEM_CHARS_MAX: Final = 1_000
+"""The longest text on why an answer breaks its response format: the model is to read it."""
+
+FORMAT_PROBLEMS_MAX: Final = 5
+"""How many problems of an answer that text names; the model finds the rest when it is asked again."""
+
+FORMAT_PLACE_CHARS_MAX: Final = 120
+"""The longest place or complaint within one of them: both can quote the answer."""
+
+SCHEMA_REFS_MAX: Final = 20_000
+"""How many references of a schema one check follows: nested unions take steps by powers of two (1 s, measured)."""

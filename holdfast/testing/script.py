@@ -19,6 +19,8 @@ from typing import Annotated, Any, Literal, NoReturn, Self, TypeAlias, TypedDict
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from holdfast.testing.asked_format import AskedFormat, AskedObject
+
 DEFAULT_USAGE = (100, 20)
 """Prompt and completion tokens of a turn that does not name its own: round figures, easy to add up in a test."""
 
@@ -309,6 +311,11 @@ class _Message(_Strict):
             raise ValueError("'tool_calls' has duplicate ids")
         return self
 
+    @property
+    def mentions_json(self) -> bool:
+        parts = self.content if isinstance(self.content, tuple) else (_Part(type="text", text=self.content or ""),)
+        return any("json" in part.text.lower() for part in parts)
+
 
 class _FunctionSpec(_Named):
     description: Annotated[str, Field(max_length=1024)] = ""
@@ -352,6 +359,7 @@ class _ChatRequest(BaseModel):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     n: Literal[1] | None = None
+    response_format: AskedFormat | None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -367,6 +375,8 @@ class _ChatRequest(BaseModel):
             raise ValueError("'stream_options' is only allowed when 'stream' is enabled")
         if self.max_tokens is not None and self.max_completion_tokens is not None:
             raise ValueError("'max_tokens' and 'max_completion_tokens' exclude each other")
+        if isinstance(self.response_format, AskedObject) and not any(each.mentions_json for each in self.messages):
+            raise ValueError("'messages' must contain the word 'json' to use 'response_format' of type 'json_object'")
         _check_pairing(self.messages)
         return self
 
@@ -374,7 +384,7 @@ class _ChatRequest(BaseModel):
 # Fields of the API whose values mean nothing to a script; a field that is in neither list is unknown to the API.
 UNCHECKED_FIELDS = frozenset(  # one string, because as a list they would fill 25 lines
     "audio frequency_penalty function_call functions logit_bias logprobs metadata modalities moderation prediction "  # noqa: SIM905
-    "presence_penalty prompt_cache_key prompt_cache_options prompt_cache_retention reasoning_effort response_format "
+    "presence_penalty prompt_cache_key prompt_cache_options prompt_cache_retention reasoning_effort "
     "safety_identifier seed service_tier stop store top_logprobs user verbosity web_search_options".split()
 )
 

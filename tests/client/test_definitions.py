@@ -15,6 +15,7 @@ from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import DefinitionInvalid, HoldfastError, InvalidInput, UnknownAgent
 from holdfast.core.limits import DEFINITION_BYTES_MAX
+from holdfast.core.policies import JsonSchemaFormat
 
 FRONT = """---
 name: clerk
@@ -247,3 +248,26 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, name: str) -> None:
 def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.md")
     assert "not a file" in told(lambda: load_definition(tmp_path / "pipe.md"))
+
+
+def test_a_response_format_is_read_from_a_file(written: Written) -> None:
+    path = written("a.yaml", "response_format: {type: json_schema, json_schema: {type: object, required: [sum]}}\n")
+    wanted = load_definition(path).response_format
+    assert wanted == JsonSchemaFormat(json_schema={"type": "object", "required": ["sum"]})
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("{type: objekt}", "'objekt'"),
+        ("{$ref: 'http://127.0.0.1:9/schema.json'}", "leads to nothing within the schema"),
+        ("{$ref: '#'}", "refers to itself"),
+        ("{pattern: '('}", "regex"),
+    ],
+)
+def test_a_schema_that_no_answer_could_be_checked_against_is_refused(written: Written, schema: str, said: str) -> None:
+    path = written("a.yaml", f"response_format: {{type: json_schema, json_schema: {schema}}}\n")
+    with pytest.raises(DefinitionInvalid, match=said) as caught:
+        load_definition(path)
+    assert "response_format.json_schema" in caught.value.message
+    assert "\n" not in caught.value.message
