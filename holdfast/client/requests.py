@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from holdfast.core.contracts import ExecutionInput
+from holdfast.core.contracts import ApprovalDecision, ExecutionInput
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import canonical
-from holdfast.core.limits import DEFINITION_BYTES_MAX, PAYLOAD_BYTES_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
+from holdfast.core.limits import ARGUMENTS_BYTES_MAX, DEFINITION_BYTES_MAX, PAYLOAD_BYTES_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
 from holdfast.core.state import checked_id
 from holdfast.local.formats import schema_problem
 
@@ -62,6 +62,23 @@ def check_reason(reason: str) -> str:
     except UnicodeEncodeError:
         raise InvalidInput("the reason holds characters that are not valid Unicode text; remove them") from None
     return reason
+
+
+def check_decision(decision: ApprovalDecision) -> ApprovalDecision:
+    """Return `decision` if it can be acted on: arguments with `edit` and only then, valid Unicode, small enough."""
+    if (decision.arguments is not None) != (decision.decision == "edit"):
+        raise InvalidInput(f"the decision {decision.decision!r} takes {_arguments_of(decision)}; `edit` takes arguments")
+    try:
+        size = len(canonical(decision))
+    except PydanticSerializationError:
+        raise InvalidInput("the decision holds characters that are not valid Unicode text; remove them") from None
+    if size > ARGUMENTS_BYTES_MAX:
+        raise InvalidInput(f"the decision has {size:,} bytes, at most {ARGUMENTS_BYTES_MAX:,} are allowed; shorten it")
+    return decision
+
+
+def _arguments_of(decision: ApprovalDecision) -> str:
+    return "other arguments" if decision.arguments is None else "no arguments"
 
 
 def check_id(value: str, what: str = "execution id") -> str:

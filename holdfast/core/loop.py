@@ -210,7 +210,7 @@ def _before_inference_passed(turn: Turn) -> None:
         store = to_buffer(turn.store, policy)
         if store is not turn.store:
             turn.store = store
-            turn.change(summary_under_way=True)
+            turn.change(summary_under_way=True, compactions=turn.execution.compactions + 1)
             turn.do(SummariseBuffer(turn.step.number, checkpoints.output_clamp(turn)))
             return
     _ask_model(turn)

@@ -101,6 +101,8 @@ class ExecutionState(Frozen):
     open_calls: tuple[OpenCall, ...] = ()
     hooks_under_way: Trigger | None = None
     summary_under_way: bool = False
+    compactions: int = Field(default=0, ge=0)
+    """How often older messages were moved away to be summarised."""
     waiting_messages: tuple[Message, ...] = ()
     """What is said with the next model call: by hooks, or by somebody while the execution runs."""
     answer_due: bool = False
@@ -338,7 +340,7 @@ class AgentState(Frozen):
         """The final response, else the latest text the assistant said."""
         if self.final_response:
             return self.final_response
-        said = (m.content for m in reversed(self.messages) if m.role == "assistant" and m.content.strip())
+        said = (m.text for m in reversed(self.messages) if m.role == "assistant" and m.text.strip())
         return next(said, "")
 
     @property

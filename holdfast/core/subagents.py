@@ -28,6 +28,19 @@ def known_subagents(
     return {name: by_name[name] for name in definition.subagents}
 
 
+def reachable(definition: AgentDefinition, agents: Iterable[AgentDefinition]) -> tuple[AgentDefinition, ...]:
+    """Return every agent that `definition`, or one of those, may call; UnknownAgent when one is not among `agents`."""
+    there = tuple(agents)
+    found: dict[str, AgentDefinition] = {}
+    waiting = [definition]
+    while waiting:
+        for name, each in known_subagents(waiting.pop(), there).items():
+            if name not in found:
+                found[name] = each
+                waiting.append(each)
+    return tuple(found.values())
+
+
 def spawn_schema(subagents: Mapping[str, AgentDefinition]) -> ToolSchema:
     """Return the tool as the model is offered it: which agents there are, and what each is for."""
     about = "; ".join(
