@@ -3,6 +3,7 @@
     HoldfastError                       exit code
     ├── InvalidInput                    2    a value was refused before anything started
     │   ├── DefinitionInvalid                the agent's file or builder value
+    │   ├── StateInvalid                     a saved state cannot be read, or a state cannot be saved
     │   ├── UnknownAgent                     no definition has this name
     │   ├── UnknownTool                      the worker offers no tool of this name
     │   ├── UnknownHook                      the worker offers no hook of this name
@@ -59,6 +60,10 @@ class InvalidInput(HoldfastError):
 
 class DefinitionInvalid(InvalidInput):
     """An agent's definition cannot be read or breaks a rule; the message lists every problem."""
+
+
+class StateInvalid(InvalidInput):
+    """A saved state cannot be read, or a state cannot be saved; the message names the first bad fields."""
 
 
 class UnknownAgent(InvalidInput):

@@ -176,3 +176,24 @@ SCHEMA_REFS_MAX: Final = 20_000
 
 That many take 0.4 s (measured), well inside the silence after which a worker is taken for dead.
 """
+
+TEXT_CHARS_MAX: Final = 1024 * 1024
+"""The longest text in any value at all; most have a tighter limit of their own that holds before this one."""
+
+STATE_BYTES_MAX: Final = 128 * 1024 * 1024
+"""The largest saved state that is written or read: twice what 10,000 steps with results of 2 KB take."""
+
+PROBLEMS_READ_MAX: Final = 10_000
+"""The most problems of one refused state that are looked at; with more of them it is something else altogether."""
+
+PROBLEMS_TOLD_MAX: Final = 5
+"""The most problems of one refused state that the error tells."""
+
+PROBLEM_CHARS_MAX: Final = 200
+"""The longest words about one problem."""
+
+VALUE_CHARS_MAX: Final = 60
+"""The most of a refused value that an error shows."""
+
+PATH_PARTS_MAX: Final = 16
+"""The most parts of a field's place that an error shows; a state's own fields lie at most ten deep."""
