@@ -32,17 +32,8 @@ from typing import Any, Literal, Self, TypeAlias, cast
 
 from holdfast.core.errors import HoldfastError, InvalidInput, MissingPart, PortTaken
 from holdfast.testing.ledger import Ledger
-from holdfast.testing.script import (
-    CREATED,
-    Refusal,
-    Script,
-    Turn,
-    answer_pieces,
-    choose_turn,
-    error_body,
-    read_request,
-    turn_number,
-)
+from holdfast.testing.openai_format import CREATED, Refusal, answer_pieces, error_body, read_request
+from holdfast.testing.script import Script, Turn, choose_turn, turn_number
 
 try:
     from aiohttp import web
