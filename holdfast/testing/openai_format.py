@@ -10,12 +10,45 @@ from typing import Annotated, Any, Literal, NoReturn, Self, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from holdfast.core.inference import ModelRequest
+from holdfast.core.messages import Message
+from holdfast.core.tools import ToolSchema
 from holdfast.testing.script import Turn, call_ids, turn_number
 
 CREATED = 1_700_000_000  # a constant, so that equal requests get equal answers
 PIECE_CHARS_MIN = 12
 PIECES_MAX = 256  # per text or argument string: a 2 MB text must not become 170 000 chunks
 ERROR_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
+
+
+def request_body(request: ModelRequest, model: str) -> dict[str, Any]:
+    """Return `request` to `model` as the provider's client sends it, so that a script sees the same without HTTP."""
+    prompt = [{"role": "system", "content": request.system_prompt}] if request.system_prompt else []
+    settings = {"temperature": request.llm.temperature, "max_completion_tokens": request.max_output_tokens}
+    return {
+        "model": model,
+        "messages": [*prompt, *(_wire_message(message) for message in request.messages)],
+        **({"tools": [_wire_tool(tool) for tool in request.tools]} if request.tools else {}),
+        **{name: value for name, value in settings.items() if value is not None},
+    }
+
+
+def _wire_message(message: Message) -> dict[str, Any]:
+    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_call_id is not None:
+        wire["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        wire["tool_calls"] = [
+            {"id": wanted.id, "type": "function", "function": {"name": wanted.name, "arguments": wanted.arguments_text}}
+            for wanted in message.tool_calls
+        ]
+        wire["content"] = message.content or None
+    return wire
+
+
+def _wire_tool(tool: ToolSchema) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": function}
 
 
 def answer_pieces(turn: Turn, request: Mapping[str, Any]) -> tuple[bytes, ...]:

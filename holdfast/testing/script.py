@@ -11,13 +11,18 @@ that is repeated after a crash gets the same answer, from this process or from a
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 DEFAULT_USAGE = (100, 20)
 """Prompt and completion tokens of a turn that does not name its own: round figures, easy to add up in a test."""
+
+ATTEMPTS_MAX = 10_000
+"""Conversations whose scripted failures are being counted; the oldest go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,9 @@ class Turn:
 Script: TypeAlias = Sequence[Turn] | Callable[[dict[str, Any]], Turn]
 """The turns in order, or a function from the request's body to its turn (it should depend on nothing else)."""
 
+Scripts: TypeAlias = Script | Mapping[str, Script]
+"""One script for any model name, or a script per model name (any other model is then unknown)."""
+
 ENDED = Turn(text="The script has ended.")
 """What the model says when it is asked more often than the script foresaw."""
 
@@ -124,6 +132,30 @@ def choose_turn(script: Script, request: dict[str, Any]) -> Turn:
         return script(request)
     number = turn_number(request)
     return script[number] if number < len(script) else ENDED
+
+
+def conversation_key(request: Mapping[str, Any]) -> str:
+    """Return what names a model call: equal for every attempt at it, different for another conversation or model."""
+    # Model and messages alone: a retry may ask for fewer tokens and is still the same call.
+    identity = json.dumps([request["model"], request["messages"]], sort_keys=True).encode()
+    return hashlib.sha256(identity).hexdigest()[:16]
+
+
+class Attempts:
+    """Counts the attempts at each model call, so that a turn's `failures` come before the turn itself."""
+
+    def __init__(self) -> None:
+        self._counts = OrderedDict[str, int]()
+
+    def played(self, turn: Turn, key: str) -> Turn:
+        """Return what answers this attempt at the call `key`, and count it."""
+        if not turn.failures:
+            return turn
+        attempt = self._counts.get(key, 0)
+        self._counts[key] = attempt + 1
+        if len(self._counts) > ATTEMPTS_MAX:
+            self._counts.popitem(last=False)
+        return turn.failures[attempt] if attempt < len(turn.failures) else turn
 
 
 def call_ids(turn: Turn, number: int) -> tuple[str, ...]:

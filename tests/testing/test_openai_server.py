@@ -22,8 +22,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from holdfast.core.errors import InvalidInput, PortTaken
 from holdfast.testing import openai_server
 from holdfast.testing.ledger import Ledger
-from holdfast.testing.openai_server import FakeOpenAI, Scripts, load_script
-from holdfast.testing.script import Call, Turn, call, calls, say
+from holdfast.testing.openai_server import FakeOpenAI, load_script
+from holdfast.testing.script import Call, Scripts, Turn, call, calls, say
 
 USER = {"role": "user", "content": "Hello"}
 CHAT = b'{"model": "m", "messages": [{"role": "user", "content": %s}]}'
