@@ -11,21 +11,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
-from http import HTTPStatus
 from typing import Any, Final, cast
 
 from pydantic_core import to_json
 
-from holdfast.core.errors import InvalidInput, ModelFailure
 from holdfast.core.inference import ModelRequest
 from holdfast.core.limits import ARGUMENTS_BYTES_MAX, CALLS_KEPT_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.messages import ToolCall
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.texts import clamped, clamped_json, encodable
 from holdfast.core.usage import Usage
+from holdfast.testing.failures import failure_of, final, refused
 from holdfast.testing.openai_format import Refusal, read_request, request_body
 from holdfast.testing.script import (
     Attempts,
@@ -44,12 +40,8 @@ MODEL_NAME: Final = "scripted"
 REQUESTS_MAX: Final = 1_000
 """Requests kept; the oldest go first."""
 
-FAILURE_CHARS_MAX: Final = 500
 WORD_CHARS_MAX: Final = 64
 TOKENS_MAX: Final = 10**12
-RETRY_AFTER_MAX: Final = timedelta(minutes=5)
-RETRIED_STATUS: Final = frozenset({408, 409, 425, 429})
-CONTEXT_WORDS: Final = ("context_length_exceeded", "exceed_context_size", "input_tokens", "maximum context length")
 
 
 class ScriptedModel:
@@ -60,7 +52,8 @@ class ScriptedModel:
     """
 
     def __init__(self, script: Scripts) -> None:
-        self.script = script
+        self._scripts: Mapping[str, Script] | None = script if isinstance(script, Mapping) else None
+        self._script = cast("Script", script)  # plays for every model where there is no mapping
         self.requests: list[ModelRequest] = []
         self._attempts = Attempts()
 
@@ -69,9 +62,9 @@ class ScriptedModel:
         self.requests.append(request)
         del self.requests[:-REQUESTS_MAX]
         body = request_body(request, request.llm.model or MODEL_NAME)
-        refused = read_request("application/json", json.dumps(body).encode())
-        if isinstance(refused, Refusal):
-            raise _refused(refused.message)
+        problem = read_request("application/json", json.dumps(body).encode())
+        if isinstance(problem, Refusal):
+            raise refused(problem.message)
         turn = self._attempts.played(self._turn(body), conversation_key(body))
         await asyncio.sleep(turn.delay_seconds)
         if turn.hang:
@@ -81,15 +74,13 @@ class ScriptedModel:
         return answer(turn, body)
 
     def _turn(self, body: dict[str, Any]) -> Turn:
-        script = self.script
-        if isinstance(script, Mapping):
-            if body["model"] not in script:
-                raise _final("ModelNotFound", f"the scripts know no model {body['model']!r}")
-            script = script[body["model"]]
+        script = self._script if self._scripts is None else self._scripts.get(body["model"])
+        if script is None:
+            raise final("ModelNotFound", f"the scripts know no model {body['model']!r}")
         try:
-            return choose_turn(cast("Script", script), body)
+            return choose_turn(script, body)
         except Exception as problem:
-            raise _refused(f"The script raised {type(problem).__name__}: {problem}.") from problem
+            raise refused(f"The script raised {type(problem).__name__}: {problem}.") from problem
 
 
 def answer(turn: Turn, body: Mapping[str, Any]) -> InferenceResponse:
@@ -136,73 +127,3 @@ def _sent_bytes(body: Mapping[str, Any]) -> int:
 def _received_bytes(text: str, wanted: list[tuple[str, str, str]]) -> int:
     calls = [{"id": id_, "function": {"name": name, "arguments": arguments}} for id_, name, arguments in wanted]
     return len(to_json({"content": text, "reasoning": "", "reasoning_content": "", "tool_calls": calls}))
-
-
-def failure_of(turn: Turn) -> ModelFailure | None:
-    """Return the failure that `turn` is to whoever asks, none for an answer; the table is `activities.failures`'s.
-
-    Raises InvalidInput for a `body` that is a chat completion: reading one is the provider's client's work.
-    """
-    if turn.disconnect:
-        return ModelFailure("the script closes the connection", kind="ProviderUnavailable", again=True)
-    if not HTTPStatus.OK <= turn.status < HTTPStatus.MULTIPLE_CHOICES:
-        return _status_failure(turn)
-    cut = turn.pieces_max == 0 or (isinstance(turn.body, tuple) and turn.pieces_max is not None)
-    if turn.body is None and not cut:
-        return None
-    if not cut and _is_completion(_body(turn)):
-        raise InvalidInput("a script whose `body` is a chat completion needs the fake server: use FakeOpenAI for it")
-    return ModelFailure("the scripted answer is no chat completion", kind="UnusableAnswer", again=True)
-
-
-def _status_failure(turn: Turn) -> ModelFailure:
-    status, words = turn.status, turn.text or ""
-    if turn.body is not None:
-        words = _body(turn).decode("utf-8", "replace")
-    told = clamped(f"the script answers {status}: {' '.join(words.split())}", FAILURE_CHARS_MAX)
-    if status == HTTPStatus.TOO_MANY_REQUESTS and "insufficient_quota" in words:
-        return _final("QuotaExceeded", told)
-    if status in RETRIED_STATUS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return ModelFailure(told, kind="ProviderUnavailable", again=True, after=_retry_after(turn.headers))
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return _final("NotAuthorised", told)
-    if status == HTTPStatus.NOT_FOUND:
-        return _final("ModelNotFound", told)
-    return _final("ContextTooLong" if any(word in words for word in CONTEXT_WORDS) else "RequestRefused", told)
-
-
-def _final(kind: str, told: str) -> ModelFailure:
-    return ModelFailure(told, kind=kind, again=False)
-
-
-def _refused(told: str) -> ModelFailure:
-    return _status_failure(Turn(status=HTTPStatus.BAD_REQUEST, text=told))
-
-
-def _body(turn: Turn) -> bytes:
-    body = turn.body or b""
-    if isinstance(body, tuple):
-        return b"".join(body)
-    return body.encode() if isinstance(body, str) else body
-
-
-def _is_completion(body: bytes) -> bool:
-    """Return whether `body` could be read as an answer; what lacks a first choice with a message cannot."""
-    with suppress(ValueError, RecursionError, LookupError, TypeError):
-        data: Any = json.loads(body)
-        return isinstance(data["choices"][0]["message"], dict)
-    return False
-
-
-def _retry_after(headers: Mapping[str, str]) -> timedelta | None:
-    value = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
-    if not value:
-        return None
-    try:
-        wait = timedelta(seconds=float(value))
-    except (ValueError, OverflowError):
-        try:
-            wait = parsedate_to_datetime(value) - datetime.now(UTC)
-        except (ValueError, TypeError):
-            return None
-    return min(max(wait, timedelta(0)), RETRY_AFTER_MAX)
