@@ -126,6 +126,8 @@ def a_state(
     wanted, exchanges = ExecutionStatus(status), _exchanges(conversation)
     run = _Run(agent, usage=usage)
     if wanted is ExecutionStatus.PENDING:
+        if steps:
+            raise InvalidInput(f"a run that is pending has no steps, not {steps}; it has not begun")
         run.answer(exchanges if conversation else ())
         return run.state.for_next_execution(run.clock())
     *earlier, (question, answer) = exchanges

@@ -92,6 +92,7 @@ def test_usage_and_agent_are_as_given() -> None:
         ({"conversation": [user(), assistant()], "status": "stopped"}, "a run that is stopped has not answered"),
         ({"steps": 0}, "a run that is completed cannot have 0 steps"),
         ({"steps": -1, "status": "stopped"}, "-1 steps"),
+        ({"steps": 1, "status": "pending"}, "has no steps, not 1"),
         ({"steps": 10_001}, "at most 10,000"),
         ({"steps": 3, "budget": ExecutionBudget(max_steps=2)}, r"stopped after 2 steps \(steps_limit\)"),
     ],

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.core.definition import LLM, AgentDefinition
@@ -97,6 +99,25 @@ ANSWERS = {
 @pytest.mark.parametrize("request_", [FIRST, SECOND], ids=["first", "second"])
 async def test_an_answer_is_the_same_in_python_and_over_http(turn: Turn, request_: ModelRequest) -> None:
     assert isinstance(await same(turn, request_), InferenceResponse)
+
+
+ANY_TEXT = st.text(st.characters(), max_size=20)  # lone surrogates and control characters, too
+TOKENS = st.integers(-3, 10**13)
+CALLS = st.builds(Call, ANY_TEXT, ANY_TEXT | st.dictionaries(ANY_TEXT, ANY_TEXT | st.floats()), st.none() | ANY_TEXT)
+TURNS = st.builds(
+    Turn,
+    text=st.none() | ANY_TEXT,
+    calls=st.lists(CALLS, max_size=3).map(tuple),
+    usage=st.none() | st.tuples(TOKENS, TOKENS),
+    finish_reason=st.none() | ANY_TEXT,
+    status=st.just(200) | st.integers(200, 203) | st.integers(400, 599),
+)
+
+
+@given(TURNS)
+@settings(max_examples=40, deadline=None)
+async def test_any_turn_is_the_same_in_python_and_over_http(turn: Turn) -> None:
+    await same(turn)
 
 
 LONG_AGO = format_datetime(datetime(2020, 1, 1, tzinfo=UTC), usegmt=True)
