@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, assert_never
 
 from temporalio import workflow
@@ -78,7 +78,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
     from holdfast.core.steps import ErrorRecord
     from holdfast.core.stopping import StopReason, StopSignal
-    from holdfast.core.subagents import SPAWN_TOOL, known_subagents, spawn_schema
+    from holdfast.core.subagents import known_subagents, spawn_schema
     from holdfast.core.summarising import request
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import ToolTraits
@@ -316,7 +316,9 @@ class AgentExecution:
             self._inbox.append(DriverFailed(error=problem, at=workflow.now()))
             return
         try:
-            response = await call_model(command, self._telling.inference_input(self._state, command.max_output_tokens), self._time_left())
+            response = await call_model(
+                command, self._telling.inference_input(self._state, command.max_output_tokens), self._time_left()
+            )
         except ActivityError as error:
             self._inbox.append(self._struck() or ModelFailed(error=model_error(error), at=workflow.now()))
         else:
@@ -339,7 +341,9 @@ class AgentExecution:
         """Report when nobody has decided in time; a decision comes by signal."""
         if command.expires_at is None:
             return
-        await workflow.sleep(max(command.expires_at - workflow.now(), SHORTEST), summary=f"approval of {command.call.name}")
+        await workflow.sleep(
+            max(command.expires_at - workflow.now(), SHORTEST), summary=f"approval of {command.call.name}"
+        )
         self._inbox.append(ApprovalExpired(call_id=command.call.id, at=workflow.now()))
 
     async def _spawn(self, command: SpawnSubagent) -> None:

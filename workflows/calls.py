@@ -147,7 +147,9 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
             raise
         told = call_error(error, "hooks")
         text = f"the hooks at {command.context.trigger} did not end: {told.message}"
-        return (HookRun(name=command.hooks[0].name, error=ErrorRecord(type="HookFailed", message=text, source="hooks")),)
+        return (
+            HookRun(name=command.hooks[0].name, error=ErrorRecord(type="HookFailed", message=text, source="hooks")),
+        )
     return ran.runs
 
 

@@ -160,9 +160,7 @@ class Client:
             raise ExecutionExists(f"a run {chosen_id} exists already; read it, or choose another id") from None
         return chosen_id
 
-    def _callable(
-        self, definition: AgentDefinition, given: Iterable[AgentDefinition]
-    ) -> tuple[AgentDefinition, ...]:
+    def _callable(self, definition: AgentDefinition, given: Iterable[AgentDefinition]) -> tuple[AgentDefinition, ...]:
         """Return every agent that `definition` can reach; those that are not given come from the agents folder."""
         if not definition.subagents:
             return ()

@@ -8,7 +8,13 @@ from holdfast.core.contracts import ApprovalDecision, ExecutionInput
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import canonical
-from holdfast.core.limits import ARGUMENTS_BYTES_MAX, DEFINITION_BYTES_MAX, PAYLOAD_BYTES_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
+from holdfast.core.limits import (
+    ARGUMENTS_BYTES_MAX,
+    DEFINITION_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+    QUESTION_BYTES_MAX,
+    REASON_CHARS_MAX,
+)
 from holdfast.core.state import checked_id
 from holdfast.local.formats import schema_problem
 
@@ -67,7 +73,9 @@ def check_reason(reason: str) -> str:
 def check_decision(decision: ApprovalDecision) -> ApprovalDecision:
     """Return `decision` if it can be acted on: arguments with `edit` and only then, valid Unicode, small enough."""
     if (decision.arguments is not None) != (decision.decision == "edit"):
-        raise InvalidInput(f"the decision {decision.decision!r} takes {_arguments_of(decision)}; `edit` takes arguments")
+        raise InvalidInput(
+            f"the decision {decision.decision!r} takes {_arguments_of(decision)}; `edit` takes arguments"
+        )
     try:
         size = len(canonical(decision))
     except PydanticSerializationError:

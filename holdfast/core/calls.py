@@ -21,6 +21,7 @@ from holdfast.core.frozen import replace
 from holdfast.core.hooks import Changes, Trigger
 from holdfast.core.limits import CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, STEP_RESULTS_BYTES_MAX
 from holdfast.core.messages import ToolCall
+from holdfast.core.nearest import nearest
 from holdfast.core.observed import (
     ApprovalRequested,
     ApprovalResolved,
@@ -30,7 +31,6 @@ from holdfast.core.observed import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from holdfast.core.nearest import nearest
 from holdfast.core.state import call_name, named_id
 from holdfast.core.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall, Outcome, ToolExecution
 from holdfast.core.stopping import StopReason

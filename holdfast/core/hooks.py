@@ -137,7 +137,7 @@ class Hook:
         """What definitions and events call it."""
         return self.traits.name
 
-    def __call__(self, context: HookContext) -> Changes | None | Awaitable[Changes | None]:
+    def __call__(self, context: HookContext) -> Changes | Awaitable[Changes | None] | None:
         """Call the function itself, unchecked."""
         return self.function(context)
 

@@ -63,6 +63,7 @@ from holdfast.core.turn import Turn
 
 Transition = tuple[AgentState, tuple[Command, ...]]
 
+
 def new_agent(
     definition: AgentDefinition, *, agent_id: str, at: datetime, parent_agent_id: str | None = None
 ) -> AgentState:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final, Literal, Self, cast
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -27,8 +27,8 @@ from holdfast.core.limits import (
     SECTIONS_MAX,
 )
 from holdfast.core.log import Log
-from holdfast.core.policies import Name
 from holdfast.core.parsing import read_json
+from holdfast.core.policies import Name
 
 Role = Literal["system", "user", "assistant", "tool"]
 

@@ -17,9 +17,7 @@ SPAWN_TOOL: Final = "spawn"
 """What the model calls the tool that starts a subagent."""
 
 
-def known_subagents(
-    definition: AgentDefinition, agents: Iterable[AgentDefinition]
-) -> dict[str, AgentDefinition]:
+def known_subagents(definition: AgentDefinition, agents: Iterable[AgentDefinition]) -> dict[str, AgentDefinition]:
     """Return the agents that `definition` may call, of those there are; UnknownAgent when one is not among them."""
     by_name = {each.name: each for each in agents}
     for name in definition.subagents:

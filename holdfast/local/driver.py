@@ -11,6 +11,7 @@ from typing import TypeVar, assert_never
 from uuid import uuid4
 
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.capabilities import Capability
 from holdfast.core.commands import (
     AskApproval,
     CallModel,
@@ -24,7 +25,6 @@ from holdfast.core.commands import (
     StartTimer,
     SummariseBuffer,
 )
-from holdfast.core.capabilities import Capability
 from holdfast.core.compiling import Compiler
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import Conflict

@@ -22,8 +22,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from holdfast.core.errors import InvalidInput, PortTaken
 from holdfast.testing import openai_server
 from holdfast.testing.ledger import Ledger
-from holdfast.testing.openai_server import FakeOpenAI, Scripts, load_script
-from holdfast.testing.script import Call, Turn, call, calls, say
+from holdfast.testing.openai_server import FakeOpenAI, load_script
+from holdfast.testing.script import Call, Scripts, Turn, call, calls, say
 
 USER = {"role": "user", "content": "Hello"}
 CHAT = b'{"model": "m", "messages": [{"role": "user", "content": %s}]}'
@@ -526,9 +526,9 @@ def test_a_script_that_cannot_be_loaded_is_an_error_that_says_how_to_name_one() 
 
 
 def test_only_the_server_needs_aiohttp() -> None:
-    program = "import sys; sys.modules['aiohttp'] = None; import holdfast.testing.ledger, holdfast.testing.script"
+    program = "import sys; sys.modules['aiohttp'] = None; import holdfast.testing.ledger, holdfast.testing.scripted"
     subprocess.run([sys.executable, "-c", program], check=True)
-    program += ", holdfast.testing.openai_server"
+    program += "; holdfast.testing.FakeOpenAI"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "MissingPart: " in done.stderr
     assert "pip install 'holdfast[testing]'" in done.stderr
