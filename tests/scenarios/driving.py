@@ -11,7 +11,7 @@ from holdfast.core.errors import ExecutionFailed
 from holdfast.core.state import AgentState
 from holdfast.local import LocalDriver
 from holdfast.testing.openai_server import FakeOpenAI
-from tests.scenarios.scenario import Deed, Scenario, Stop
+from tests.scenarios.scenario import MODEL, Deed, Scenario, Stop
 from tests.scenarios.tools import Gate, tools_at
 from tests.serving import Served
 
@@ -31,7 +31,7 @@ MOMENT = "2025-01-01T00:00:00Z"
 async def locally(scenario: Scenario, endpoint: FakeOpenAI, agent_id: str, execution_id: str) -> AgentState:
     """Run `scenario` with the in-process driver."""
     gate, ids, seen = Gate(), iter((agent_id, execution_id)), len(endpoint.requests)
-    model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
+    model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model=MODEL))
     driver = LocalDriver(scenario.agent, model=model, tools=tools_at(gate), new_id=lambda: next(ids))
 
     async def perform(deed: Deed) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, JsonValue, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from holdfast.core.frozen import Frozen
 from holdfast.core.messages import Role
@@ -104,6 +104,8 @@ class Expected(Frozen):
     """The reasons of all stop signals, in the order of their arrival."""
     tokens: NonNegativeInt | None = None
     """Tokens used, in and out."""
+    cost_usd: NonNegativeFloat | None = None
+    """What they cost."""
     metadata: Mapping[str, JsonValue] | None = None
     """Notes on the state that must be there; others may be."""
     shown: tuple[Shown, ...] | None = None
@@ -121,8 +123,8 @@ class Expected(Frozen):
 
 def disappointments(expected: Expected, state: AgentState, requests: Sequence[RequestRecord]) -> list[str]:
     """Return what is not as expected, one readable line each; `requests` are those of this run alone."""
-    if expected.warnings is not None or expected.observed is not None:
-        raise NotImplementedError("`warnings` and `observed` cannot be judged yet")
+    if (expected.cost_usd, expected.warnings, expected.observed) != (None, None, None):
+        raise NotImplementedError("`cost_usd`, `warnings` and `observed` cannot be judged yet")
     roles = [message.role for message in state.messages]
     errors = [f"{error.type}: {error.message}" for error in state.errors]
     signals = [signal.reason for signal in state.execution.continuation.stop_signals] if state.execution else []

@@ -16,10 +16,14 @@ from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import StopMode
 from holdfast.core.frozen import Frozen
+from holdfast.testing.openai_server import Scripts
 from holdfast.testing.script import DEFAULT_USAGE, Call, Turn
 from tests.scenarios.expected import Expected
 
 CASES = Path(__file__).parent / "cases"
+MODEL = "scripted"
+"""The worker's own model, which answers where a definition names none."""
+
 QUESTION = "What is to be done? ü😀"
 
 Moment = Literal["the model is asked", "the gate is reached", "an approval is asked"]
@@ -146,7 +150,18 @@ class Scenario(Frozen):
     @property
     def turns(self) -> tuple[Turn, ...]:
         """What the model says, turn by turn."""
-        return tuple(scripted.turn for scripted in self.script)
+        return _turns(self.script)
+
+    @property
+    def plays(self) -> Scripts:
+        """What the endpoint plays: the turns alone, or all scripts by the names of their models."""
+        if not self.scripts:
+            return self.turns
+        return {MODEL: self.turns, **{model: _turns(script) for model, script in self.scripts.items()}}
+
+
+def _turns(script: Turns) -> tuple[Turn, ...]:
+    return tuple(scripted.turn for scripted in script)
 
 
 class _Loader(yaml.SafeLoader):

@@ -34,7 +34,7 @@ def assert_ended_well(scenario: Scenario, state: AgentState, requests: Sequence[
 
 @each_scenario
 async def test_a_scenario_ends_as_it_must(scenario: Scenario) -> None:
-    async with FakeOpenAI(scenario.turns) as endpoint:
+    async with FakeOpenAI(scenario.plays) as endpoint:
         state = await locally(scenario, endpoint, str(uuid4()), str(uuid4()))
     assert_ended_well(scenario, state, endpoint.requests)
 
@@ -43,7 +43,7 @@ async def test_a_scenario_ends_as_it_must(scenario: Scenario) -> None:
 @each_scenario
 async def test_a_scenario_leaves_the_same_state_in_process_and_on_temporal(scenario: Scenario, serve: Serve) -> None:
     gate, agent_id, execution_id = Gate(), str(uuid4()), str(uuid4())
-    async with serve(scenario.turns, tools_at(gate)) as served:
+    async with serve(scenario.plays, tools_at(gate)) as served:
         durable = await on_temporal(scenario, served, gate, agent_id, execution_id)
         asked = served.endpoint.requests
         local = await locally(scenario, served.endpoint, agent_id, execution_id)

@@ -19,6 +19,24 @@ class Gate:
         self.opened = threading.Event()
 
 
+class Crowd:
+    """Those calls of the tool `crowd` that are running; it tells each how many there were at the most."""
+
+    def __init__(self) -> None:
+        self._now = self._most = 0
+        self._changed = threading.Condition()
+
+    def stay(self, patience_seconds: float) -> int:
+        """Return the most there have been at once, as soon as nobody is alone here, or patience ends."""
+        with self._changed:
+            self._now += 1
+            self._most = max(self._most, self._now)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._most > 1, patience_seconds)
+            self._now -= 1
+            return self._most
+
+
 @tool
 def add(a: int, b: int) -> int:
     """Add two numbers.
@@ -78,7 +96,7 @@ async def _never() -> str:
 
 
 def tools_at(gate: Gate) -> Sequence[AnyTool]:
-    """Return every tool of these scenarios; `wait` stands at `gate`."""
+    """Return every tool of these scenarios; `wait` stands at `gate`, and `crowd` is empty."""
 
     @tool
     def wait() -> str:
@@ -87,4 +105,11 @@ def tools_at(gate: Gate) -> Sequence[AnyTool]:
         gate.opened.wait(GATE_SECONDS_MAX)
         return "let through"
 
-    return (add, echo, whoami, broken, leaving, giving_up, slow, slow_once, wait)
+    people = Crowd()
+
+    @tool
+    def crowd(patience_seconds: float) -> int:
+        """Wait for company."""
+        return people.stay(patience_seconds)
+
+    return (add, echo, whoami, broken, leaving, giving_up, slow, slow_once, wait, crowd)
