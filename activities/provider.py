@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from openai import AsyncOpenAI, Timeout, omit
 from pydantic_core import to_json
@@ -12,7 +12,7 @@ from activities.endpoint import ProviderSettings
 from activities.failures import provider_failure
 from holdfast.core.errors import InvalidInput
 from holdfast.core.inference import ModelRequest
-from holdfast.core.messages import Message, ToolCall
+from holdfast.core.messages import Content, ImagePart, Message, Part, TextPart, ToolCall
 from holdfast.core.retries import MODEL_SECONDS_MAX
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.tools import ToolSchema
@@ -89,13 +89,28 @@ def _wire_messages(request: ModelRequest) -> list[dict[str, Any]]:
 
 
 def _wire_message(message: Message) -> dict[str, Any]:
-    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    wire: dict[str, Any] = {"role": message.role, "content": _wire_content(message.content)}
     if message.tool_call_id is not None:
         wire["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
         wire["tool_calls"] = [_wire_call(call) for call in message.tool_calls]
-        wire["content"] = message.content or None
+        wire["content"] = wire["content"] or None
     return wire
+
+
+def _wire_content(content: Content) -> str | list[dict[str, Any]]:
+    return content if isinstance(content, str) else [_wire_part(part) for part in content]
+
+
+def _wire_part(part: Part) -> dict[str, Any]:
+    match part:
+        case TextPart():
+            return {"type": "text", "text": part.text}
+        case ImagePart():
+            image = {"url": part.url} if part.detail is None else {"url": part.url, "detail": part.detail}
+            return {"type": "image_url", "image_url": image}
+        case _:
+            assert_never(part)
 
 
 def _wire_call(call: ToolCall) -> dict[str, Any]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.hooks import HookContext, HookTraits
 from holdfast.core.messages import ToolCall
+from holdfast.core.observed import Observed
 
 
 @dataclass(frozen=True, slots=True)
 class StartTimer:
-    """Report `TimerFired` at this moment; one per execution at the most."""
+    """Report `TimerFired` at this moment; takes the place of the timer before it."""
 
     fires_at: datetime
 
@@ -18,6 +21,14 @@ class StartTimer:
 @dataclass(frozen=True, slots=True)
 class CallModel:
     """Ask the model, with the conversation as it stands now. It must not put out more than `max_output_tokens`."""
+
+    step_number: int
+    max_output_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SummariseBuffer:
+    """Ask the model to summarise the store's buffer, before the model call of that step."""
 
     step_number: int
     max_output_tokens: int | None
@@ -33,8 +44,48 @@ class CallTool:
 
 
 @dataclass(frozen=True, slots=True)
+class SpawnSubagent:
+    """Run another agent for a call, within `budget`; agents may nest `depth_left` deep below it."""
+
+    step_number: int
+    index: int
+    call_id: str
+    agent: str
+    task: str
+    budget: ExecutionBudget
+    depth_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunHooks:
+    """Run these hooks one after another, each seeing what the ones before it changed, up to the first that raises."""
+
+    hooks: tuple[HookTraits, ...]
+    context: HookContext
+    name: str
+    """What this run of hooks is called within its execution, the same after a restart."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskApproval:
+    """Let a person decide about a call; report `ApprovalExpired` at `expires_at` if nobody has."""
+
+    step_number: int
+    index: int
+    call: ToolCall
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class CancelInFlight:
-    """Cancel every model and tool call under way; their late answers are not wanted any more."""
+    """Cancel everything under way but the timer; late answers are not wanted any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Tell listeners; only when the loop was asked for it."""
+
+    event: Observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +93,15 @@ class Finish:
     """The execution has ended; its state is final."""
 
 
-Command = StartTimer | CallModel | CallTool | CancelInFlight | Finish
+Command = (
+    StartTimer
+    | CallModel
+    | SummariseBuffer
+    | CallTool
+    | SpawnSubagent
+    | RunHooks
+    | AskApproval
+    | CancelInFlight
+    | Emit
+    | Finish
+)

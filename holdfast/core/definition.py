@@ -2,19 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Protocol
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator
 
 from holdfast.core.budget import BudgetPolicy, ExecutionBudget
+from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import Frozen
-from holdfast.core.limits import DEPTH_MAX, OVERRIDES_MAX, REASKS_MAX, SUBAGENTS_MAX, WORD_CHARS_MAX
-from holdfast.core.policies import ApprovalRule, ContextPolicy, ErrorPolicy, Name, ResponseFormat, TextFormat
+from holdfast.core.limits import (
+    CAPABILITIES_MAX,
+    DEPTH_MAX,
+    HOOKS_MAX,
+    OVERRIDES_MAX,
+    REASKS_MAX,
+    SUBAGENTS_MAX,
+    TOOLS_MAX,
+    WORD_CHARS_MAX,
+)
+from holdfast.core.policies import (
+    ApprovalRule,
+    ContextPolicy,
+    ErrorPolicy,
+    JsonMap,
+    Name,
+    Names,
+    ResponseFormat,
+    TextFormat,
+    distinct,
+)
 from holdfast.core.stopping import OVERRIDABLE, StopReason
 from holdfast.core.usage import Prices
 
-__all__ = ["LLM", "AgentDefinition", "Name", "Text"]
+__all__ = ["LLM", "AgentDefinition", "Name", "Named", "Text", "name_of"]
+
+
+class Named(Protocol):
+    """What can stand for its name: a tool, a hook, another agent's definition."""
+
+    @property
+    def name(self) -> str:
+        """The name that a definition lists."""
+        ...
+
+
+def name_of(value: str | Named) -> str:
+    """Return a name as it is, and the name of what has one. Raises InvalidInput for what has none."""
+    name = value if isinstance(value, str) else getattr(value, "name", None)
+    if not isinstance(name, str):
+        raise InvalidInput(f"{repr(value)[:80]} is no name and has none; write @tool above a function, * before a list")
+    return name
 
 
 def _encodable(text: str) -> str:
@@ -52,6 +88,8 @@ class AgentDefinition(Frozen):
     (`holdfast.core.stopping`). `finish_reasons` are the provider's words for an answer that ended early: an answer
     without tool calls that ends with one stops the run with the reason `finish_reason`. `reasks_max` is how often an
     answer that breaks `response_format` is asked for again. `capabilities` name bundles of tools and hooks.
+
+    Refused: a name listed twice, a tool that is named and denied at once, an agent among its own subagents.
     """
 
     name: Name
@@ -59,22 +97,37 @@ class AgentDefinition(Frozen):
     description: Text = Field(default="", max_length=2_000)
     system_prompt: Text = ""
     llm: LLM = LLM()
-    tools: tuple[Name, ...] | None = None
-    tools_deny: tuple[Name, ...] = ()
+    tools: Names | None = Field(default=None, max_length=TOOLS_MAX)
+    tools_deny: Names = ()
     sequential: bool = False
-    hooks: tuple[Name, ...] | None = None
-    capabilities: tuple[Name, ...] = ()
-    subagents: tuple[Name, ...] = Field(default=(), max_length=SUBAGENTS_MAX)
+    hooks: Names | None = Field(default=None, max_length=HOOKS_MAX)
+    capabilities: Names = Field(default=(), max_length=CAPABILITIES_MAX)
+    subagents: Names = Field(default=(), max_length=SUBAGENTS_MAX)
     max_depth: int = Field(default=3, ge=0, le=DEPTH_MAX)
     budget: ExecutionBudget = ExecutionBudget()
     budget_policy: BudgetPolicy = "inherit"
     pause_while_waiting: bool = False
     approvals: tuple[ApprovalRule, ...] = ()
     errors: ErrorPolicy = "recover"
-    overridable: tuple[StopReason, ...] = OVERRIDABLE
+    overridable: Annotated[tuple[StopReason, ...], AfterValidator(distinct)] = OVERRIDABLE
     max_overrides: int = Field(default=3, ge=0, le=OVERRIDES_MAX)
-    finish_reasons: tuple[Word, ...] = ("length", "content_filter")
+    finish_reasons: Annotated[tuple[Word, ...], AfterValidator(distinct)] = ("length", "content_filter")
     response_format: ResponseFormat = TextFormat()
     reasks_max: int = Field(default=2, ge=0, le=REASKS_MAX)
     context: ContextPolicy = ContextPolicy()
-    metadata: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
+
+    @field_validator("tools_deny")
+    @classmethod
+    def _denied_tools_are_not_named(cls, denied: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        both = [name for name in info.data.get("tools") or () if name in denied]
+        if both:
+            raise ValueError(f"{both[0]!r} stands under `tools` as well; keep one")
+        return denied
+
+    @field_validator("subagents")
+    @classmethod
+    def _it_is_not_its_own_subagent(cls, subagents: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if info.data.get("name") in subagents:
+            raise ValueError(f"{info.data['name']!r} is the agent itself; name other agents")
+        return subagents

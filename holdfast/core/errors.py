@@ -5,6 +5,7 @@
     │   ├── DefinitionInvalid                the agent's file or builder value
     │   ├── UnknownAgent                     no definition has this name
     │   ├── UnknownTool                      the worker offers no tool of this name
+    │   ├── UnknownHook                      the worker offers no hook of this name
     │   └── InvalidArguments                 a tool's arguments do not fit its schema
     ├── ExecutionFailed                 4    the run ended `failed`; `.state` holds what happened
     ├── ExecutionNotFound               5    the server knows no run with this id
@@ -14,7 +15,8 @@
     │   ├── PortTaken                        another program listens there
     │   └── DataDirectoryInUse               another server owns the data directory
     ├── MissingPart                     8    an optional package or program is not installed
-    └── ModelFailure                    9    a model call brought no answer; `.kind`, `.again` and `.after` say more
+    ├── ModelFailure                    9    a model call brought no answer; `.kind`, `.again` and `.after` say more
+    └── CompilerFailed                  10   a compiler of the worker's did not give messages a model can be shown
 
 Every message is one line: what happened, with which value, and what to do next. Each class is built from
 that line alone (plus keyword details), so that it survives pickling and JSON.
@@ -64,6 +66,10 @@ class UnknownAgent(InvalidInput):
 
 class UnknownTool(InvalidInput):
     """A definition names a tool that the worker does not offer; the message gives the nearest one."""
+
+
+class UnknownHook(InvalidInput):
+    """A definition names a hook that the worker does not offer; the message gives the nearest one."""
 
 
 class InvalidArguments(InvalidInput):
@@ -137,3 +143,9 @@ class MissingPart(HoldfastError):
     """An optional package or program is needed and not installed."""
 
     exit_code = 8
+
+
+class CompilerFailed(HoldfastError):
+    """A custom compiler raised, or gave what no provider takes; the message names it."""
+
+    exit_code = 10

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.hooks import HookRun, Trigger
 from holdfast.core.messages import Message
+from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import ErrorRecord, InferenceResponse
 from holdfast.core.stopping import StopSignal
+from holdfast.core.usage import Usage
 
 StopMode = Literal["now", "after_step"]
 """`now` cancels what is in flight; `after_step` lets the step finish first."""
 
+Decision = Literal["approve", "deny", "edit"]
+"""What a person says of a call that waits: run it, do not, or run it with other arguments."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExecutionStarted:
-    """A request came in. `budget` is the effective one."""
+    """A request came in. `budget` is the effective one.
+
+    On a state whose execution is in progress it takes that one up again: id and budget stay, `messages` are added.
+    """
 
     execution_id: str
     messages: tuple[Message, ...]
@@ -27,10 +37,14 @@ class ExecutionStarted:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswered:
-    """The model call of the step under way came back."""
+    """The model call of the step under way came back.
+
+    `failed_usage` is what attempts that failed before it used, as far as the provider said.
+    """
 
     response: InferenceResponse
     at: datetime
+    failed_usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +53,35 @@ class ModelFailed:
 
     error: ErrorRecord
     at: datetime
+    failed_usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSummarised:
+    """The messages in the buffer have been summarised."""
+
+    text: str
+    usage: Usage
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryFailed:
+    """The buffer could not be summarised; it stays as it is, and the model goes on seeing it."""
+
+    error: ErrorRecord
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class ToolReturned:
-    """A tool call ended well; `call_id` is the call's id within the step."""
+    """A tool call ended well; `call_id` is the call's id within the step. `stop` is why the tool asks to stop."""
 
     call_id: str
     result: str
     started_at: datetime
     at: datetime
+    stop: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +91,58 @@ class ToolFailed:
     call_id: str
     error: ErrorRecord
     started_at: datetime
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentReturned:
+    """A subagent ended. `answer` is its final response, or how far it came; `cost` in US dollars."""
+
+    call_id: str
+    status: ExecutionStatus
+    answer: str
+    why: str
+    usage: Usage
+    cost: float
+    started_at: datetime
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class HooksReturned:
+    """The hooks of one place have run, one after another up to the first that raised."""
+
+    trigger: Trigger
+    call_id: str | None
+    runs: tuple[HookRun, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalGiven:
+    """A person decided about a call that waits; `arguments` go with `edit`, `reason` is told to the model."""
+
+    call_id: str
+    decision: Decision
+    by: str
+    at: datetime
+    reason: str = ""
+    arguments: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalExpired:
+    """Nobody decided about a call in time."""
+
+    call_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MessageArrived:
+    """Somebody said something while the execution runs; the model sees it with its next call."""
+
+    message: Message
     at: datetime
 
 
@@ -89,8 +174,15 @@ Event = (
     ExecutionStarted
     | ModelAnswered
     | ModelFailed
+    | BufferSummarised
+    | SummaryFailed
     | ToolReturned
     | ToolFailed
+    | SubagentReturned
+    | HooksReturned
+    | ApprovalGiven
+    | ApprovalExpired
+    | MessageArrived
     | StopRequested
     | TimerFired
     | DriverFailed

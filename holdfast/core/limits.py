@@ -66,6 +66,12 @@ REASKS_MAX: Final = 10
 DEPTH_MAX: Final = 10
 """The deepest nesting of subagents, whatever a definition says."""
 
+CAPABILITIES_MAX: Final = 64
+"""The most capabilities one agent may name."""
+
+REPORT_CHARS_MAX: Final = 20_000
+"""The longest report on a whole folder of agents: ten files with as many problems as an error holds."""
+
 SUBAGENTS_MAX: Final = 64
 """The most agents one agent may call by name."""
 
@@ -87,8 +93,8 @@ WARNINGS_MAX: Final = 20
 HOOKS_MAX: Final = 64
 """The most hooks of one agent."""
 
-HOOK_SECONDS_MAX: Final = 60.0
-"""The longest one hook may take, whatever it declares."""
+HOOK_SECONDS_MAX: Final = 5.0
+"""The longest one hook may take, whatever it declares: a stop waits for it."""
 
 HOOK_CHANGES_BYTES_MAX: Final = 64 * 1024
 """The most that the changes of one hook take, in bytes of JSON."""
@@ -107,6 +113,9 @@ NAMES_TOLD_MAX: Final = 20
 
 MALFORMED_CHARS_MAX: Final = 200
 """The longest text about a call that cannot be used; there can be CALLS_KEPT_MAX of them in one payload."""
+
+JSON_DEPTH_MAX: Final = 64
+"""The deepest nesting of a definition's metadata or answer schema, for the same reason as that of arguments below."""
 
 ARGUMENTS_DEPTH_MAX: Final = 64
 """The deepest nesting of a tool's arguments; JSON readers give up at about 200 levels."""
@@ -140,3 +149,15 @@ TOOLS_MAX: Final = 128
 
 TOOL_DESCRIPTION_CHARS_MAX: Final = 1_024
 """the longest description of one: OpenAI's limits, told when the tool is made instead of in every run."""
+
+PARTS_MAX: Final = 64
+"""The most parts (texts and pictures) of one message."""
+
+CALL_ID_KEPT_CHARS_MAX: Final = 200
+"""The longest call id that a stored message may answer: ours and every provider's are far shorter."""
+
+SUMMARY_REQUEST_BYTES_MAX: Final = 128 * 1024
+"""The most conversation that is shown to a model at once in order to summarise it, in bytes of JSON: half a payload."""
+
+SUMMARY_BYTES_MAX: Final = 32 * 1024
+"""The longest summary that is kept, in bytes of JSON; it stands in every request after it."""

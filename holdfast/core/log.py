@@ -46,6 +46,13 @@ class Log(Sequence[T], Generic[T]):
         """Return the log as it stood when it had `length` items (at most its own length)."""
         return self._view(self._items, max(0, min(length, self._length)))
 
+    def continues(self, earlier: Log[T]) -> bool:
+        """Return whether this log is `earlier` with none or more items added, as far as O(1) can tell.
+
+        True is certain; logs that merely hold equal items give False.
+        """
+        return self._items is earlier._items and len(self) >= len(earlier)
+
     def __len__(self) -> int:
         return self._length
 

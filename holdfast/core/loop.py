@@ -1,152 +1,137 @@
 """The agent loop as a function: `AgentLoop.step(state, event) -> (state, commands)` (SPEC section 6).
 
-    begin ─▶ next step ─▶ CallModel ─▶ answered ─▶ CallTool × n ─▶ all returned ─▶ archive ─▶ next step
-                │                         │                                          │
-                │ a limit is reached      │ no tools asked                           │ should stop
-                ▼                         ▼                                          ▼
-              finish ◀──────────────── archive ────────────────────────────────▶  finish
+    begin ─▶ [before_execution] ─▶ ◇ ─▶ next step
+    next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ CallModel ─▶ answered
+    answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (see `calls`) ─▶ all answered ─▶ ◇ ─▶ [after_step] ─▶ evaluate
+    evaluate ─▶ archive ─▶ next step, or the end
+    the end ─▶ [on_stop], or [on_error] after an error ─▶ [after_execution] ─▶ final status, Finish
 
-    stop (now), time limit, driver fault: whatever is in flight is cancelled, its record says so, and the run ends.
+[hooks] are passed at once where there are none. At ◇ the limits are looked at, and a signal leads to the end. A stop
+(now), the time limit and a fault of the driver lead there from anywhere: what is in flight is cancelled, and each record
+says so. What comes after which hooks is one table, AFTER.
 
 An event that comes too late (the run has ended, the call is answered already) changes nothing and asks for nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
-from typing import assert_never
+from collections.abc import Callable
+from typing import Final, assert_never
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Command, Finish, StartTimer
+from holdfast.core import calls, checkpoints, ending
+from holdfast.core.commands import CallModel, CancelInFlight, Command, RunHooks, StartTimer, SummariseBuffer
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import (
+    ApprovalExpired,
+    ApprovalGiven,
+    BufferSummarised,
     DriverFailed,
     Event,
     ExecutionStarted,
+    HooksReturned,
+    MessageArrived,
     ModelAnswered,
     ModelFailed,
     StopRequested,
+    SubagentReturned,
+    SummaryFailed,
     TimerFired,
     ToolFailed,
     ToolReturned,
 )
 from holdfast.core.frozen import replace
-from holdfast.core.limits import (
-    CALLS_KEPT_MAX,
-    CALLS_PER_STEP_MAX,
-    REASON_CHARS_MAX,
-    STEP_RESULTS_BYTES_MAX,
-    STOP_SIGNALS_MAX,
+from holdfast.core.hooks import ENDING, Changes, Trigger, merged
+from holdfast.core.limits import MESSAGES_WAITING_MAX
+from holdfast.core.messages import Message
+from holdfast.core.observed import (
+    AgentExecutionStarted,
+    AgentStepCompleted,
+    AgentStepStarted,
+    ContinuationEvaluated,
+    HookExecuted,
+    InferenceRequestStarted,
+    InferenceResponseReceived,
+    MessageInjected,
+    TokenUsageReported,
 )
-from holdfast.core.messages import Message, ToolCall
-from holdfast.core.registry import nearest
-from holdfast.core.state import (
-    AgentContext,
-    AgentState,
-    ExecutionState,
-    ExecutionStatus,
-    call_name,
-    named_id,
-    step_id,
-)
-from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, StepExecution, ToolExecution
-from holdfast.core.stopping import StopReason, StopSignal
-from holdfast.core.texts import clamped_json
+from holdfast.core.rules import Rules
+from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus, step_id
+from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall
+from holdfast.core.stopping import StopReason
+from holdfast.core.summarising import due, summarised, to_buffer
+from holdfast.core.turn import Turn
 
 Transition = tuple[AgentState, tuple[Command, ...]]
 
-
-def new_agent(definition: AgentDefinition, *, agent_id: str, at: datetime) -> AgentState:
+def new_agent(
+    definition: AgentDefinition, *, agent_id: str, at: datetime, parent_agent_id: str | None = None
+) -> AgentState:
     """Return the state of an agent that has done nothing yet."""
-    notes = {**definition.metadata, "agent": definition.name}
-    context = AgentContext(system_prompt=definition.system_prompt, metadata=notes)
-    return AgentState(agent_id=agent_id, created_at=at, updated_at=at, llm=definition.llm, context=context)
+    context = AgentContext(
+        system_prompt=definition.system_prompt,
+        response_format=definition.response_format,
+        metadata={**definition.metadata, "agent": definition.name},
+    )
+    return AgentState(
+        agent_id=agent_id,
+        parent_agent_id=parent_agent_id,
+        created_at=at,
+        updated_at=at,
+        llm=definition.llm,
+        context=context,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class AgentLoop:
-    """The rules for one agent; `tools` are the names it may call."""
-
-    tools: frozenset[str]
+class AgentLoop(Rules):
+    """The rules of one agent, and what they make of an event."""
 
     def step(self, state: AgentState, event: Event) -> Transition:
         """Return the state after `event` and what is to be done now. Pure: equal inputs give equal outputs."""
         if isinstance(event, ExecutionStarted):
-            return _begin(state, event)
-        execution = state.execution
-        if execution is None or execution.current_step is None or execution.status.is_terminal:
+            turn = _begun(self, state, event)
+        elif state.execution is None or state.execution.status.is_terminal:
             return state, ()
-        under_way = execution.current_step
-        match event:
-            case ModelAnswered():
-                return self._model_answered(state, under_way, event)
-            case ModelFailed() if under_way.inference_response is not None:
-                return state, ()
-            case ModelFailed():
-                return _failed(state, replace(under_way, errors=(event.error,)), event.error, event.at)
-            case ToolReturned() | ToolFailed():
-                return _tool_ended(state, under_way, event)
-            case StopRequested():
-                stopping = _signalled(state, event.signal, event.at)
-                return _abort(stopping, under_way, event.at) if event.mode == "now" else (stopping, ())
-            case TimerFired():
-                return _abort(_signalled(state, _time_limit(state.budget, event.at), event.at), under_way, event.at)
-            case DriverFailed():
-                failed = _with_error(state, event.error, event.at)
-                return _abort(failed, under_way, event.at)
-            case _:
-                assert_never(event)
-
-    def _model_answered(self, state: AgentState, step: AgentStep, event: ModelAnswered) -> Transition:
-        if step.inference_response is not None:
-            return state, ()
-        response = _with_own_call_ids(step.number, event.response)
-        step = replace(step, inference_response=response)
-        state = state.with_execution(event.at, usage=state.usage + response.usage, current_step=step)
-        used_up = state.budget.max_tokens is not None and state.usage.total_tokens >= state.budget.max_tokens
-        if used_up and (response.tool_calls or response.finish_reason == "length"):
-            state = _signalled(state, _token_limit(state, event.at), event.at)
-            return _archive(state, _cancelled(state, step, event.at), event.at)
-
-        refused: list[ToolExecution] = []
-        commands: list[Command] = []
-        for index, call in enumerate(response.tool_calls):
-            problem = self._problem_with(call, index)
-            if problem is None:
-                commands.append(CallTool(step_number=step.number, index=index, call=call))
-            else:
-                refused.append(
-                    ToolExecution(
-                        id=named_id(state.running.execution_id, call_name(step.number, index)),
-                        call=call,
-                        outcome=Outcome.FAILED,
-                        error=problem,
-                        started_at=event.at,
-                        completed_at=event.at,
-                    )
-                )
-        step = replace(step, tool_executions=tuple(refused))
-        if not commands:
-            return _archive(state, step, event.at)
-        return state.with_execution(event.at, current_step=step), tuple(commands)
-
-    def _problem_with(self, call: ToolCall, index: int) -> ErrorRecord | None:
-        """Return why `call` must not run, if so. Its arguments are checked against their schema by the tool."""
-        if call.malformed is not None:
-            return ErrorRecord(type="InvalidArguments", message=call.malformed, source=call.name)
-        if call.name not in self.tools:
-            text = f"the model asked for the tool {call.name!r}, {nearest(call.name, self.tools)}"
-            return ErrorRecord(type="UnknownTool", message=text, source=call.name)
-        if index >= CALLS_PER_STEP_MAX:
-            text = f"not run: at most {CALLS_PER_STEP_MAX} calls of one step run; ask again for the rest"
-            return ErrorRecord(type="TooManyCalls", message=text, source=call.name)
-        return None
+        else:
+            turn = Turn(self, state, state.execution, event.at)
+            _take_in(turn, event)
+        _keep_time(turn)
+        return turn.state, tuple(turn.commands)
 
 
-def _begin(state: AgentState, event: ExecutionStarted) -> Transition:
+def _take_in(turn: Turn, event: Event) -> None:
+    match event:
+        case ModelAnswered():
+            _model_answered(turn, event)
+        case ModelFailed():
+            _model_failed(turn, event)
+        case ToolReturned() | ToolFailed() | SubagentReturned():
+            _call_moved(turn, event.call_id, lambda each: calls.call_ended(turn, each, event))
+        case ApprovalGiven() | ApprovalExpired():
+            _call_moved(turn, event.call_id, lambda each: calls.approval_ended(turn, each, event))
+        case HooksReturned():
+            _hooks_returned(turn, event)
+        case BufferSummarised() | SummaryFailed():
+            _buffer_summarised(turn, event)
+        case MessageArrived():
+            _message_arrived(turn, event.message)
+        case StopRequested():
+            _stop_requested(turn, event)
+        case TimerFired():
+            _timer_fired(turn)
+        case DriverFailed():
+            _driver_failed(turn, event.error)
+        case ExecutionStarted():
+            raise ValueError("an execution is begun by `step` itself")
+        case _:
+            assert_never(event)
+
+
+# --- the beginning
+
+
+def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Turn:
     if state.status is ExecutionStatus.IN_PROGRESS:
-        raise ValueError("the agent has an execution in progress; finish or drop it before beginning another")
+        return _taken_up(rules, state, event)
     execution = ExecutionState(
         execution_id=event.execution_id,
         status=ExecutionStatus.IN_PROGRESS,
@@ -154,211 +139,392 @@ def _begin(state: AgentState, event: ExecutionStarted) -> Transition:
         budget=event.budget,
     )
     state = state.changed(event.at, execution=execution, execution_count=state.execution_count + 1)
-    tags = {"execution_id": event.execution_id, "agent_id": state.agent_id}
-    state = state.with_messages(event.at, *(message.tagged(**tags) for message in event.messages))
-    state, commands = _next_step(state, event.at)
-    strikes_at = event.budget.ends_at(event.at)
-    if strikes_at is None or state.status.is_terminal:
-        return state, commands
-    return state, (StartTimer(fires_at=strikes_at), *commands)
+    turn = Turn(rules, state, execution, event.at)
+    turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
+    turn.say(event.messages)
+    _reach(turn, Trigger.BEFORE_EXECUTION)
+    _start_timer(turn)
+    return turn
 
 
-def _next_step(state: AgentState, at: datetime) -> Transition:
-    """Begin a step, unless a limit forbids it."""
-    reached = _limits_reached(state, at)
-    for signal in reached:
-        state = _signalled(state, signal, at)
-    if reached:
-        return _finish(state, at)
-    number = state.step_count + 1
-    step = AgentStep(
-        id=step_id(state.running.execution_id, number),
-        number=number,
-        input_length=len(state.messages),
-    )
-    state = state.with_execution(at, current_step=step, current_step_started_at=at)
-    return state, (CallModel(step_number=number, max_output_tokens=_output_clamp(state)),)
-
-
-def _tool_ended(state: AgentState, step: AgentStep, event: ToolReturned | ToolFailed) -> Transition:
-    place = next((pair for pair in step.unanswered_calls if pair[1].id == event.call_id), None)
-    if place is None:
-        return state, ()
-    index, call = place
-    share = STEP_RESULTS_BYTES_MAX // len(step.requested_tool_calls)
-    ended = ToolExecution(
-        id=named_id(state.running.execution_id, call_name(step.number, index)),
-        call=call,
-        outcome=Outcome.FAILED if isinstance(event, ToolFailed) else Outcome.SUCCEEDED,
-        result=None if isinstance(event, ToolFailed) else clamped_json(event.result, share),
-        error=_within(event.error, share) if isinstance(event, ToolFailed) else None,
-        started_at=event.started_at,
-        completed_at=event.at,
-    )
-    step = _with_executions(step, ended)
-    if any(True for _ in step.unanswered_calls):
-        return state.with_execution(event.at, current_step=step), ()
-    return _archive(state, step, event.at)
-
-
-def _within(error: ErrorRecord, bytes_max: int) -> ErrorRecord:
-    return replace(error, message=clamped_json(error.message, bytes_max))
-
-
-def _archive(state: AgentState, step: AgentStep, at: datetime) -> Transition:
-    """Complete `step`: say its messages, keep it, and decide whether to go on."""
-    should_stop = state.running.continuation.should_stop(tools_requested=bool(step.requested_tool_calls))
-    state = _recorded(state, step, at)
-    return _finish(state, at) if should_stop else _next_step(state, at)
-
-
-def _recorded(state: AgentState, step: AgentStep, at: datetime) -> AgentState:
-    """Move `step` from under way to archived."""
+def _taken_up(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Turn:
+    """Go on with an execution that was under way (SPEC section 1): nothing that has ended is done again."""
     execution = state.running
-    tags = {"step_id": step.id, "execution_id": execution.execution_id, "agent_id": state.agent_id}
-    trace = {} if step.step_type == "final_response" else {"is_trace": True}
-    state = state.with_messages(at, *(message.tagged(**tags, **trace) for message in step.output_messages))
-    done = StepExecution(
-        step=step,
-        started_at=execution.current_step_started_at or at,
-        completed_at=at,
-        continuation=execution.continuation,
-    )
-    return state.with_execution(
-        at,
-        step_executions=execution.step_executions.append(done),
-        continuation=replace(execution.continuation, continuation_requested=False),
-        current_step=None,
-        current_step_started_at=None,
-    )
-
-
-def _abort(state: AgentState, step: AgentStep, at: datetime) -> Transition:
-    """End at once. A model call that never answered leaves its step under way: it did not complete."""
-    if step.inference_response is not None:
-        state = _recorded(state, _cancelled(state, step, at), at)
-    state, commands = _finish(state, at)
-    return state, (CancelInFlight(), *commands)
-
-
-def _failed(state: AgentState, step: AgentStep, error: ErrorRecord, at: datetime) -> Transition:
-    return _finish(_recorded(_with_error(state, error, at), step, at), at)
-
-
-def _finish(state: AgentState, at: datetime) -> Transition:
-    """Give the execution its final status (SPEC section 2, first match)."""
-    execution = state.running
-    highest = execution.continuation.highest
-    if execution.error is not None:
-        status = ExecutionStatus.FAILED
-    elif highest is not None and highest.reason.forced:
-        status = ExecutionStatus.STOPPED
+    turn = Turn(rules, state, execution, event.at)
+    turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
+    for message in event.messages:
+        _message_arrived(turn, message)
+    trigger, step = execution.hooks_under_way, execution.current_step
+    if trigger is not None:
+        _run_hooks(turn, trigger)
+    elif step is None:
+        _next_step(turn)
+    elif step.inference_response is not None:
+        calls.take_up(turn)
+        _go_on_when_answered(turn)
+    elif execution.summary_under_way:
+        turn.do(SummariseBuffer(step.number, checkpoints.output_clamp(turn)))
     else:
-        status = ExecutionStatus.COMPLETED
-    return state.with_execution(at, status=status, completed_at=at), (Finish(),)
+        _ask_model(turn)
+    _start_timer(turn)
+    return turn
 
 
-def _limits_reached(state: AgentState, at: datetime) -> tuple[StopSignal, ...]:
-    """Return a signal for every limit that forbids another step."""
-    budget = state.budget
-    found: list[StopSignal] = []
-    if budget.max_steps is not None and state.step_count >= budget.max_steps:
-        found.append(_limit(StopReason.STEPS_LIMIT, f"max_steps {budget.max_steps} reached", at))
-    if _tokens_spent(state):
-        found.append(_token_limit(state, at))
-    strikes_at = budget.ends_at(state.running.started_at)
-    if strikes_at is not None and at >= strikes_at:
-        found.append(_time_limit(budget, at))
-    return tuple(found)
+def _before_execution_passed(turn: Turn) -> None:
+    if checkpoints.before_step(turn):
+        _end(turn)
+    else:
+        _note_override(turn)
+        _next_step(turn)
 
 
-def _tokens_spent(state: AgentState) -> bool:
-    left = _tokens_left(state)
-    return left is not None and left <= 0
+# --- a step
 
 
-def _tokens_left(state: AgentState) -> int | None:
-    """Return how many tokens the budget has left for another model call's own words, none when it is unlimited.
-
-    A conversation only grows, so the next call's input is at least what the last one's was.
-    """
-    limit = state.budget.max_tokens
-    return None if limit is None else limit - state.usage.total_tokens - state.last_step_usage.input_tokens
+def _next_step(turn: Turn) -> None:
+    _reach(turn, Trigger.BEFORE_STEP)
 
 
-def _token_limit(state: AgentState, at: datetime) -> StopSignal:
-    limit, used = state.budget.max_tokens or 0, state.usage.total_tokens
-    room = "reached" if used >= limit else f"leaves no room for another call after {used}"
-    return _limit(StopReason.TOKEN_LIMIT, f"max_tokens {limit} {room}", at)
-
-
-def _time_limit(budget: ExecutionBudget, at: datetime) -> StopSignal:
-    by_deadline = budget.max_seconds is None or (budget.deadline is not None and at >= budget.deadline)
-    text = f"deadline {budget.deadline} passed" if by_deadline else f"max_seconds {budget.max_seconds:g} reached"
-    return _limit(StopReason.TIME_LIMIT, text, at)
-
-
-def _limit(reason: StopReason, text: str, at: datetime) -> StopSignal:
-    return StopSignal(reason=reason, message=text, source="budget", at=at)
-
-
-def _output_clamp(state: AgentState) -> int | None:
-    """The most the next answer may hold: the definition's own limit and what the budget has left."""
-    own = state.llm.max_output_tokens if state.llm else None
-    left = _tokens_left(state)
-    return min((limit for limit in (own, left) if limit is not None), default=None)
-
-
-def _signalled(state: AgentState, signal: StopSignal, at: datetime) -> AgentState:
-    continuation = state.running.continuation
-    if signal.reason is StopReason.USER_REQUESTED and len(continuation.stop_signals) >= STOP_SIGNALS_MAX:
-        return state  # a limit's or an error's signal always counts; there are few of them
-    return state.with_execution(at, continuation=continuation.with_signal(signal))
-
-
-def _with_error(state: AgentState, error: ErrorRecord, at: datetime) -> AgentState:
-    text = f"{error.type}: {error.message}"[:REASON_CHARS_MAX]
-    signal = StopSignal(reason=StopReason.ERROR, message=text, source=error.source, at=at)
-    return _signalled(state, signal, at).with_execution(at, error=error)
-
-
-def _with_executions(step: AgentStep, *ended: ToolExecution) -> AgentStep:
-    """Return the step with `ended` added; executions stand in the order the model asked, whoever came first."""
-    order = {call.id: index for index, call in enumerate(step.requested_tool_calls)}
-    both = sorted((*step.tool_executions, *ended), key=lambda execution: order[execution.call.id])
-    return replace(step, tool_executions=tuple(both))
-
-
-def _cancelled(state: AgentState, step: AgentStep, at: datetime) -> AgentStep:
-    """Return the step with every call that has not ended marked cancelled, so that each has its one answer."""
-    execution = state.running
-    why = execution.continuation.describe()
-    started = execution.current_step_started_at or at
-    cancelled = (
-        ToolExecution(
-            id=named_id(execution.execution_id, call_name(step.number, index)),
-            call=call,
-            outcome=Outcome.CANCELLED,
-            error=ErrorRecord(type="Cancelled", message=f"the run was stopped ({why})", source=call.name),
-            started_at=started,
-            completed_at=at,
-        )
-        for index, call in step.unanswered_calls
+def _before_step_passed(turn: Turn) -> None:
+    """Begin a step, unless a limit or a signal forbids it."""
+    if checkpoints.before_step(turn):
+        _end(turn)
+        return
+    _note_override(turn)
+    _flush_messages(turn)
+    number = len(turn.execution.step_executions) + 1
+    step = AgentStep.model_construct(
+        id=step_id(turn.execution.execution_id, number), number=number, input_length=len(turn.store.messages)
     )
-    return _with_executions(step, *cancelled)
+    turn.change(current_step=step, current_step_started_at=turn.at)
+    turn.tell(AgentStepStarted)
+    _reach(turn, Trigger.BEFORE_INFERENCE)
 
 
-def _with_own_call_ids(step_number: int, response: InferenceResponse) -> InferenceResponse:
-    """Give every call an id that is unique in its step; providers leave them empty or repeat them."""
-    seen: set[str] = set()
-    calls: list[ToolCall] = []
-    for index, call in enumerate(response.tool_calls[:CALLS_KEPT_MAX]):
-        usable = call.id if call.id and call.id not in seen else f"call_{step_number}_{index}"
-        while usable in seen:
-            usable += "_"
-        seen.add(usable)
-        calls.append(call if usable == call.id else replace(call, id=usable))
-    return replace(response, tool_calls=tuple(calls))
+def _before_inference_passed(turn: Turn) -> None:
+    _flush_messages(turn)
+    policy = turn.rules.definition.context.summary
+    done = turn.execution.step_executions
+    response = done[-1].step.inference_response if done else None
+    if policy is not None and response is not None and due(policy, response.usage.input_tokens):
+        store = to_buffer(turn.store, policy)
+        if store is not turn.store:
+            turn.store = store
+            turn.change(summary_under_way=True)
+            turn.do(SummariseBuffer(turn.step.number, checkpoints.output_clamp(turn)))
+            return
+    _ask_model(turn)
+
+
+def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
+    if not turn.execution.summary_under_way:
+        return
+    turn.change(summary_under_way=False)
+    if isinstance(event, SummaryFailed):
+        turn.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}"[:500])
+    else:
+        cost = checkpoints.cost_of(turn, event.usage)
+        turn.spend(event.usage, cost)
+        step = turn.step
+        turn.change_step(overhead=step.overhead + event.usage, overhead_cost=step.overhead_cost + cost)
+        if event.text.strip():
+            turn.store = summarised(turn.store, event.text)
+    _ask_model(turn)
+
+
+def _ask_model(turn: Turn) -> None:
+    turn.change_step(input_length=len(turn.store.messages))
+    most = checkpoints.output_clamp(turn)
+    turn.do(CallModel(step_number=turn.step.number, max_output_tokens=most))
+    turn.tell(InferenceRequestStarted, max_output_tokens=most)
+
+
+def _asking(turn: Turn) -> bool:
+    """Return whether the model is being asked: anything it says at another time is not wanted."""
+    step, execution = turn.execution.current_step, turn.execution
+    if step is None or step.inference_response is not None:
+        return False
+    return execution.hooks_under_way is None and not execution.summary_under_way
+
+
+def _model_answered(turn: Turn, event: ModelAnswered) -> None:
+    if not _asking(turn):
+        return
+    step = turn.step
+    response = calls.with_own_call_ids(step.number, event.response)
+    cost = checkpoints.cost_of(turn, response.usage, response.cost)
+    wasted = checkpoints.cost_of(turn, event.failed_usage)
+    turn.change_step(
+        inference_response=replace(response, cost=cost),
+        overhead=step.overhead + event.failed_usage,
+        overhead_cost=step.overhead_cost + wasted,
+    )
+    turn.spend(response.usage + event.failed_usage, cost + wasted)
+    turn.tell(InferenceResponseReceived, response=response)
+    _reach(turn, Trigger.AFTER_INFERENCE)
+
+
+def _after_inference_passed(turn: Turn) -> None:
+    response = turn.step.inference_response
+    if response is not None and checkpoints.after_inference(turn, response):
+        calls.cancel_calls(turn)
+        _step_complete(turn)
+        return
+    _note_override(turn)
+    calls.open_calls(turn)
+    _go_on_when_answered(turn)
+
+
+def _call_moved(turn: Turn, call_id: str, move: Callable[[OpenCall], None]) -> None:
+    """Let something happen to an open call; one that is not open changes nothing."""
+    each = next((each for each in turn.execution.open_calls if each.call.id == call_id), None)
+    if each is not None:
+        move(each)
+        _go_on_when_answered(turn)
+
+
+def _go_on_when_answered(turn: Turn) -> None:
+    if not turn.execution.open_calls and turn.execution.hooks_under_way is None:
+        _step_complete(turn)
+
+
+def _step_complete(turn: Turn) -> None:
+    """Every call has its answer: look at what the step came to, then at the limits."""
+    ending.judge_answer(turn)
+    checkpoints.after_step(turn, more_to_do=ending.more_to_do(turn))
+    _reach(turn, Trigger.AFTER_STEP)
+
+
+def _evaluate(turn: Turn) -> None:
+    """Decide whether to go on, and archive the step (SPEC section 4)."""
+    should_stop = turn.should_stop(more_to_do=ending.more_to_do(turn))
+    overridden = not should_stop and _note_override(turn, more_to_do=ending.more_to_do(turn))
+    step, execution = turn.step, turn.execution
+    turn.tell(AgentStepCompleted, step=step)
+    facts = {"usage": step.usage, "cost": step.cost, "total": execution.usage, "total_cost": execution.cost}
+    turn.tell(TokenUsageReported, **facts)
+    turn.tell(ContinuationEvaluated, should_stop=should_stop, overridden=overridden)
+    ending.archive(turn)
+    if should_stop:
+        _end(turn)
+    else:
+        _next_step(turn)
+
+
+def _note_override(turn: Turn, *, more_to_do: bool = True) -> bool:
+    """Count the override when the loop goes on only because a hook asked for it; return whether it does."""
+    continuation = turn.execution.continuation
+    needed = bool(continuation.stop_signals) or not more_to_do
+    if not (needed and continuation.granted(turn.rules.override)):
+        return False
+    turn.change(continuation=continuation.overridden())
+    return True
+
+
+# --- what comes from outside
+
+
+def _message_arrived(turn: Turn, message: Message) -> None:
+    """Keep a message for the next model call; the loop does not end before the model has answered it."""
+    waiting = turn.execution.waiting_messages
+    if len(waiting) >= MESSAGES_WAITING_MAX:
+        turn.warn(f"more than {MESSAGES_WAITING_MAX} messages came in during one step; the rest was not taken")
+        return
+    turn.change(waiting_messages=(*waiting, message), answer_due=True)
+    turn.tell(MessageInjected, message=message)
+
+
+def _stop_requested(turn: Turn, event: StopRequested) -> None:
+    if turn.execution.hooks_under_way in ENDING:
+        return  # it is decided already how this execution ends
+    turn.signal(event.signal)
+    if event.mode == "now":
+        _abort_unless_overridden(turn)
+
+
+def _timer_fired(turn: Turn) -> None:
+    strikes_at = turn.execution.time_limit_at
+    if strikes_at is None or turn.at < strikes_at or turn.execution.hooks_under_way in ENDING:
+        return  # a timer from before a pause
+    checkpoints.signal_time(turn)
+    _abort_unless_overridden(turn)
+
+
+def _driver_failed(turn: Turn, error: ErrorRecord) -> None:
+    ending_already = turn.execution.hooks_under_way in ENDING
+    turn.fail(error)
+    if ending_already:
+        _conclude(turn)  # no hooks any more: whoever runs them has failed
+    else:
+        _abort(turn)
+
+
+def _abort_unless_overridden(turn: Turn) -> None:
+    if turn.should_stop(more_to_do=True):
+        _abort(turn)
+    else:
+        _note_override(turn)
+
+
+def _abort(turn: Turn) -> None:
+    """End at once. A model call that never answered leaves its step under way: it did not complete."""
+    execution, step = turn.execution, turn.execution.current_step
+    if execution.open_calls or execution.hooks_under_way or (step is not None and step.inference_response is None):
+        turn.do(CancelInFlight())
+    turn.change(hooks_under_way=None, summary_under_way=False)
+    if step is not None and step.inference_response is not None:
+        calls.cancel_calls(turn)
+        ending.archive(turn)
+    _end(turn)
+
+
+def _model_failed(turn: Turn, event: ModelFailed) -> None:
+    if not _asking(turn):
+        return
+    cost = checkpoints.cost_of(turn, event.failed_usage)
+    turn.spend(event.failed_usage, cost)
+    step = turn.step
+    overhead = step.overhead + event.failed_usage
+    turn.change_step(errors=(*step.errors, event.error), overhead=overhead, overhead_cost=step.overhead_cost + cost)
+    turn.fail(event.error)
+    ending.archive(turn)
+    _end(turn)
+
+
+# --- hooks
+
+
+def _reach(turn: Turn, trigger: Trigger) -> None:
+    """Come to a place where hooks may run; what comes after it, AFTER says."""
+    if turn.rules.hooks_for(trigger):
+        turn.change(hooks_under_way=trigger)
+        _run_hooks(turn, trigger)
+    else:
+        AFTER[trigger](turn)
+
+
+def _run_hooks(turn: Turn, trigger: Trigger) -> None:
+    name = f"step-{turn.step_number}-{trigger}"
+    turn.do(RunHooks(hooks=turn.rules.hooks_for(trigger), context=turn.context_for(trigger), name=name))
+
+
+def _hooks_returned(turn: Turn, event: HooksReturned) -> None:
+    if event.call_id is not None:
+        _call_moved(turn, event.call_id, lambda each: _call_hooks_returned(turn, each, event))
+        return
+    if turn.execution.hooks_under_way is not event.trigger:
+        return
+    turn.change(hooks_under_way=None)
+    problem = _apply(turn, event)
+    if problem is None:
+        AFTER[event.trigger](turn)
+    elif event.trigger is Trigger.ON_ERROR:
+        turn.warn(f"{problem.type}: {problem.message}"[:500])  # the execution fails for its first cause
+        AFTER[event.trigger](turn)
+    elif event.trigger is Trigger.AFTER_EXECUTION:
+        turn.fail(problem)
+        AFTER[event.trigger](turn)  # last of all: no hook runs behind it
+    else:
+        turn.fail(problem)
+        _abort(turn)
+
+
+def _call_hooks_returned(turn: Turn, each: OpenCall, event: HooksReturned) -> None:
+    stage = CallStage.BEFORE_TOOL if event.trigger is Trigger.BEFORE_TOOL else CallStage.AFTER_TOOL
+    if each.stage is not stage:
+        return
+    problem = _apply(turn, event)
+    if problem is not None:
+        turn.fail(problem)
+        _abort(turn)
+        return
+    changed: OpenCall | None = each
+    for run in event.runs:
+        if changed is not None and run.changes is not None:
+            changed = calls.hooks_changed_call(turn, changed, run.changes, run.name)
+    if changed is not None:
+        calls.after_hooks(turn, changed)
+
+
+def _apply(turn: Turn, event: HooksReturned) -> ErrorRecord | None:
+    """Keep what the hooks changed, up to the one that raised; return its error."""
+    for run in event.runs:
+        turn.tell(HookExecuted, hook=run.name, trigger=event.trigger, error=run.error)
+        if run.error is not None:
+            return run.error
+        if run.changes is not None:
+            _change(turn, run.changes, run.name)
+    return None
+
+
+def _change(turn: Turn, changes: Changes, hook: str) -> None:
+    turn.metadata = merged(turn.metadata, changes.metadata)
+    if changes.messages:
+        room = MESSAGES_WAITING_MAX - len(turn.execution.waiting_messages)
+        turn.change(waiting_messages=(*turn.execution.waiting_messages, *changes.messages[:room]))
+    if changes.stop is not None:
+        reason = StopReason.named(changes.stop_reason)
+        given = {"given": changes.stop_reason} if reason is StopReason.UNKNOWN else {}
+        turn.signal_now(reason, changes.stop, hook, **given)
+    if changes.go_on:
+        turn.change(continuation=replace(turn.execution.continuation, continuation_requested=True))
+
+
+# --- the end
+
+
+def _end(turn: Turn) -> None:
+    highest = turn.execution.continuation.highest
+    failing = turn.execution.error is not None or (highest is not None and highest.reason is StopReason.ERROR)
+    _reach(turn, Trigger.ON_ERROR if failing else Trigger.ON_STOP)
+
+
+def _flush_messages(turn: Turn) -> None:
+    """Say what waited for the next model call."""
+    if turn.execution.waiting_messages:
+        turn.say(turn.execution.waiting_messages)
+        turn.change(waiting_messages=(), answer_due=False)
+
+
+def _conclude(turn: Turn) -> None:
+    _flush_messages(turn)
+    ending.conclude(turn)
+
+
+# --- time
+
+
+def _start_timer(turn: Turn) -> None:
+    strikes_at = turn.execution.time_limit_at
+    if strikes_at is not None and not turn.execution.status.is_terminal:
+        turn.commands.insert(0, StartTimer(fires_at=strikes_at))  # first, so that it is there before what it limits
+
+
+def _keep_time(turn: Turn) -> None:
+    """Hold `max_seconds` while nothing but people are waited for, where the definition says so."""
+    execution = turn.execution
+    if not turn.rules.definition.pause_while_waiting:
+        return
+    waiting = bool(execution.open_calls) and all(each.stage is CallStage.APPROVAL for each in execution.open_calls)
+    if waiting and execution.paused_at is None and not execution.status.is_terminal:
+        turn.change(paused_at=turn.at)
+    elif execution.paused_at is not None and not waiting:
+        seconds = max(0.0, (turn.at - execution.paused_at).total_seconds())
+        turn.change(paused_at=None, paused_seconds=execution.paused_seconds + seconds)
+        _start_timer(turn)
+
+
+AFTER: Final[dict[Trigger, Callable[[Turn], None]]] = {
+    Trigger.BEFORE_EXECUTION: _before_execution_passed,
+    Trigger.BEFORE_STEP: _before_step_passed,
+    Trigger.BEFORE_INFERENCE: _before_inference_passed,
+    Trigger.AFTER_INFERENCE: _after_inference_passed,
+    Trigger.AFTER_STEP: _evaluate,
+    Trigger.ON_STOP: lambda turn: _reach(turn, Trigger.AFTER_EXECUTION),
+    Trigger.ON_ERROR: lambda turn: _reach(turn, Trigger.AFTER_EXECUTION),
+    Trigger.AFTER_EXECUTION: _conclude,
+}
+"""What comes after the hooks of each place; those around tools belong to `calls`."""
 
 
 def user_message(text: str) -> Message:

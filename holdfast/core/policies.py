@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Hashable, Mapping
+from datetime import timedelta
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from holdfast.core.frozen import Frozen
-from holdfast.core.limits import NAME_CHARS_MAX, SECONDS_MAX, TOOL_RESULT_CHARS_MAX
+from holdfast.core.limits import JSON_DEPTH_MAX, NAME_CHARS_MAX, SECONDS_MAX, TOOL_RESULT_CHARS_MAX
+
+HashableT = TypeVar("HashableT", bound=Hashable)
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=NAME_CHARS_MAX)]
 """The name of an agent, a tool, a hook, a section: letters, digits, `_` and `-` (what OpenAI accepts for functions)."""
+
+
+def distinct(values: tuple[HashableT, ...]) -> tuple[HashableT, ...]:
+    """Return `values`; raises ValueError for one that is there twice, because the second one would mean nothing."""
+    seen: set[HashableT] = set()
+    for value in values:
+        if value in seen:
+            raise ValueError(f"{str(value)!r} stands there twice; keep one")
+        seen.add(value)
+    return values
+
+
+Names = Annotated[tuple[Name, ...], AfterValidator(distinct)]
+"""Names in an order that means something, none of them twice."""
+
+
+def _travelling(values: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    if _deeper_than(dict(values), JSON_DEPTH_MAX):
+        raise ValueError(f"it is nested deeper than {JSON_DEPTH_MAX} levels; flatten it")
+    try:
+        same = from_json(to_json(values)) == values
+    except (PydanticSerializationError, ValueError):
+        same = False
+    if not same:  # lone surrogates, numbers of thousands of digits
+        raise ValueError("it holds what JSON cannot carry (text that is no valid Unicode, or a number too long)")
+    return values
+
+
+def _deeper_than(value: JsonValue, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return inner is not None and (not levels or any(_deeper_than(each, levels - 1) for each in inner))
+
+
+JsonMap = Annotated[Mapping[str, JsonValue], AfterValidator(_travelling)]
+"""A JSON object that comes back from JSON as it went in, wherever it is nested itself."""
 
 ErrorPolicy = Literal["recover", "fatal"]
 """`recover`: a tool's error goes back to the model, and a good answer after it is `completed`. `fatal`: a step with any
@@ -35,7 +74,7 @@ class JsonSchemaFormat(Frozen):
 
     type: Literal["json_schema"] = "json_schema"
     name: Name = "answer"
-    json_schema: Mapping[str, JsonValue]
+    json_schema: JsonMap
     strict: bool = False
 
 
@@ -65,18 +104,28 @@ class ContextPolicy(Frozen):
     """
 
     view: Literal["current_trace", "all"] = "current_trace"
-    sections: tuple[Name, ...] | None = None
+    sections: Names | None = None
     tool_output_chars_max: int | None = Field(default=None, ge=100, le=TOOL_RESULT_CHARS_MAX)
     compiler: Name | None = None
     summary: SummaryPolicy | None = None
 
 
+Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*?-]+$", max_length=NAME_CHARS_MAX)]
+"""Names of tools: `*` stands for any characters, `?` for one."""
+
+
 class ApprovalRule(Frozen):
     """Tool calls that wait for a person: those of the tools that match one of `tools` (`*` and `?` stand for anything).
 
+    A pattern holds what a name may hold, and `*` and `?`: any other character would match no tool and protect nothing.
     Without a decision after `expires_seconds` the call counts as denied; none means that it waits for as long as the
     execution may.
     """
 
-    tools: tuple[Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX)], ...] = Field(min_length=1)
+    tools: Annotated[tuple[Pattern, ...], AfterValidator(distinct)] = Field(min_length=1)
     expires_seconds: float | None = Field(default=None, gt=0, le=SECONDS_MAX)
+
+    @property
+    def expires(self) -> timedelta | None:
+        """How long a decision is waited for."""
+        return None if self.expires_seconds is None else timedelta(seconds=self.expires_seconds)

@@ -17,10 +17,12 @@ from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM
 from holdfast.core.frozen import Frozen, replace
+from holdfast.core.hooks import Trigger, merged
 from holdfast.core.limits import ERRORS_TOLD_MAX
 from holdfast.core.log import Log
 from holdfast.core.messages import Message, MessageStore
-from holdfast.core.steps import AgentStep, ErrorRecord, StepExecution, StepType, ToolExecution
+from holdfast.core.policies import ResponseFormat, TextFormat
+from holdfast.core.steps import AgentStep, ErrorRecord, OpenCall, StepExecution, StepType, ToolExecution
 from holdfast.core.stopping import Continuation, StopReason, StopSignal
 from holdfast.core.usage import Usage
 
@@ -75,10 +77,15 @@ class AgentContext(Frozen):
     store: MessageStore = MessageStore()
     metadata: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     system_prompt: str = ""
+    response_format: ResponseFormat = TextFormat()
 
 
 class ExecutionState(Frozen):
-    """One request's work: its archived steps, what it has used, and the step that is under way."""
+    """One request's work: its archived steps, what it has used, and what is under way.
+
+    Under way is the step with its open calls, and at most one of: the hooks of one place, a summary. `cost` is in US
+    dollars. `paused_seconds` do not count toward `max_seconds`; since `paused_at` the execution waits for a person.
+    """
 
     execution_id: Id
     status: ExecutionStatus
@@ -87,11 +94,31 @@ class ExecutionState(Frozen):
     budget: ExecutionBudget = ExecutionBudget()
     step_executions: Log[StepExecution] = Field(default_factory=Log[StepExecution])
     usage: Usage = Usage()
+    cost: float = Field(default=0.0, ge=0)
     continuation: Continuation = Continuation()
     current_step_started_at: AwareDatetime | None = None
     current_step: AgentStep | None = None
+    open_calls: tuple[OpenCall, ...] = ()
+    hooks_under_way: Trigger | None = None
+    summary_under_way: bool = False
+    waiting_messages: tuple[Message, ...] = ()
+    """What is said with the next model call: by hooks, or by somebody while the execution runs."""
+    answer_due: bool = False
+    """True while one of those must be answered before the loop may end: somebody's, or a re-ask."""
+    reasks: int = Field(default=0, ge=0)
+    """How often an answer of the wrong form was asked for again."""
+    paused_at: AwareDatetime | None = None
+    paused_seconds: float = Field(default=0.0, ge=0)
+    warnings: tuple[str, ...] = ()
     error: ErrorRecord | None = None
     """The error that prevented continuation, if one did."""
+
+    @property
+    def time_limit_at(self) -> datetime | None:
+        """When the time limit strikes, as far as that is known; a pause holds `max_seconds` but no deadline."""
+        if self.paused_at is not None:
+            return self.budget.deadline
+        return self.budget.ends_at(self.started_at, paused_seconds=self.paused_seconds)
 
 
 class AgentState(Frozen):
@@ -114,6 +141,26 @@ class AgentState(Frozen):
     def with_messages(self, moment: datetime, *messages: Message) -> AgentState:
         """Return the state with `messages` said at `moment`."""
         return self.changed(moment, context=replace(self.context, store=self.context.store.extended(*messages)))
+
+    def with_metadata(self, moment: datetime, **entries: JsonValue) -> AgentState:
+        """Return the state with `entries` added to its notes; a value of none removes one."""
+        return self.changed(moment, context=replace(self.context, metadata=merged(self.context.metadata, entries)))
+
+    def with_system_prompt(self, moment: datetime, prompt: str) -> AgentState:
+        """Return the state with another system prompt."""
+        return self.changed(moment, context=replace(self.context, system_prompt=prompt))
+
+    def with_response_format(self, moment: datetime, wanted: ResponseFormat) -> AgentState:
+        """Return the state with another form that its answers must have."""
+        return self.changed(moment, context=replace(self.context, response_format=wanted))
+
+    def with_llm(self, moment: datetime, llm: LLM) -> AgentState:
+        """Return the state with another model."""
+        return self.changed(moment, llm=llm)
+
+    def with_store(self, moment: datetime, store: MessageStore) -> AgentState:
+        """Return the state with another conversation."""
+        return self.changed(moment, context=replace(self.context, store=store))
 
     def with_execution(self, moment: datetime, **changes: Any) -> AgentState:  # noqa: ANN401  # fields of any type
         """Return the state with the given fields of the execution changed at `moment`."""
@@ -165,6 +212,13 @@ class AgentState(Frozen):
         """How many steps are archived."""
         return len(self.step_executions)
 
+    def input_messages(self, step: AgentStep) -> Sequence[Message]:
+        """What had been said when the model was asked in `step`: the default section, as far as it still stands there.
+
+        Kept as a length, not as copies; messages that were summarised since are gone from it.
+        """
+        return self.messages.before(step.input_length)
+
     @property
     def last_step(self) -> AgentStep | None:
         """The latest archived step."""
@@ -212,6 +266,16 @@ class AgentState(Frozen):
         return self.execution.usage if self.execution else Usage()
 
     @property
+    def cost(self) -> float:
+        """What that cost in US dollars, as far as prices are known."""
+        return self.execution.cost if self.execution else 0.0
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should know of the execution that is no error."""
+        return self.execution.warnings if self.execution else ()
+
+    @property
     def errors(self) -> tuple[ErrorRecord, ...]:
         """Every step's errors in order, then the one that ended the execution, none twice."""
         found = [error for step in self.steps for error in step.all_errors]
@@ -250,10 +314,10 @@ class AgentState(Frozen):
 
     @property
     def should_stop(self) -> bool:
-        """What the stop table says of the step under way, or of the last one."""
+        """What the stop table says of the step under way, or of the last one, by the rules of overriding by default."""
         step = self.current_step_or_last
         requested = bool(step.requested_tool_calls) if step else False
-        return self.execution.continuation.should_stop(tools_requested=requested) if self.execution else False
+        return self.execution.continuation.should_stop(more_to_do=requested) if self.execution else False
 
     @property
     def final_response(self) -> str:
@@ -286,10 +350,12 @@ class AgentState(Frozen):
     def budget_remaining(self) -> ExecutionBudget:
         """What is left of them."""
         elapsed = self.execution_duration
+        paused = self.execution.paused_seconds if self.execution else 0.0
         return self.budget.remaining(
             steps_used=self.step_count,
             tokens_used=self.usage.total_tokens,
-            seconds_used=elapsed.total_seconds() if elapsed else 0.0,
+            seconds_used=max(0.0, elapsed.total_seconds() - paused) if elapsed else 0.0,
+            cost_used=self.cost,
         )
 
     def debug(self) -> dict[str, JsonValue]:
@@ -306,6 +372,8 @@ class AgentState(Frozen):
             "errors": [f"{error.type}: {error.message}" for error in errors[-ERRORS_TOLD_MAX:]],
             "errors_total": len(errors),
             "usage": self.usage.model_dump(),
+            "cost": self.cost,
+            "warnings": list(self.warnings),
         }
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from holdfast.core.frozen import Frozen
 from holdfast.core.messages import Message, ToolCall
@@ -35,6 +35,10 @@ class InferenceResponse(Frozen):
     usage: Usage = Usage()
     model: str = ""
     response_id: str = ""
+    cost: float | None = Field(default=None, ge=0)
+    """In US dollars; none while nobody knows a price."""
+    format_problem: str | None = None
+    """Why the answer breaks the response format, if it does; none when it asks for tools."""
 
 
 class Outcome(StrEnum):
@@ -51,7 +55,11 @@ NOT_RUN = frozenset({Outcome.BLOCKED, Outcome.DENIED, Outcome.CANCELLED})
 
 
 class ToolExecution(Frozen):
-    """One requested call and its end. `answer` is what the model is told, whatever the outcome."""
+    """One requested call and its end. `answer` is what the model is told, whatever the outcome.
+
+    `call` is what ran, also where a hook or a person changed its arguments. `usage` and `cost` (US dollars) are a
+    subagent's.
+    """
 
     id: str
     call: ToolCall
@@ -60,6 +68,8 @@ class ToolExecution(Frozen):
     error: ErrorRecord | None = None
     started_at: AwareDatetime
     completed_at: AwareDatetime
+    usage: Usage = Usage()
+    cost: float = Field(default=0.0, ge=0)
 
     @property
     def was_blocked(self) -> bool:
@@ -76,10 +86,36 @@ class ToolExecution(Frozen):
         return Message(role="tool", content=content, tool_call_id=self.call.id)
 
 
+class CallStage(StrEnum):
+    """How far an open call has come."""
+
+    WAITING = "waiting"
+    BEFORE_TOOL = "before_tool"
+    APPROVAL = "approval"
+    RUNNING = "running"
+    AFTER_TOOL = "after_tool"
+
+
+class OpenCall(Frozen):
+    """A requested call that has not got its answer yet; `index` is its place in the request.
+
+    `call` has the arguments it runs with; `ended` is its end while hooks look at it.
+    """
+
+    index: int
+    call: ToolCall
+    stage: CallStage = CallStage.WAITING
+    started_at: AwareDatetime | None = None
+    expires_at: AwareDatetime | None = None
+    ended: ToolExecution | None = None
+
+
 class AgentStep(Frozen):
-    """A model call and its tool calls. `input_length` is how many messages of the store the model had before it.
+    """A model call and its tool calls. `input_length` is how many messages the default section had before it.
 
     Output messages are derived: the assistant's message, then one answer per requested call, in request order.
+    `overhead` is what else the step used: attempts of the model call that failed, a summary made for it; its cost is in
+    US dollars.
     """
 
     id: str
@@ -88,6 +124,8 @@ class AgentStep(Frozen):
     inference_response: InferenceResponse | None = None
     tool_executions: tuple[ToolExecution, ...] = ()
     errors: tuple[ErrorRecord, ...] = ()
+    overhead: Usage = Usage()
+    overhead_cost: float = Field(default=0.0, ge=0)
 
     @property
     def step_type(self) -> StepType:
@@ -104,8 +142,15 @@ class AgentStep(Frozen):
 
     @property
     def usage(self) -> Usage:
-        """What the model call used; nothing while it has not answered."""
-        return self.inference_response.usage if self.inference_response else Usage()
+        """What the step used: its model call, the overhead, and the subagents it called."""
+        used = self.inference_response.usage if self.inference_response else Usage()
+        return sum((execution.usage for execution in self.tool_executions), used + self.overhead)
+
+    @property
+    def cost(self) -> float:
+        """The same in US dollars; nothing for what nobody knows a price of."""
+        own = self.inference_response.cost if self.inference_response else None
+        return (own or 0.0) + self.overhead_cost + sum(execution.cost for execution in self.tool_executions)
 
     @property
     def requested_tool_calls(self) -> tuple[ToolCall, ...]:
@@ -149,5 +194,5 @@ class StepExecution(Frozen):
 
     @property
     def usage(self) -> Usage:
-        """What the step's model call used."""
+        """What the step used."""
         return self.step.usage

@@ -21,6 +21,7 @@ from holdfast.core.errors import InvalidArguments, InvalidInput
 from holdfast.core.frozen import Frozen
 from holdfast.core.limits import (
     ERROR_CHARS_MAX,
+    REASON_CHARS_MAX,
     TOOL_DESCRIPTION_CHARS_MAX,
     TOOL_RESULT_BYTES_MAX,
     TOOL_RESULT_CHARS_MAX,
@@ -38,8 +39,8 @@ TIMEOUT_SECONDS: Final = 60.0
 ATTEMPTS_MAX: Final = 3
 """How often a call is begun at the most when its worker dies or it times out; an exception is never retried."""
 
-RESERVED_NAMES: Final = frozenset({"inference", "resolve_tools"})
-"""Names of our own activities."""
+RESERVED_NAMES: Final = frozenset({"inference", "resolve_tools", "run_hooks", "summarise", "spawn"})
+"""Names of our own activities and of the tool that calls subagents."""
 
 
 _SECTION: Final = re.compile(r"(Args|Arguments|Returns|Raises|Yields|Examples?|Notes?):\s*")
@@ -59,13 +60,29 @@ class ToolContext:
     attempt: int
 
 
+@dataclass(frozen=True, slots=True)
+class StopRun:
+    """What a tool returns to end the run with this step: its result for the model, and why the run is to stop."""
+
+    result: object
+    reason: str
+
+
+class ToolReply(Frozen):
+    """A tool's result as the bounded text the model sees, and why the tool asks to stop, if it does."""
+
+    text: str
+    stop: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
+
+
 class ToolTraits(Frozen):
-    """What a run needs to know about a tool: how long, how often, and whether it may be repeated."""
+    """What a run needs to know about a tool: how long, how often, whether it may be repeated or run beside others."""
 
     name: str
     timeout_seconds: float = Field(default=TIMEOUT_SECONDS, gt=0, le=24 * 3600)
     attempts_max: int = Field(default=ATTEMPTS_MAX, ge=1, le=100)
     at_most_once: bool = False
+    sequential: bool = False
 
 
 class ToolSchema(Frozen):
@@ -118,7 +135,12 @@ AnyTool = Tool[Any, Any]
 def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
 def tool(
-    *, name: str | None = None, timeout_seconds: float = ..., attempts_max: int = ..., at_most_once: bool = ...
+    *,
+    name: str | None = None,
+    timeout_seconds: float = ...,
+    attempts_max: int = ...,
+    at_most_once: bool = ...,
+    sequential: bool = ...,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
@@ -128,6 +150,7 @@ def tool(
     timeout_seconds: float = TIMEOUT_SECONDS,
     attempts_max: int = ATTEMPTS_MAX,
     at_most_once: bool = False,
+    sequential: bool = False,
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a tool of a function, sync (run in a thread) or async.
 
@@ -137,6 +160,7 @@ def tool(
         timeout_seconds: how long one attempt may take.
         attempts_max: how often a call is begun at the most when its worker dies or it times out.
         at_most_once: never begin a call twice; when its end is unknown, the model is told exactly that.
+        sequential: run a call only while no other call of its step does.
     """
 
     def decorate(target: Callable[P, R]) -> Tool[P, R]:
@@ -148,7 +172,11 @@ def tool(
         attempts = 1 if at_most_once else attempts_max
         try:
             traits = ToolTraits(
-                name=called, timeout_seconds=timeout_seconds, attempts_max=attempts, at_most_once=at_most_once
+                name=called,
+                timeout_seconds=timeout_seconds,
+                attempts_max=attempts,
+                at_most_once=at_most_once,
+                sequential=sequential,
             )
         except ValidationError as error:
             raise InvalidInput(f"tool {called!r}: {told(error)}") from None
@@ -163,6 +191,13 @@ def tool(
         return Tool(target, schema, traits, arguments, context_parameter)
 
     return decorate if function is None else decorate(function)
+
+
+def reply_of(value: object) -> ToolReply:
+    """Return what a tool's return value means."""
+    if isinstance(value, StopRun):
+        return ToolReply(text=render_result(value.result), stop=clamped(value.reason, REASON_CHARS_MAX))
+    return ToolReply(text=render_result(value))
 
 
 def render_result(value: object) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.texts import error_record
-from holdfast.core.tools import AnyTool, ToolContext, render_result
+from holdfast.core.tools import AnyTool, ToolContext, ToolReply, reply_of
 
 TOOL_THREADS_MAX: Final = 1_000
 """Sync calls in one process, those included that were given up on and have not returned yet."""
@@ -25,8 +25,10 @@ class ToolExited(HoldfastError):
     """A tool tried to end its process; only the call ends."""
 
 
-async def run_tool(tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext, *, apart: bool = False) -> str:
-    """Check `arguments`, run the tool and return its bounded result.
+async def run_tool(
+    tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext, *, apart: bool = False
+) -> ToolReply:
+    """Check `arguments`, run the tool and return its bounded reply.
 
     `apart` runs an async tool on the loop of another thread, so that one that blocks does not stop everything else.
 
@@ -42,7 +44,7 @@ async def run_tool(tool: AnyTool, arguments: Mapping[str, Any], context: ToolCon
         value = await _in_thread(tool, bound)
         if inspect.isawaitable(value):  # a plain function around an async one
             value = await value
-    return render_result(value)
+    return reply_of(value)
 
 
 @cache

@@ -3,37 +3,57 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
-from dataclasses import replace
+import dataclasses
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, assert_never
+from typing import TypeVar, assert_never
 from uuid import uuid4
 
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Command, Finish, StartTimer
+from holdfast.core.commands import (
+    AskApproval,
+    CallModel,
+    CallTool,
+    CancelInFlight,
+    Command,
+    Emit,
+    Finish,
+    RunHooks,
+    SpawnSubagent,
+    StartTimer,
+    SummariseBuffer,
+)
+from holdfast.core.capabilities import Capability, resolved
+from holdfast.core.compiling import Compiler
 from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import Conflict, ModelFailure
+from holdfast.core.errors import Conflict
 from holdfast.core.events import (
+    DriverFailed,
     Event,
     ExecutionStarted,
-    ModelAnswered,
-    ModelFailed,
+    MessageArrived,
     StopMode,
     StopRequested,
     TimerFired,
-    ToolFailed,
-    ToolReturned,
 )
-from holdfast.core.inference import Model, ModelRequest
+from holdfast.core.hooks import Hook
+from holdfast.core.inference import Model
 from holdfast.core.loop import AgentLoop, new_agent, user_message
+from holdfast.core.messages import Message
+from holdfast.core.observed import Listener, Observed
 from holdfast.core.registry import resolve
-from holdfast.core.retries import MODEL_RETRIES
-from holdfast.core.state import AgentState, call_name, named_id
-from holdfast.core.steps import InferenceResponse
+from holdfast.core.rules import chosen_hooks
+from holdfast.core.state import AgentState
 from holdfast.core.stopping import StopReason, StopSignal
+from holdfast.core.subagents import known_subagents
 from holdfast.core.texts import error_record
-from holdfast.core.tools import AnyTool, ToolContext, ended_without_answer
-from holdfast.local.calling import is_ordinary, run_tool
+from holdfast.core.tools import AnyTool
+from holdfast.local.asking import Asking
+from holdfast.local.calling import is_ordinary
+from holdfast.local.work import Approver, Verdict, Work, approval
+
+ObservedT = TypeVar("ObservedT", bound=Observed)
 
 
 def _now() -> datetime:
@@ -51,53 +71,105 @@ class LocalDriver:
         definition: the agent.
         model: what answers; a script in a test, a provider's client otherwise.
         tools: what it may call, before the definition's own choice among them.
+        hooks: what runs at its hook places, before the definition's own choice among them, in this order.
+        agents: the subagents that it, or one of them, may call.
+        capabilities: the bundles of tools and hooks that it may name.
+        compilers: the functions that `context.compiler` may name.
+        approver: decides about calls that wait for approval; without one `decide` does.
         clock: where times come from.
         new_id: where ids come from; UUID strings.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # one argument per thing that a worker would bring
         self,
         definition: AgentDefinition,
         *,
         model: Model,
         tools: Iterable[AnyTool] = (),
+        hooks: Iterable[Hook] = (),
+        agents: Iterable[AgentDefinition] = (),
+        capabilities: Iterable[Capability] = (),
+        compilers: Iterable[Compiler] = (),
+        approver: Approver | None = None,
         clock: Callable[[], datetime] = _now,
         new_id: Callable[[], str] = _new_id,
     ) -> None:
+        agents, compilers, bundles = tuple(agents), tuple(compilers), tuple(capabilities)
+        offered_tools, offered_hooks = tuple(tools), tuple(hooks)
+        chosen = {tool.name: tool for tool in resolve(definition, offered_tools, bundles)}
+        running = {hook.name: hook for hook in chosen_hooks(definition, offered_hooks, bundles)}
+        definition = resolved(definition, bundles)
         self._definition = definition
-        self._model = model
-        self._tools = {tool.name: tool for tool in resolve(definition, tuple(tools))}
-        self._loop = AgentLoop(frozenset(self._tools))
-        self._clock = clock
-        self._new_id = new_id
+        self._loop = AgentLoop(
+            definition,
+            tools={name: tool.traits for name, tool in chosen.items()},
+            hooks=tuple(hook.traits for hook in running.values()),
+            subagents=known_subagents(definition, agents),
+        )
+        asking = Asking(self._loop, model, chosen, compilers)
+        self._work = Work(chosen, running, asking, approver, self._run_child, clock)
+        self._clock, self._new_id = clock, new_id
+        self._listeners: list[Listener] = []
+        self._parent_agent_id: str | None = None
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
         self._in_flight: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.Task[None] | None = None
         self._busy = False
 
+        def child(name: str) -> LocalDriver:
+            return LocalDriver(
+                self._loop.subagents[name],
+                model=model,
+                tools=offered_tools,
+                hooks=offered_hooks,
+                agents=agents,
+                capabilities=bundles,
+                compilers=compilers,
+                approver=approver,
+                clock=clock,
+                new_id=new_id,
+            )
+
+        self._child = child
+
+    def on(self, kind: type[ObservedT], listener: Callable[[ObservedT], None]) -> LocalDriver:
+        """Call `listener` with every event of `kind`, also with those of subagents; return the driver.
+
+        What a listener raises harms nobody. Listeners that are added while an execution runs hear of the next one.
+        """
+        return self.wiretap(lambda event: listener(event) if isinstance(event, kind) else None)
+
+    def wiretap(self, listener: Listener) -> LocalDriver:
+        """Call `listener` with every event; return the driver."""
+        self._listeners.append(listener)
+        return self
+
     async def execute(
-        self, question: str, *, state: AgentState | None = None, budget: ExecutionBudget | None = None
+        self, asked: str | AgentState, *, state: AgentState | None = None, budget: ExecutionBudget | None = None
     ) -> AgentState:
-        """Return the state after the agent has dealt with `question`, whatever its status.
+        """Return the state after the agent has dealt with what is `asked`, whatever its status.
 
         Args:
-            question: what the person asks.
-            state: the agent so far; a new one by default.
+            asked: what the person asks, or a state whose conversation is to be gone on with. A state that is in progress
+                goes on with the same execution: nothing that has ended is done again.
+            state: the agent so far, for a question; a new one by default.
             budget: limits that take the place of the definition's, one by one.
         """
-        return [each async for each in self.iterate(question, state=state, budget=budget)][-1]
+        return [each async for each in self.iterate(asked, state=state, budget=budget)][-1]
 
     async def iterate(
-        self, question: str, *, state: AgentState | None = None, budget: ExecutionBudget | None = None
+        self, asked: str | AgentState, *, state: AgentState | None = None, budget: ExecutionBudget | None = None
     ) -> AsyncGenerator[AgentState, None]:
         """Yield the state after every completed step, and the finished state last. Arguments as for `execute`."""
         if self._busy:
             raise Conflict("this driver runs an execution already; wait for its end, or make another driver")
         self._busy = True
         at = self._clock()
-        state = state or new_agent(self._definition, agent_id=self._new_id(), at=at)
+        loop = dataclasses.replace(self._loop, observed=bool(self._listeners))
+        state = self._beginning(asked, state, at)
         event: Event = ExecutionStarted(
             execution_id=self._new_id(),
-            messages=(user_message(question),),
+            messages=() if isinstance(asked, AgentState) else (user_message(asked),),
             budget=self._definition.budget.overridden_by(budget or ExecutionBudget()),
             at=at,
         )
@@ -105,7 +177,7 @@ class LocalDriver:
         try:
             while True:
                 steps_before = state.step_count
-                state, commands = self._loop.step(state, event)
+                state, commands = loop.step(state, event)
                 for command in commands:
                     self._perform(command, state)
                 if state.status.is_terminal:
@@ -124,97 +196,85 @@ class LocalDriver:
         signal = StopSignal(reason=StopReason.USER_REQUESTED, message=reason, source="local", at=at)
         self._inbox.put_nowait(StopRequested(signal=signal, mode=mode, at=at))
 
+    def say(self, message: str | Message) -> None:
+        """Say something to the execution under way: the model sees it with its next call, and answers it."""
+        said = user_message(message) if isinstance(message, str) else message
+        self._inbox.put_nowait(MessageArrived(message=said, at=self._clock()))
+
+    def decide(self, call_id: str, verdict: Verdict) -> None:
+        """Decide about a call that waits for approval; about any other nothing happens."""
+        self._inbox.put_nowait(approval(call_id, verdict, self._clock()))
+
+    def _beginning(self, asked: str | AgentState, state: AgentState | None, at: datetime) -> AgentState:
+        if isinstance(asked, AgentState):
+            return asked
+        if state is not None:
+            return state
+        return new_agent(self._definition, agent_id=self._new_id(), at=at, parent_agent_id=self._parent_agent_id)
+
     def _perform(self, command: Command, state: AgentState) -> None:
         match command:
             case StartTimer():
-                self._start(self._wait(command))
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._timer = asyncio.create_task(self._wait(command))
             case CallModel():
-                self._start(self._call_model(command, state))
+                self._start(self._work.call_model(command, state))
+            case SummariseBuffer():
+                self._start(self._work.summarise(command, state))
             case CallTool():
-                self._start(self._call_tool(command, state.running.execution_id))
+                self._start(self._work.call_tool(command, state.running.execution_id))
+            case SpawnSubagent():
+                self._start(self._work.spawn(command, state))
+            case RunHooks():
+                self._start(self._work.run_hooks(command))
+            case AskApproval():
+                self._start(self._work.ask_approval(command))
             case CancelInFlight():
                 for task in self._in_flight:
                     task.cancel()
+            case Emit():
+                self._tell(command.event)
             case Finish():
                 pass
             case _:
                 assert_never(command)
 
-    def _start(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.create_task(work)
+    def _tell(self, event: Observed) -> None:
+        for listener in self._listeners:
+            with suppress(Exception):  # who listens must not harm the run
+                listener(event)
+
+    async def _run_child(self, command: SpawnSubagent, state: AgentState) -> AgentState:
+        """Run a subagent with a driver of its own; cancelling this cancels its whole tree."""
+        child = self._child(command.agent)
+        child._loop = dataclasses.replace(child._loop, depth_left=command.depth_left)  # noqa: SLF001  # our own class
+        child._parent_agent_id = state.agent_id  # noqa: SLF001
+        child._listeners = self._listeners  # noqa: SLF001
+        return await child.execute(command.task, budget=command.budget)
+
+    def _start(self, work: Coroutine[object, object, Event]) -> None:
+        task = asyncio.create_task(self._guarded(work))
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
 
-    async def _cancel(self) -> None:
-        in_flight = list(self._in_flight)
-        for task in in_flight:
-            task.cancel()
-        await asyncio.gather(*in_flight, return_exceptions=True)
+    async def _guarded(self, work: Coroutine[object, object, Event]) -> None:
+        """Put the event that comes of `work` into the inbox; a fault of our own ends the run with its cause."""
+        try:
+            event = await work
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
+                raise
+            event = DriverFailed(error=error_record(error, "driver"), at=self._clock())
+        self._inbox.put_nowait(event)
 
     async def _wait(self, command: StartTimer) -> None:
         await asyncio.sleep((command.fires_at - self._clock()).total_seconds())
         self._inbox.put_nowait(TimerFired(at=max(self._clock(), command.fires_at)))
 
-    async def _call_model(self, command: CallModel, state: AgentState) -> None:
-        request = ModelRequest(
-            llm=state.llm or self._definition.llm,
-            system_prompt=state.context.system_prompt,
-            messages=tuple(message.for_model() for message in state.messages),
-            tools=tuple(tool.schema for tool in self._tools.values()),
-            max_output_tokens=command.max_output_tokens,
-        )
-        try:
-            response = await _answered(self._model, request)
-        except BaseException as error:  # whatever the model's client raises ends the execution as data
-            if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
-                raise
-            self._inbox.put_nowait(ModelFailed(error=error_record(error, "model"), at=self._clock()))
-        else:
-            self._inbox.put_nowait(ModelAnswered(response=response, at=self._clock()))
-
-    async def _call_tool(self, command: CallTool, execution_id: str) -> None:
-        tool, call = self._tools[command.call.name], command.call
-        key = named_id(execution_id, call_name(command.step_number, command.index))
-        started_at = self._clock()
-        event: Event
-        try:
-            result = await _attempted(tool, call.arguments, ToolContext(execution_id, key, attempt=1))
-        except _TookTooLong:
-            record = ended_without_answer(tool.traits, "it took too long")
-            event = ToolFailed(call_id=call.id, error=record, started_at=started_at, at=self._clock())
-        except Exception as error:  # noqa: BLE001  # whatever a tool raises goes back to the model
-            record = error_record(error, call.name)
-            event = ToolFailed(call_id=call.id, error=record, started_at=started_at, at=self._clock())
-        else:
-            event = ToolReturned(call_id=call.id, result=result, started_at=started_at, at=self._clock())
-        self._inbox.put_nowait(event)
-
-
-async def _answered(model: Model, request: ModelRequest, attempt: int = 1) -> InferenceResponse:
-    """Ask the model, and again where that can help, as often and after the same waits as on Temporal."""
-    try:
-        return await model(request)
-    except ModelFailure as failure:
-        if not failure.again or attempt >= MODEL_RETRIES.attempts_max:
-            raise
-        wait = failure.after.total_seconds() if failure.after else MODEL_RETRIES.wait_seconds(attempt)
-    await asyncio.sleep(wait)
-    return await _answered(model, request, attempt + 1)
-
-
-class _TookTooLong(Exception):
-    """No attempt of a tool call ended in time."""
-
-
-async def _attempted(tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext) -> str:
-    """Run the tool; begin it again when it takes too long, as often as its traits allow."""
-    limit = asyncio.timeout(tool.traits.timeout_seconds)
-    try:
-        async with limit:
-            return await run_tool(tool, arguments, context)
-    except TimeoutError:
-        if not limit.expired():
-            raise  # the tool's own
-    if context.attempt >= tool.traits.attempts_max:
-        raise _TookTooLong
-    return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1))
+    async def _cancel(self) -> None:
+        in_flight = [*self._in_flight, *((self._timer,) if self._timer else ())]
+        self._timer = None
+        for task in in_flight:
+            task.cancel()
+        await asyncio.gather(*in_flight, return_exceptions=True)

@@ -23,7 +23,7 @@ from holdfast.core.limits import (
     REASONING_BYTES_MAX,
     RESPONSE_BYTES_MAX,
 )
-from holdfast.core.messages import Message, ToolCall
+from holdfast.core.messages import ImagePart, Message, TextPart, ToolCall
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.usage import Usage
 from holdfast.testing.script import Call, Turn, call, calls, say
@@ -84,6 +84,27 @@ async def test_prompt_and_conversation_go_out_in_the_providers_terms() -> None:
         {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "type": "function", "function": function}]},
         {"role": "tool", "content": "3", "tool_call_id": "a"},
         {"role": "user", "content": "and?"},
+    ]
+
+
+async def test_words_and_pictures_go_out_as_parts() -> None:
+    content = (
+        TextPart(text="Which of these is a cat?"),
+        ImagePart(url="https://example.com/1.png"),
+        ImagePart(url="data:image/png;base64,AAAA", detail="low"),
+    )
+    said = Message(role="assistant", content=(TextPart(text="The first."),))
+    body = await body_of(messages=(Message(role="user", content=content), said))
+    assert body["messages"][1:] == [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "Which of these is a cat?"},
+                {"type": "image_url", "image_url": {"url": "https://example.com/1.png"}},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}},
+            ],
+        },
+        {"role": "assistant", "content": [{"type": "text", "text": "The first."}]},
     ]
 
 

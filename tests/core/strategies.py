@@ -11,11 +11,16 @@ from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM
 from holdfast.core.limits import SECONDS_MAX
 from holdfast.core.log import Log
-from holdfast.core.messages import Message, MessageStore, Section, ToolCall
+from holdfast.core.messages import ImagePart, Message, MessageStore, Section, TextPart, ToolCall
 from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus
 from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, StepExecution, ToolExecution
 from holdfast.core.stopping import Continuation, StopReason, StopSignal
 from holdfast.core.usage import Usage
+
+
+def _id_of(call: ToolCall) -> str:
+    return call.id
+
 
 texts = st.text(max_size=20)
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -29,6 +34,8 @@ moments: st.SearchStrategy[datetime] = st.datetimes(
     timezones=st.just(UTC) | _offsets,
 )
 
+section_names = st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True).filter(lambda name: name != "messages")
+
 _leaves: st.SearchStrategy[JsonValue] = st.none() | st.booleans() | numbers | texts
 json_values: st.SearchStrategy[JsonValue] = st.recursive(
     _leaves,
@@ -40,14 +47,31 @@ json_maps: st.SearchStrategy[dict[str, JsonValue]] = st.dictionaries(texts, json
 usages = st.builds(Usage, input_tokens=counts, output_tokens=counts)
 errors = st.builds(ErrorRecord, type=texts, message=texts, source=texts)
 calls = st.builds(ToolCall, id=texts, name=texts, arguments=json_maps, malformed=st.none() | texts)
-messages = st.builds(
-    Message,
-    role=st.sampled_from(["system", "user", "assistant", "tool"]),
-    content=texts,
-    tool_calls=st.lists(calls, max_size=2).map(tuple),
-    tool_call_id=st.none() | texts,
-    metadata=json_maps,
+parts = st.builds(TextPart, text=texts) | st.builds(ImagePart, url=texts.map("https://".__add__))
+contents = texts | st.lists(parts, min_size=1, max_size=3).map(tuple)
+call_ids = st.text(min_size=1, max_size=20)
+said = st.builds(Message, role=st.sampled_from(["system", "assistant"]), content=texts, metadata=json_maps) | st.builds(
+    Message, role=st.just("user"), content=contents, metadata=json_maps
 )
+exchanges: st.SearchStrategy[tuple[Message, ...]] = st.lists(
+    st.builds(ToolCall, id=call_ids, name=texts, arguments=json_maps), min_size=1, max_size=3, unique_by=_id_of
+).flatmap(
+    lambda asked: st.tuples(
+        st.builds(
+            Message, role=st.just("assistant"), content=texts, tool_calls=st.just(tuple(asked)), metadata=json_maps
+        ),
+        *(
+            st.builds(Message, role=st.just("tool"), content=texts, tool_call_id=st.just(call.id), metadata=json_maps)
+            for call in asked
+        ),
+    ).flatmap(lambda pair: st.permutations(pair[1:]).map(lambda answers: (pair[0], *answers)))
+)
+"""An assistant's calls with their answers, in any order."""
+messages = said | exchanges.flatmap(st.sampled_from)
+conversations: st.SearchStrategy[tuple[Message, ...]] = st.lists(st.tuples(said) | exchanges, max_size=6).map(
+    lambda runs: tuple(message for run in runs for message in run)
+)
+"""Messages that every provider takes."""
 budgets = st.builds(
     ExecutionBudget,
     max_steps=st.none() | counts,
@@ -107,8 +131,8 @@ executions = st.builds(
     current_step=st.none() | steps,
     error=st.none() | errors,
 )
-_logs = st.lists(messages, max_size=3).map(Log[Message])
-stores = st.lists(texts, unique=True, max_size=3).flatmap(
+_logs = conversations.map(Log[Message])
+stores = st.lists(section_names, unique=True, max_size=3).flatmap(
     lambda names: st.tuples(
         *(st.builds(Section, name=st.just(name), messages=_logs) for name in [*names, "messages"])
     ).map(lambda sections: MessageStore(sections=sections))

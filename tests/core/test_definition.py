@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.definition import LLM, AgentDefinition, name_of
+from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import canonical
-from tests.core.strategies import budgets, json_maps, texts
+from holdfast.core.limits import CAPABILITIES_MAX, HOOKS_MAX, JSON_DEPTH_MAX, SUBAGENTS_MAX, TOOLS_MAX
+from holdfast.core.stopping import StopReason
+from holdfast.core.tools import tool
+from tests.core.defining import definitions
 
-names = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)
-definitions = st.builds(
-    AgentDefinition,
-    name=names,
-    description=texts,
-    system_prompt=texts,
-    llm=st.builds(LLM, model=st.none() | st.just("m"), max_output_tokens=st.none() | st.integers(1, 10**6)),
-    tools=st.none() | st.lists(names, max_size=3).map(tuple),
-    tools_deny=st.lists(names, max_size=3).map(tuple),
-    budget=budgets,
-    metadata=json_maps,
-)
+NESTED: Any = json.loads(JSON_DEPTH_MAX * "[" + JSON_DEPTH_MAX * "]")
 
 
 @given(definitions)
@@ -45,29 +38,60 @@ def test_no_tools_and_all_tools_are_told_apart() -> None:
     assert AgentDefinition.model_validate({"name": "a"}).tools is None
 
 
-@pytest.mark.parametrize(
-    ("data", "field"),
-    [
-        ({}, "name"),
-        ({"name": ""}, "name"),
-        ({"name": "two words"}, "name"),
-        ({"name": "a\n"}, "name"),
-        ({"name": "x" * 65}, "name"),
-        ({"name": "größe"}, "name"),
-        ({"name": "a", "tool": ["add"]}, "tool"),
-        ({"name": "a", "tools": ["no good"]}, r"tools\.0"),
-        ({"name": "a", "tools_deny": ["no/good"]}, r"tools_deny\.0"),
-        ({"name": "a", "description": "x" * 2_001}, "description"),
-        ({"name": "a", "llm": {"temperature": 2.1}}, r"llm\.temperature"),
-        ({"name": "a", "llm": {"temperature": float("nan")}}, r"llm\.temperature"),
-        ({"name": "a", "llm": {"max_output_tokens": 0}}, r"llm\.max_output_tokens"),
-        ({"name": "a", "llm": {"model": ""}}, r"llm\.model"),
-        ({"name": "a", "llm": {"api_key": "sk-1"}}, r"llm\.api_key"),
-        ({"name": "a", "llm": {"base_url": "http://x"}}, r"llm\.base_url"),
-        ({"name": "a", "budget": {"max_steps": -1}}, r"budget\.max_steps"),
-        ({"name": "a", "metadata": {"a": float("inf")}}, r"metadata\.a"),
-    ],
-)
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({}, "name"),
+    ({"name": ""}, "name"),
+    ({"name": "two words"}, "name"),
+    ({"name": "a\n"}, "name"),
+    ({"name": "x" * 65}, "name"),
+    ({"name": "größe"}, "name"),
+    ({"name": "a", "tool": ["add"]}, "tool"),
+    ({"name": "a", "tools": ["no good"]}, r"tools\.0"),
+    ({"name": "a", "tools_deny": ["no/good"]}, r"tools_deny\.0"),
+    ({"name": "a", "description": "x" * 2_001}, "description"),
+    ({"name": "a", "llm": {"temperature": 2.1}}, r"llm\.temperature"),
+    ({"name": "a", "llm": {"temperature": float("nan")}}, r"llm\.temperature"),
+    ({"name": "a", "llm": {"max_output_tokens": 0}}, r"llm\.max_output_tokens"),
+    ({"name": "a", "llm": {"model": ""}}, r"llm\.model"),
+    ({"name": "a", "llm": {"api_key": "sk-1"}}, r"llm\.api_key"),
+    ({"name": "a", "llm": {"base_url": "http://x"}}, r"llm\.base_url"),
+    ({"name": "a", "budget": {"max_steps": -1}}, r"budget\.max_steps"),
+    ({"name": "a", "budget": {"max_cost": -0.01}}, r"budget\.max_cost"),
+    ({"name": "a", "budget": {"max_cost": float("nan")}}, r"budget\.max_cost"),
+    ({"name": "a", "budget": {"max_seconds": float("inf")}}, r"budget\.max_seconds"),
+    ({"name": "a", "llm": {"prices": {"input_usd": -1, "output_usd": 1}}}, r"llm\.prices\.input_usd"),
+    ({"name": "a", "llm": {"prices": {"input_usd": 1, "output_usd": float("nan")}}}, r"llm\.prices\.output_usd"),
+    ({"name": "a", "llm": {"prices": {"input_usd": 1}}}, r"llm\.prices\.output_usd"),
+    ({"name": "a", "tools": ["b", "c", "b"]}, "tools"),
+    ({"name": "a", "tools": [f"t{n}" for n in range(TOOLS_MAX + 1)]}, "tools"),
+    ({"name": "a", "tools_deny": ["b", "b"]}, "tools_deny"),
+    ({"name": "a", "tools": ["b", "c"], "tools_deny": ["c"]}, "tools_deny"),
+    ({"name": "a", "hooks": ["b", "b"]}, "hooks"),
+    ({"name": "a", "hooks": [f"h{n}" for n in range(HOOKS_MAX + 1)]}, "hooks"),
+    ({"name": "a", "capabilities": ["b", "b"]}, "capabilities"),
+    ({"name": "a", "capabilities": [f"c{n}" for n in range(CAPABILITIES_MAX + 1)]}, "capabilities"),
+    ({"name": "a", "subagents": ["b", "b"]}, "subagents"),
+    ({"name": "a", "subagents": ["b", "a"]}, "subagents"),
+    ({"name": "a", "subagents": [f"s{n}" for n in range(SUBAGENTS_MAX + 1)]}, "subagents"),
+    ({"name": "a", "overridable": ["error", "error"]}, "overridable"),
+    ({"name": "a", "overridable": ["never"]}, r"overridable\.0"),
+    ({"name": "a", "finish_reasons": ["length", "length"]}, "finish_reasons"),
+    ({"name": "a", "context": {"sections": ["summary", "summary"]}}, r"context\.sections"),
+    ({"name": "a", "approvals": [{"tools": []}]}, r"approvals\.0\.tools"),
+    ({"name": "a", "approvals": [{"tools": ["pay", "pay"]}]}, r"approvals\.0\.tools"),
+    ({"name": "a", "approvals": [{"tools": ["pay out"]}]}, r"approvals\.0\.tools\.0"),
+    ({"name": "a", "metadata": {"a": float("inf")}}, r"metadata\.a"),
+    ({"name": "a", "metadata": {"a": object()}}, r"metadata\.a"),
+    ({"name": "a", "metadata": {1: "a"}}, r"metadata\.1"),
+    ({"name": "a", "metadata": {"a": "\ud800"}}, "metadata"),
+    ({"name": "a", "metadata": {"\ud800": "a"}}, "metadata"),
+    ({"name": "a", "metadata": {"a": NESTED}}, "metadata"),
+    ({"name": "a", "response_format": {"type": "json_schema", "json_schema": []}}, r"response_format\.json_schema"),
+    ({"name": "a", "response_format": {"type": "json_schema", "json_schema": {"a": NESTED}}}, "response_format"),
+]
+
+
+@pytest.mark.parametrize(("data", "field"), REFUSED)
 def test_what_breaks_a_rule_is_refused_by_its_path(data: dict[str, Any], field: str) -> None:
     with pytest.raises(ValidationError, match=rf"(?m)^{field}"):
         AgentDefinition.model_validate(data)
@@ -76,3 +100,25 @@ def test_what_breaks_a_rule_is_refused_by_its_path(data: dict[str, Any], field: 
 def test_a_definition_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         setattr(AgentDefinition(name="a"), "name", "b")  # noqa: B010  # the type checkers would refuse the plain form
+
+
+def test_any_reason_may_be_overridable_and_none_too() -> None:
+    assert AgentDefinition(name="a", overridable=tuple(StopReason)).overridable == tuple(StopReason)
+    assert AgentDefinition(name="a", overridable=()).overridable == ()
+
+
+def test_metadata_may_nest_as_deep_as_the_limit_says() -> None:
+    metadata = {"a": NESTED[0]}
+    definition = AgentDefinition(name="a", metadata=metadata)
+    assert AgentDefinition.model_validate_json(canonical(definition)).metadata == metadata
+
+
+def test_a_tool_stands_for_its_name() -> None:
+    assert name_of(tool(name="find")(lambda: None)) == "find"
+    assert name_of("find") == "find"
+
+
+@pytest.mark.parametrize("value", [["find"], print, None])
+def test_what_has_no_name_is_refused(value: Any) -> None:  # noqa: ANN401  # what a program may pass by mistake
+    with pytest.raises(InvalidInput, match="is no name and has none"):
+        name_of(value)

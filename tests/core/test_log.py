@@ -79,6 +79,16 @@ def test_appending_to_an_older_version_forks() -> None:
     assert (list(first), list(left), list(right)) == ([1], [1, 2], [1, 3])
 
 
+def test_a_log_knows_which_logs_it_continues() -> None:
+    first = Log([1])
+    left = first.append(2)
+    assert left.continues(first)
+    assert left.continues(left)
+    assert not first.continues(left)
+    assert not first.append(3).continues(left), "a fork"
+    assert not Log([1, 2]).continues(first), "equal items, but nobody knows without looking"
+
+
 def test_the_list_it_was_made_of_can_change_without_it() -> None:
     source = [1]
     log = Log(source)

@@ -1,0 +1,342 @@
+"""The tool calls of one step, from the model's request to one answer for each (SPEC section 3).
+
+    requested ─▶ waiting ─▶ before_tool ─▶ approval ─▶ running ─▶ after_tool ─▶ answered
+        │          ▲            │              │                                  ▲
+        │          │            │ blocked      │ denied, expired                  │
+        │          │            └──────────────┴──────────────────────────────────┤
+        │          └ until the calls that must run alone are done                 │
+        └ malformed, unknown, too many ───────────────────────────────────────────┘
+
+A call passes a stage that nobody waits at (no hook, no approval rule) without stopping there. The calls of a step run
+side by side, unless the definition or the tool says that they run alone.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from holdfast.core.commands import AskApproval, CallTool, RunHooks, SpawnSubagent
+from holdfast.core.events import ApprovalExpired, ApprovalGiven, SubagentReturned, ToolFailed, ToolReturned
+from holdfast.core.frozen import replace
+from holdfast.core.hooks import Changes, Trigger
+from holdfast.core.limits import CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, STEP_RESULTS_BYTES_MAX
+from holdfast.core.messages import ToolCall
+from holdfast.core.observed import (
+    ApprovalRequested,
+    ApprovalResolved,
+    SubagentCompleted,
+    SubagentSpawned,
+    ToolCallBlocked,
+    ToolCallCompleted,
+    ToolCallStarted,
+)
+from holdfast.core.nearest import nearest
+from holdfast.core.state import call_name, named_id
+from holdfast.core.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall, Outcome, ToolExecution
+from holdfast.core.stopping import StopReason
+from holdfast.core.subagents import SPAWN_TOOL, problem_with_spawn, told_of_subagent
+from holdfast.core.texts import clamped_json
+from holdfast.core.tools import ended_without_answer
+from holdfast.core.turn import Turn
+from holdfast.core.usage import Usage
+
+
+def with_own_call_ids(step_number: int, response: InferenceResponse) -> InferenceResponse:
+    """Give every call an id that is unique in its step; providers leave them empty or repeat them."""
+    if not response.tool_calls:
+        return response
+    seen: set[str] = set()
+    calls: list[ToolCall] = []
+    for index, call in enumerate(response.tool_calls[:CALLS_KEPT_MAX]):
+        usable = call.id if call.id and call.id not in seen else f"call_{step_number}_{index}"
+        while usable in seen:
+            usable += "_"
+        seen.add(usable)
+        calls.append(call if usable == call.id else replace(call, id=usable))
+    return replace(response, tool_calls=tuple(calls))
+
+
+def open_calls(turn: Turn) -> None:
+    """Begin the calls that the model asked for; those that cannot run get their answer at once."""
+    opened: list[OpenCall] = []
+    for index, call in enumerate(turn.step.requested_tool_calls):
+        problem = _problem_with(turn, call, index)
+        if problem is None:
+            opened.append(OpenCall(index=index, call=call))
+        else:
+            _record(turn, _ended(turn, OpenCall(index=index, call=call), Outcome.FAILED, error=problem))
+    turn.change(open_calls=tuple(opened))
+    start_waiting(turn)
+
+
+def start_waiting(turn: Turn) -> None:
+    """Start every call that waits and need wait no longer: one that runs alone, when all before it have ended."""
+    while (startable := _first_startable(turn)) is not None:  # each start can end calls, or start others
+        _before_tool(turn, startable)
+
+
+def _first_startable(turn: Turn) -> OpenCall | None:
+    for place, each in enumerate(turn.execution.open_calls):
+        alone = turn.rules.alone(each.call.name)
+        if each.stage is CallStage.WAITING and not (alone and place):
+            return each
+        if alone:
+            return None
+    return None
+
+
+def _problem_with(turn: Turn, call: ToolCall, index: int) -> ErrorRecord | None:
+    """Return why `call` must not run, if so. Its arguments are checked against their schema by the tool."""
+    rules = turn.rules
+    if call.malformed is not None:
+        return ErrorRecord(type="InvalidArguments", message=call.malformed, source=call.name)
+    if call.name == SPAWN_TOOL and rules.subagents:
+        problem = problem_with_spawn(call, rules.subagents, rules.depth)
+        if problem is not None:
+            return problem
+    elif call.name not in rules.tools:
+        known = (*rules.tools, SPAWN_TOOL) if rules.subagents else tuple(rules.tools)
+        text = f"the model asked for the tool {call.name!r}, {nearest(call.name, known)}"
+        return ErrorRecord(type="UnknownTool", message=text, source=call.name)
+    if index >= CALLS_PER_STEP_MAX:
+        text = f"not run: at most {CALLS_PER_STEP_MAX} calls of one step run; ask again for the rest"
+        return ErrorRecord(type="TooManyCalls", message=text, source=call.name)
+    return None
+
+
+def _before_tool(turn: Turn, each: OpenCall) -> None:
+    if turn.rules.hooks_for(Trigger.BEFORE_TOOL, each.call.name):
+        _put(turn, replace(each, stage=CallStage.BEFORE_TOOL))
+        run_call_hooks(turn, each, Trigger.BEFORE_TOOL)
+    else:
+        _seek_approval(turn, each)
+
+
+def run_call_hooks(turn: Turn, each: OpenCall, trigger: Trigger) -> None:
+    """Ask for the hooks at `trigger` around this call."""
+    hooks = turn.rules.hooks_for(trigger, each.call.name)
+    name = f"{call_name(turn.step.number, each.index)}-{trigger}"
+    turn.do(RunHooks(hooks=hooks, context=turn.context_for(trigger, each.call, each.ended), name=name))
+
+
+def hooks_changed_call(turn: Turn, each: OpenCall, changes: Changes, hook: str) -> OpenCall | None:
+    """Return the call as a before_tool hook changed it; none when it blocked the call, which has its answer then."""
+    if changes.arguments is not None:
+        each = replace(each, call=replace(each.call, arguments=changes.arguments))
+        _put(turn, each)
+    if changes.block is None:
+        return each
+    text = f"blocked by the hook {hook!r}: {changes.block}"
+    error = ErrorRecord(type="ToolExecutionBlocked", message=text, source=hook)
+    _close(turn, each, _ended(turn, each, Outcome.BLOCKED, error=error))
+    return None
+
+
+def after_hooks(turn: Turn, each: OpenCall) -> None:
+    """Move a call on whose hooks have run."""
+    if each.ended is not None:
+        _close(turn, each, each.ended)
+    else:
+        _seek_approval(turn, each)
+
+
+def _seek_approval(turn: Turn, each: OpenCall) -> None:
+    rule = turn.rules.approval_for(each.call.name)
+    if rule is None:
+        _run(turn, each)
+        return
+    expires_at = None if rule.expires is None else turn.at + rule.expires
+    waiting = replace(each, stage=CallStage.APPROVAL, started_at=turn.at, expires_at=expires_at)
+    _put(turn, waiting)
+    ask_approval(turn, waiting)
+    turn.tell(ApprovalRequested, call=each.call, expires_at=expires_at)
+
+
+def ask_approval(turn: Turn, each: OpenCall) -> None:
+    """Ask for a person's decision about this call."""
+    turn.do(AskApproval(turn.step.number, each.index, each.call, each.expires_at))
+
+
+def approval_ended(turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalExpired) -> None:
+    """Act on a decision about a call that waits for one; about any other call it changes nothing."""
+    if each.stage is not CallStage.APPROVAL:
+        return
+    match event:
+        case ApprovalExpired():
+            turn.tell(ApprovalResolved, call_id=event.call_id, decision="expired", by="", reason="")
+            error = _denied("nobody decided about it in time", "approval")
+            _close(turn, each, _ended(turn, each, Outcome.DENIED, error=error))
+        case ApprovalGiven():
+            facts = {"call_id": event.call_id, "decision": event.decision, "by": event.by, "reason": event.reason}
+            turn.tell(ApprovalResolved, **facts)
+            if event.decision == "deny":
+                why = f"denied by {event.by or 'a person'}" + (f": {event.reason}" if event.reason else "")
+                _close(turn, each, _ended(turn, each, Outcome.DENIED, error=_denied(why, event.by or "approval")))
+                return
+            if event.decision == "edit":
+                each = replace(each, call=replace(each.call, arguments=dict(event.arguments or {})))
+            _run(turn, replace(each, started_at=None))
+        case _:
+            assert_never(event)
+
+
+def _denied(why: str, source: str) -> ErrorRecord:
+    return ErrorRecord(type="ToolExecutionBlocked", message=f"the call was not run: {why}", source=source[:200])
+
+
+def _run(turn: Turn, each: OpenCall) -> None:
+    running = replace(each, stage=CallStage.RUNNING, started_at=turn.at)
+    _put(turn, running)
+    turn.tell(ToolCallStarted, call=each.call)
+    run_call(turn, running)
+
+
+def run_call(turn: Turn, each: OpenCall) -> None:
+    """Ask for the tool or the subagent of this call."""
+    step, rules = turn.step.number, turn.rules
+    if each.call.name != SPAWN_TOOL or not rules.subagents:
+        turn.do(CallTool(step_number=step, index=each.index, call=each.call))
+        return
+    problem = problem_with_spawn(each.call, rules.subagents, rules.depth)  # a hook or a person may have changed it
+    if problem is not None:
+        _close(turn, each, _ended(turn, each, Outcome.FAILED, error=problem))
+        return
+    agent, task = str(each.call.arguments["agent"]), str(each.call.arguments["task"])
+    child = rules.subagents[agent]
+    # what is left is shared by the step's subagents before any of them begins: none can take another's part
+    beside = sum(call.name == SPAWN_TOOL for call in turn.step.requested_tool_calls)
+    remainder = turn.state.budget_remaining.shared_by(beside)
+    turn.do(
+        SpawnSubagent(
+            step_number=step,
+            index=each.index,
+            call_id=each.call.id,
+            agent=agent,
+            task=task,
+            budget=child.budget.for_child(remainder, child.budget_policy),
+            depth_left=rules.depth - 1,
+        )
+    )
+    turn.tell(SubagentSpawned, call_id=each.call.id, agent=agent, task=task)
+
+
+def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:
+    """Take in the end of a call that runs; of any other it changes nothing."""
+    if each.stage is not CallStage.RUNNING:
+        return
+    result, error, usage, cost = None, None, Usage(), 0.0
+    share = STEP_RESULTS_BYTES_MAX // len(turn.step.requested_tool_calls)
+    match event:
+        case ToolReturned():
+            result = event.result
+        case ToolFailed():
+            error = event.error
+        case SubagentReturned():
+            agent, usage, cost = str(each.call.arguments.get("agent")), event.usage, event.cost
+            result, error = told_of_subagent(agent, event.status, event.answer, event.why)
+            turn.spend(usage, cost)
+            turn.tell(SubagentCompleted, call_id=each.call.id, agent=agent, status=event.status, usage=usage)
+        case _:
+            assert_never(event)
+    outcome = Outcome.FAILED if error is not None else Outcome.SUCCEEDED
+    if error is not None:
+        error = replace(error, message=clamped_json(error.message, share))
+    elif result is not None:
+        result = clamped_json(result, share)
+    each = replace(each, started_at=event.started_at)
+    execution = _ended(turn, each, outcome, result=result, error=error, usage=usage, cost=cost)
+    if isinstance(event, ToolReturned) and event.stop is not None:
+        turn.signal_now(StopReason.STOP_REQUESTED, event.stop, each.call.name)
+    if turn.rules.hooks_for(Trigger.AFTER_TOOL, each.call.name):
+        waiting = replace(each, stage=CallStage.AFTER_TOOL, ended=execution)
+        _put(turn, waiting)
+        run_call_hooks(turn, waiting, Trigger.AFTER_TOOL)
+    else:
+        _close(turn, each, execution)
+
+
+def cancel_calls(turn: Turn) -> None:
+    """Give every call that has not ended the answer that it was cancelled; one that has ended keeps its end."""
+    why = turn.execution.continuation.describe()
+    answered = {each.call.id for each in turn.step.tool_executions}
+    still_open = {each.call.id: each for each in turn.execution.open_calls}
+    started = turn.execution.current_step_started_at
+    for index, call in enumerate(turn.step.requested_tool_calls):
+        if call.id in answered:
+            continue
+        each = still_open.get(call.id) or OpenCall(index=index, call=call)
+        error = ErrorRecord(type="Cancelled", message=f"the run was stopped ({why})", source=call.name)
+        begun = replace(each, started_at=each.started_at or started)
+        _record(turn, each.ended or _ended(turn, begun, Outcome.CANCELLED, error=error))
+    turn.change(open_calls=())
+
+
+def take_up(turn: Turn) -> None:
+    """Ask again for what the open calls wait for; a call that must not be repeated is told to have an unknown end."""
+    for each in turn.execution.open_calls:
+        match each.stage:
+            case CallStage.WAITING:
+                pass
+            case CallStage.BEFORE_TOOL:
+                run_call_hooks(turn, each, Trigger.BEFORE_TOOL)
+            case CallStage.AFTER_TOOL:
+                run_call_hooks(turn, each, Trigger.AFTER_TOOL)
+            case CallStage.APPROVAL:
+                ask_approval(turn, each)
+            case CallStage.RUNNING:
+                traits = turn.rules.tools.get(each.call.name)
+                if traits is not None and traits.at_most_once:
+                    unknown = ended_without_answer(traits, "the run was interrupted")
+                    _close(turn, each, _ended(turn, each, Outcome.FAILED, error=unknown))
+                else:
+                    run_call(turn, each)
+            case _:
+                assert_never(each.stage)
+    start_waiting(turn)
+
+
+def _put(turn: Turn, changed: OpenCall) -> None:
+    calls = turn.execution.open_calls
+    turn.change(open_calls=tuple(changed if each.index == changed.index else each for each in calls))
+
+
+def _close(turn: Turn, each: OpenCall, execution: ToolExecution) -> None:
+    """Answer a call, and start those that waited for its end."""
+    turn.change(open_calls=tuple(other for other in turn.execution.open_calls if other.index != each.index))
+    _record(turn, execution)
+    start_waiting(turn)
+
+
+def _record(turn: Turn, execution: ToolExecution) -> None:
+    """Keep a call's end; executions stand in the order the model asked, whoever came first."""
+    ended = turn.step.tool_executions
+    if ended:
+        order = {call.id: index for index, call in enumerate(turn.step.requested_tool_calls)}
+        ended = tuple(sorted((*ended, execution), key=lambda each: order[each.call.id]))
+    else:
+        ended = (execution,)
+    turn.change_step(tool_executions=ended)
+    turn.tell(ToolCallBlocked if execution.was_blocked else ToolCallCompleted, execution=execution)
+
+
+def _ended(
+    turn: Turn,
+    each: OpenCall,
+    outcome: Outcome,
+    *,
+    result: str | None = None,
+    error: ErrorRecord | None = None,
+    usage: Usage = Usage(),
+    cost: float = 0.0,
+) -> ToolExecution:
+    return ToolExecution.model_construct(
+        id=named_id(turn.execution.execution_id, call_name(turn.step.number, each.index)),
+        call=each.call,
+        outcome=outcome,
+        result=result,
+        error=error,
+        started_at=each.started_at or turn.at,
+        completed_at=turn.at,
+        usage=usage,
+        cost=cost,
+    )

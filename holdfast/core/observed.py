@@ -1,0 +1,197 @@
+"""What listeners are told while an execution runs: twenty kinds of events, in the order they happen (SPEC section 6).
+
+    AgentExecutionStarted
+      AgentStepStarted  InferenceRequestStarted  InferenceResponseReceived
+        (ApprovalRequested  ApprovalResolved)  ToolCallStarted  ToolCallCompleted | ToolCallBlocked
+        (SubagentSpawned  SubagentCompleted)
+      AgentStepCompleted  TokenUsageReported  ContinuationEvaluated
+    AgentExecutionCompleted | AgentExecutionStopped | AgentExecutionFailed
+
+    at any time: StopSignalReceived  MessageInjected  HookExecuted
+
+They tell; they decide nothing. What drives the loop is `events`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from holdfast.core.hooks import Trigger
+from holdfast.core.messages import Message, ToolCall
+from holdfast.core.state import ExecutionStatus
+from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, ToolExecution
+from holdfast.core.stopping import StopReason, StopSignal
+from holdfast.core.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The envelope of every event. `step_number` is 0 before the first step; `parent_id` is the parent agent's id."""
+
+    agent_id: str
+    execution_id: str
+    parent_id: str | None
+    at: datetime
+    step_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentExecutionStarted(Observed):
+    """An execution began, or was taken up again (`resumed`)."""
+
+    agent: str
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStepStarted(Observed):
+    """A step began."""
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRequestStarted(Observed):
+    """The model is being asked; its answer may hold at most so many tokens, none leaves it to the provider."""
+
+    max_output_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceResponseReceived(Observed):
+    """The model has answered."""
+
+    response: InferenceResponse
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStarted(Observed):
+    """A tool call began to run."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallCompleted(Observed):
+    """A requested call has its answer: it succeeded, failed or was cancelled, also without having run."""
+
+    execution: ToolExecution
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallBlocked(Observed):
+    """A hook or a person kept a call from running."""
+
+    execution: ToolExecution
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStepCompleted(Observed):
+    """A step is complete."""
+
+    step: AgentStep
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsageReported(Observed):
+    """What the step used, and the execution so far; costs in US dollars."""
+
+    usage: Usage
+    total: Usage
+    cost: float
+    total_cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuationEvaluated(Observed):
+    """Whether the loop goes on after the step, and whether a hook's request overrode a stop."""
+
+    should_stop: bool
+    overridden: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StopSignalReceived(Observed):
+    """Something wants the execution to stop."""
+
+    signal: StopSignal
+
+
+@dataclass(frozen=True, slots=True)
+class AgentExecutionStopped(Observed):
+    """The execution ended `stopped`."""
+
+    reason: StopReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentExecutionCompleted(Observed):
+    """The execution ended `completed`."""
+
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentExecutionFailed(Observed):
+    """The execution ended `failed`."""
+
+    error: ErrorRecord
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentSpawned(Observed):
+    """A subagent is being started for a call."""
+
+    call_id: str
+    agent: str
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentCompleted(Observed):
+    """A subagent has ended, however it did."""
+
+    call_id: str
+    agent: str
+    status: ExecutionStatus
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequested(Observed):
+    """A call waits for a person."""
+
+    call: ToolCall
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalResolved(Observed):
+    """Somebody decided about a call, or nobody did in time."""
+
+    call_id: str
+    decision: Literal["approve", "deny", "edit", "expired"]
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageInjected(Observed):
+    """A message came in while the execution runs."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class HookExecuted(Observed):
+    """A hook ran; `error` is what it raised."""
+
+    hook: str
+    trigger: Trigger
+    error: ErrorRecord | None
+
+
+Listener = Callable[[Observed], None]
+"""Called with each event; what it raises harms nobody."""

@@ -1,0 +1,96 @@
+"""`Rules`: what stays the same while an agent's execution runs. Holds no state and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from holdfast.core.capabilities import Capability, hook_names
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.errors import InvalidInput, UnknownHook
+from holdfast.core.hooks import Hook, HookTraits, Trigger, in_order
+from holdfast.core.limits import HOOKS_MAX
+from holdfast.core.policies import ApprovalRule
+from holdfast.core.nearest import nearest
+from holdfast.core.stopping import OverrideRule
+from holdfast.core.tools import ToolTraits
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules for one agent.
+
+    Args:
+        definition: the agent.
+        tools: what it may call, by name.
+        hooks: the hooks that run, in the order they were registered.
+        subagents: the agents it may call, by name.
+        depth_left: how deep agents may nest below it; by default the definition's `max_depth`.
+        observed: whether `Emit` commands are wanted.
+    """
+
+    definition: AgentDefinition
+    tools: Mapping[str, ToolTraits] = field(default_factory=dict[str, ToolTraits])
+    hooks: Sequence[HookTraits] = ()
+    subagents: Mapping[str, AgentDefinition] = field(default_factory=dict[str, AgentDefinition])
+    depth_left: int | None = None
+    observed: bool = False
+    override: OverrideRule = field(init=False)
+    hooks_at: Mapping[Trigger, tuple[HookTraits, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Derive what every step asks for."""
+        by_trigger: dict[Trigger, tuple[HookTraits, ...]] = {}
+        for each in in_order(self.hooks):
+            by_trigger[each.trigger] = (*by_trigger.get(each.trigger, ()), each)
+        rule = OverrideRule(reasons=self.definition.overridable, times_max=self.definition.max_overrides)
+        object.__setattr__(self, "hooks_at", by_trigger)
+        object.__setattr__(self, "override", rule)
+
+    @property
+    def depth(self) -> int:
+        """How deep agents may nest below this one."""
+        own = self.definition.max_depth
+        return own if self.depth_left is None else min(self.depth_left, own)
+
+    def hooks_for(self, trigger: Trigger, tool: str | None = None) -> tuple[HookTraits, ...]:
+        """Return the hooks that run at `trigger`, around a call of `tool`."""
+        found = self.hooks_at.get(trigger, ())
+        if tool is None or not found:
+            return found
+        return tuple(each for each in found if each.concerns(tool))
+
+    def approval_for(self, tool: str) -> ApprovalRule | None:
+        """Return the rule by which calls of `tool` wait for a person, if there is one."""
+        for rule in self.definition.approvals:
+            if any(fnmatchcase(tool, pattern) for pattern in rule.tools):
+                return rule
+        return None
+
+    def alone(self, tool: str) -> bool:
+        """Return whether a call of `tool` runs while no other call of its step does."""
+        traits = self.tools.get(tool)
+        return self.definition.sequential or (traits is not None and traits.sequential)
+
+
+def chosen_hooks(
+    definition: AgentDefinition, offered: Sequence[Hook], capabilities: Collection[Capability] = ()
+) -> tuple[Hook, ...]:
+    """Return the hooks `definition` gets of those `offered`, in the order they are offered.
+
+    "All" leaves out what belongs to a capability. Raises UnknownHook for a name that is not offered, InvalidInput for
+    two hooks of one name or too many of them.
+    """
+    by_name = {each.name: each for each in offered}
+    if len(by_name) < len(offered):
+        twice = next(each.name for each in offered if by_name[each.name] is not each)
+        raise InvalidInput(f"two hooks are called {twice!r}: rename one with @hook(..., name=...)")
+    wanted = hook_names(definition, tuple(by_name), capabilities)
+    for name in wanted:
+        if name not in by_name:
+            raise UnknownHook(f"agent {definition.name!r} names the hook {name!r}, {nearest(name, by_name)}")
+    chosen = tuple(each for each in offered if each.name in wanted)
+    if len(chosen) > HOOKS_MAX:
+        raise InvalidInput(f"agent {definition.name!r} gets {len(chosen)} hooks, at most {HOOKS_MAX} are allowed")
+    return chosen

@@ -1,0 +1,100 @@
+"""Asking the model in-process: the request from the state, and the same retries as on Temporal. Decides nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+from holdfast.core.compiling import Compiler, View
+from holdfast.core.definition import LLM
+from holdfast.core.errors import InvalidInput, ModelFailure
+from holdfast.core.inference import Model, ModelRequest
+from holdfast.core.messages import Message
+from holdfast.core.policies import TextFormat
+from holdfast.core.nearest import nearest
+from holdfast.core.retries import MODEL_RETRIES
+from holdfast.core.rules import Rules
+from holdfast.core.state import AgentState
+from holdfast.core.steps import InferenceResponse
+from holdfast.core.subagents import spawn_schema
+from holdfast.core.summarising import request
+from holdfast.core.tools import AnyTool, ToolSchema
+from holdfast.local.formats import checked
+
+
+class Asking:
+    """What one agent's model calls have in common. Raises InvalidInput for a compiler that is not offered."""
+
+    def __init__(
+        self, rules: Rules, model: Model, tools: Mapping[str, AnyTool], compilers: Iterable[Compiler]
+    ) -> None:
+        self._rules = rules
+        self._model = model
+        self._tools: tuple[ToolSchema, ...] = tuple(tool.schema for tool in tools.values())
+        if rules.subagents:
+            self._tools = (*self._tools, spawn_schema(rules.subagents))
+        self._compiler = chosen_compiler(rules, compilers)
+        self._view: View | None = None
+
+    async def answer(self, state: AgentState, max_output_tokens: int | None) -> InferenceResponse:
+        """Return the model's answer to the conversation as it stands in `state`."""
+        wanted = state.context.response_format
+        messages = self._shown(state)
+        response = await self._asked(state, messages, self._tools, max_output_tokens)
+        return checked(response, wanted)
+
+    async def summary(self, state: AgentState, max_output_tokens: int | None) -> InferenceResponse:
+        """Return the model's summary of what is in the buffer."""
+        return await self._asked(state, request(state.store), (), max_output_tokens)
+
+    def _shown(self, state: AgentState) -> Sequence[Message]:
+        execution_id = state.running.execution_id
+        view = self._view
+        if view is None or view.execution_id != execution_id:
+            view = View.of(state.store, self._rules.definition.context, execution_id)
+        else:
+            view = view.advanced(state.store)
+        self._view = view
+        shown = tuple(view.messages)
+        return self._compiler.apply(shown) if self._compiler else shown
+
+    async def _asked(
+        self,
+        state: AgentState,
+        messages: Sequence[Message],
+        tools: tuple[ToolSchema, ...],
+        max_output_tokens: int | None,
+    ) -> InferenceResponse:
+        request = ModelRequest(
+            llm=state.llm or LLM(),
+            system_prompt=state.context.system_prompt,
+            messages=messages,
+            tools=tools,
+            max_output_tokens=max_output_tokens,
+            response_format=state.context.response_format if tools is self._tools else TextFormat(),
+        )
+        return await _answered(self._model, request)
+
+
+def chosen_compiler(rules: Rules, offered: Iterable[Compiler]) -> Compiler | None:
+    """Return the compiler that the definition names, none when it names none; InvalidInput when it is not offered."""
+    name = rules.definition.context.compiler
+    if name is None:
+        return None
+    by_name = {each.name: each for each in offered}
+    if name not in by_name:
+        agent = rules.definition.name
+        raise InvalidInput(f"agent {agent!r} names the compiler {name!r}, {nearest(name, by_name)}")
+    return by_name[name]
+
+
+async def _answered(model: Model, request: ModelRequest, attempt: int = 1) -> InferenceResponse:
+    """Ask the model, and again where that can help, as often and after the same waits as on Temporal."""
+    try:
+        return await model(request)
+    except ModelFailure as failure:
+        if not failure.again or attempt >= MODEL_RETRIES.attempts_max:
+            raise
+        wait = failure.after.total_seconds() if failure.after else MODEL_RETRIES.wait_seconds(attempt)
+    await asyncio.sleep(wait)
+    return await _answered(model, request, attempt + 1)

@@ -1,0 +1,86 @@
+"""Running the hooks of one place, the same way in-process and inside an activity. Keeps nothing of what they change."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping, Sequence
+
+from pydantic import ValidationError
+
+from holdfast.core.frozen import canonical
+from holdfast.core.hooks import Changes, Hook, HookContext, HookRun, HookTraits, problem_with, seen_by_next
+from holdfast.core.limits import HOOK_CHANGES_BYTES_MAX
+from holdfast.core.steps import ErrorRecord
+from holdfast.core.texts import error_record
+from holdfast.core.tools import told
+from holdfast.local.calling import is_ordinary
+
+
+async def run_hooks(hooks: Mapping[str, Hook], wanted: Sequence[HookTraits], context: HookContext) -> list[HookRun]:
+    """Run `wanted` one after another, each seeing what those before it changed, up to the first that fails.
+
+    A hook fails by raising, by returning what is no `Changes`, by asking for what its place does not allow, or by
+    taking longer than its `timeout_seconds` (a sync one cannot be ended: it is left behind in its thread). A blocked
+    call is not shown to the hooks behind the one that blocked it.
+    """
+    runs: list[HookRun] = []
+    for traits in wanted:
+        run = await _run(hooks.get(traits.name), traits, context)
+        runs.append(run)
+        if run.error is not None or (run.changes is not None and run.changes.block is not None):
+            break
+        if run.changes is not None:
+            context = seen_by_next(context, run.changes)
+    return runs
+
+
+async def _run(found: Hook | None, traits: HookTraits, context: HookContext) -> HookRun:
+    if found is None:
+        return _failed(traits, "is not offered by this worker any more")
+    limit = asyncio.timeout(traits.timeout_seconds)
+    try:
+        async with limit:
+            changes = await _called(found, context)
+    except TimeoutError:
+        if limit.expired():
+            return _failed(traits, f"took longer than {traits.timeout_seconds:g} s")
+        return _failed(traits, "raised TimeoutError")
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
+            raise  # somebody does not want it any more
+        record = error_record(error, traits.name)
+        return _failed(traits, f"raised {record.type}: {record.message}")
+    return _checked(traits, changes)
+
+
+async def _called(found: Hook, context: HookContext) -> object:
+    """Call a hook; a sync one in a thread, because it may wait for something."""
+    if inspect.iscoroutinefunction(found.function):
+        return await found.function(context)
+    value = await asyncio.to_thread(found.function, context)
+    return await value if inspect.isawaitable(value) else value
+
+
+def _checked(traits: HookTraits, changes: object) -> HookRun:
+    """Return the run with its changes, or why they cannot be used."""
+    if changes is None:
+        return HookRun(name=traits.name)
+    if not isinstance(changes, Changes):
+        return _failed(traits, f"returned a {type(changes).__name__}; return Changes(...) or nothing")
+    if problem := problem_with(traits.trigger, changes):
+        return _failed(traits, f"cannot have its changes: {problem}")
+    try:
+        size = len(canonical(Changes.model_validate(changes.model_dump())))
+    except ValidationError as error:
+        return _failed(traits, f"returned changes that cannot be kept: {told(error)}")
+    except (ValueError, TypeError) as error:  # what JSON or UTF-8 cannot carry
+        return _failed(traits, f"returned changes that cannot be kept: {error_record(error, traits.name).message}")
+    if size > HOOK_CHANGES_BYTES_MAX:
+        return _failed(traits, f"returned changes of {size:,} bytes, at most {HOOK_CHANGES_BYTES_MAX:,} are allowed")
+    return HookRun(name=traits.name, changes=changes)
+
+
+def _failed(traits: HookTraits, why: str) -> HookRun:
+    text = f"the hook {traits.name!r} ({traits.trigger}) {why}"
+    return HookRun(name=traits.name, error=ErrorRecord(type="HookFailed", message=text, source=traits.name))

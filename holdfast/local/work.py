@@ -1,0 +1,175 @@
+"""What the in-process driver does for each command, and the event that comes of it. Holds no state of an execution."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from holdfast.core.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
+from holdfast.core.events import (
+    ApprovalExpired,
+    ApprovalGiven,
+    BufferSummarised,
+    Decision,
+    Event,
+    HooksReturned,
+    ModelAnswered,
+    ModelFailed,
+    SubagentReturned,
+    SummaryFailed,
+    ToolFailed,
+    ToolReturned,
+)
+from holdfast.core.hooks import Hook
+from holdfast.core.messages import ToolCall
+from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
+from holdfast.core.texts import error_record
+from holdfast.core.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
+from holdfast.core.usage import Usage
+from holdfast.local.asking import Asking
+from holdfast.local.calling import is_ordinary, run_tool
+from holdfast.local.hooking import run_hooks
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a person says of a call that waits: `decision` is "approve", "deny" or "edit" (with other `arguments`)."""
+
+    decision: Decision
+    by: str = ""
+    reason: str = ""
+    arguments: Mapping[str, Any] | None = None
+
+
+Approver = Callable[[ToolCall], Awaitable[Verdict]]
+"""Asked about each call that waits for approval; one that raises has denied it."""
+
+RunChild = Callable[[SpawnSubagent, AgentState], Awaitable[AgentState]]
+"""Runs a subagent to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The side effects of one agent. Every method carries out one command; cancelling it ends what it does."""
+
+    tools: Mapping[str, AnyTool]
+    hooks: Mapping[str, Hook]
+    asking: Asking
+    approver: Approver | None
+    run_child: RunChild
+    clock: Callable[[], datetime]
+
+    async def call_model(self, command: CallModel, state: AgentState) -> Event:
+        """Ask the model."""
+        try:
+            response = await self.asking.answer(state, command.max_output_tokens)
+        except BaseException as error:  # whatever the model's client raises ends the execution as data
+            if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
+                raise
+            return ModelFailed(error=error_record(error, "model"), at=self.clock())
+        return ModelAnswered(response=response, at=self.clock())
+
+    async def summarise(self, command: SummariseBuffer, state: AgentState) -> Event:
+        """Ask the model for a summary of the buffer."""
+        try:
+            response = await self.asking.summary(state, command.max_output_tokens)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
+                raise
+            return SummaryFailed(error=error_record(error, "model"), at=self.clock())
+        return BufferSummarised(text=response.text, usage=response.usage, at=self.clock())
+
+    async def call_tool(self, command: CallTool, execution_id: str) -> Event:
+        """Run a tool."""
+        tool, call = self.tools[command.call.name], command.call
+        key = named_id(execution_id, call_name(command.step_number, command.index))
+        started_at = self.clock()
+        try:
+            reply = await _attempted(tool, call.arguments, ToolContext(execution_id, key, attempt=1))
+        except _TookTooLong:
+            record = ended_without_answer(tool.traits, "it took too long")
+        except Exception as error:  # noqa: BLE001  # whatever a tool raises goes back to the model
+            record = error_record(error, call.name)
+        else:
+            return ToolReturned(call.id, reply.text, started_at, self.clock(), stop=reply.stop)
+        return ToolFailed(call_id=call.id, error=record, started_at=started_at, at=self.clock())
+
+    async def run_hooks(self, command: RunHooks) -> Event:
+        """Run the hooks of one place."""
+        runs = await run_hooks(self.hooks, command.hooks, command.context)
+        call = command.context.call
+        return HooksReturned(command.context.trigger, call.id if call else None, tuple(runs), self.clock())
+
+    async def ask_approval(self, command: AskApproval) -> Event:
+        """Ask the approver; without one, wait until somebody decides elsewhere or the time for it is over."""
+        expires_at = command.expires_at
+        limit = asyncio.timeout(None if expires_at is None else (expires_at - self.clock()).total_seconds())
+        try:
+            async with limit:
+                verdict = await (self.approver or _nobody)(command.call)
+        except Exception as error:  # noqa: BLE001  # a call that nobody could decide about is not run
+            if expires_at is not None and limit.expired():
+                return ApprovalExpired(call_id=command.call.id, at=max(self.clock(), expires_at))
+            record = error_record(error, "approver")
+            verdict = Verdict("deny", by="approver", reason=f"{record.type}: {record.message}")
+        return approval(command.call.id, verdict, self.clock())
+
+    async def spawn(self, command: SpawnSubagent, state: AgentState) -> Event:
+        """Run a subagent."""
+        started_at = self.clock()
+        try:
+            child = await self.run_child(command, state)
+        except Exception as error:  # noqa: BLE001  # a subagent that cannot be started has failed
+            record = error_record(error, command.agent)
+            why = f"{record.type}: {record.message}"
+            return SubagentReturned(
+                command.call_id, ExecutionStatus.FAILED, "", why, Usage(), 0.0, started_at, self.clock()
+            )
+        return SubagentReturned(
+            call_id=command.call_id,
+            status=child.status,
+            answer=child.final_response or child.current_response,
+            why=child.stop_signal.message if child.stop_signal else "",
+            usage=child.usage,
+            cost=child.cost,
+            started_at=started_at,
+            at=self.clock(),
+        )
+
+
+def approval(call_id: str, verdict: Verdict, at: datetime) -> ApprovalGiven:
+    """Return a verdict about a call as the event that it is."""
+    return ApprovalGiven(
+        call_id=call_id,
+        decision=verdict.decision,
+        by=verdict.by,
+        reason=verdict.reason,
+        arguments=verdict.arguments,
+        at=at,
+    )
+
+
+async def _nobody(call: ToolCall) -> Verdict:  # noqa: ARG001  # an Approver
+    await asyncio.Event().wait()
+    raise AssertionError("that event is never set")
+
+
+class _TookTooLong(Exception):
+    """No attempt of a tool call ended in time."""
+
+
+async def _attempted(tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext) -> ToolReply:
+    """Run the tool; begin it again when it takes too long, as often as its traits allow."""
+    limit = asyncio.timeout(tool.traits.timeout_seconds)
+    try:
+        async with limit:
+            return await run_tool(tool, arguments, context)
+    except TimeoutError:
+        if not limit.expired():
+            raise  # the tool's own
+    if context.attempt >= tool.traits.attempts_max:
+        raise _TookTooLong
+    return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1))

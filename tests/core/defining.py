@@ -1,0 +1,112 @@
+"""Random definitions: any that the types allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.limits import SECONDS_MAX
+from holdfast.core.policies import (
+    ApprovalRule,
+    ContextPolicy,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    SummaryPolicy,
+    TextFormat,
+)
+from holdfast.core.stopping import StopReason
+from holdfast.core.usage import Prices
+from tests.core.strategies import counts, json_maps, moments, texts
+
+names = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)
+_odd = st.sampled_from(
+    ["---", "--- ", " ---", "\n", "\r\n", "\r", "\u2028", "\x85", "\ufeff", "\t", "#", ": ", "'", '"']
+)
+_more_odd = st.sampled_from(
+    ["\x00", "\x1b[31m", "\U0001f600", "\xa0", "|", "- ", "null", "2020-01-01", "word", "\\", "%"]
+)
+prose = st.lists(_odd | _more_odd | texts, max_size=8).map("".join)
+"""What a person may write: lines, blanks around them, and what means something to Markdown or YAML."""
+
+costs = st.floats(min_value=0, max_value=1e9)
+_words = st.text(min_size=1, max_size=20)
+_budgets = st.builds(
+    ExecutionBudget,
+    max_steps=st.none() | counts,
+    max_tokens=st.none() | counts,
+    max_seconds=st.none() | st.floats(min_value=0, max_value=SECONDS_MAX),
+    max_cost=st.none() | costs,
+    deadline=st.none() | moments,
+)
+_llms = st.builds(
+    LLM,
+    model=st.none() | _words,
+    temperature=st.none() | st.floats(0, 2),
+    max_output_tokens=st.none() | st.integers(1, 10**6),
+    prices=st.none() | st.builds(Prices, input_usd=costs, output_usd=costs),
+)
+_rules = st.builds(
+    ApprovalRule,
+    tools=st.lists(names | st.just("*") | st.just("delete_?*"), min_size=1, max_size=2, unique=True).map(tuple),
+    expires_seconds=st.none() | st.floats(min_value=0.001, max_value=SECONDS_MAX),
+)
+_formats = (
+    st.just(TextFormat())
+    | st.just(JsonObjectFormat())
+    | st.builds(JsonSchemaFormat, name=names, json_schema=json_maps, strict=st.booleans())
+)
+
+
+def _several(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(values, max_size=3, unique=True).map(tuple)
+
+
+_contexts = st.builds(
+    ContextPolicy,
+    view=st.sampled_from(["current_trace", "all"]),
+    sections=st.none() | _several(names),
+    tool_output_chars_max=st.none() | st.integers(100, 50_000),
+    compiler=st.none() | names,
+    summary=st.none() | st.builds(SummaryPolicy, above_input_tokens=st.integers(1, 10**6), keep_messages=counts),
+)
+
+
+@st.composite
+def _definitions(draw: st.DrawFn) -> AgentDefinition:
+    name = draw(names)
+    tools = draw(st.none() | _several(names))
+    return draw(
+        st.builds(
+            AgentDefinition,
+            name=st.just(name),
+            label=prose.map(lambda text: text[:200]),
+            description=prose,
+            system_prompt=prose,
+            llm=_llms,
+            tools=st.just(tools),
+            tools_deny=_several(names.filter(lambda each: each not in (tools or ()))),
+            sequential=st.booleans(),
+            hooks=st.none() | _several(names),
+            capabilities=_several(names),
+            subagents=_several(names.filter(lambda each: each != name)),
+            max_depth=st.integers(0, 10),
+            budget=_budgets,
+            budget_policy=st.sampled_from(["inherit", "own"]),
+            pause_while_waiting=st.booleans(),
+            approvals=st.lists(_rules, max_size=2).map(tuple),
+            errors=st.sampled_from(["recover", "fatal"]),
+            overridable=_several(st.sampled_from(list(StopReason))),
+            max_overrides=st.integers(0, 100),
+            finish_reasons=_several(_words),
+            response_format=_formats,
+            reasks_max=st.integers(0, 10),
+            context=_contexts,
+            metadata=json_maps,
+        )
+    )
+
+
+definitions = _definitions()
