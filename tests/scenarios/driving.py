@@ -7,15 +7,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from activities.provider import OpenAIModel, ProviderSettings
-from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import ExecutionFailed
 from holdfast.core.state import AgentState
 from holdfast.local import LocalDriver
 from holdfast.testing.openai_server import FakeOpenAI
-from tests.scenarios.scenarios import Gate, Scenario, tools_at
+from tests.scenarios.scenario import MODEL, Deed, Scenario, Stop
+from tests.scenarios.tools import Gate, tools_at
 from tests.serving import Served
 
-QUESTION = "What is to be done? ü😀"
 SECONDS_MAX = 10
 """The longest a scenario may take, so that one that hangs is named instead of ending the whole session."""
 
@@ -29,32 +28,31 @@ the same endpoint, so that texts which name its address are equal, too.
 MOMENT = "2025-01-01T00:00:00Z"
 
 
-def definition_of(scenario: Scenario) -> AgentDefinition:
-    return AgentDefinition(name="scenario", system_prompt="Be brief.", llm=scenario.llm, tools=scenario.tools)
-
-
 async def locally(scenario: Scenario, endpoint: FakeOpenAI, agent_id: str, execution_id: str) -> AgentState:
     """Run `scenario` with the in-process driver."""
-    gate, ids = Gate(), iter((agent_id, execution_id))
-    model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
-    driver = LocalDriver(definition_of(scenario), model=model, tools=tools_at(gate), new_id=lambda: next(ids))
+    gate, ids, seen = Gate(), iter((agent_id, execution_id)), len(endpoint.requests)
+    model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model=MODEL))
+    driver = LocalDriver(scenario.agent, model=model, tools=tools_at(gate), new_id=lambda: next(ids))
 
-    async def stop(reason: str, mode: Any) -> None:  # noqa: ANN401  # a StopMode
-        driver.stop(reason, mode=mode)
+    async def perform(deed: Deed) -> None:
+        match deed:
+            case Stop():
+                driver.stop(deed.reason, mode=deed.mode)
+            case _:
+                raise NotImplementedError(f"the in-process driver cannot do {deed.do!r} yet")
 
     try:
-        run = asyncio.create_task(driver.execute(QUESTION, budget=scenario.budget))
-        return await _finished(scenario, run, gate, endpoint, stop)
+        run = asyncio.create_task(driver.execute(scenario.question, budget=scenario.budget))
+        return await _finished(scenario, run, gate, endpoint, seen, perform)
     finally:
         await model.close()
 
 
 async def on_temporal(scenario: Scenario, served: Served, gate: Gate, agent_id: str, execution_id: str) -> AgentState:
     """Run `scenario` on the worker that `served` holds, whose tools stand at `gate`."""
-    client = served.client
-    seen = len(served.endpoint.requests)
+    client, seen = served.client, len(served.endpoint.requests)
     await client.start(
-        definition_of(scenario), QUESTION, budget=scenario.budget, agent_id=agent_id, execution_id=execution_id
+        scenario.agent, scenario.question, budget=scenario.budget, agent_id=agent_id, execution_id=execution_id
     )
 
     async def result() -> AgentState:
@@ -63,11 +61,16 @@ async def on_temporal(scenario: Scenario, served: Served, gate: Gate, agent_id: 
         except ExecutionFailed as failed:
             return AgentState.from_dict(failed.state or {})
 
-    async def stop(reason: str, mode: Any) -> None:  # noqa: ANN401  # a StopMode
-        assert await client.stop(execution_id, reason, mode=mode, source="local"), "the run had ended already"
+    async def perform(deed: Deed) -> None:
+        match deed:
+            case Stop():
+                stopped = await client.stop(execution_id, deed.reason, mode=deed.mode, source="local")
+                assert stopped, "the run had ended already"
+            case _:
+                raise NotImplementedError(f"a client cannot do {deed.do!r} yet")
 
     run = asyncio.create_task(result())
-    return await _finished(scenario, run, gate, served.endpoint, stop, seen)
+    return await _finished(scenario, run, gate, served.endpoint, seen, perform)
 
 
 async def _finished(
@@ -75,19 +78,30 @@ async def _finished(
     run: asyncio.Task[AgentState],
     gate: Gate,
     endpoint: FakeOpenAI,
-    stop: Callable[[str, Any], Awaitable[None]],
-    seen: int | None = None,
+    seen: int,
+    perform: Callable[[Deed], Awaitable[None]],
 ) -> AgentState:
-    before = len(endpoint.requests) if seen is None else seen
+    """Do what happens from outside, each deed at its moment and one after another, and wait for the end.
+
+    `seen` requests were at the endpoint before. The gate opens once no deed is left that is done there.
+    """
     async with asyncio.timeout(SECONDS_MAX):
-        if scenario.stop is not None:
-            if scenario.stop.when == "the model is asked":
-                await endpoint.until(lambda requests: len(requests) > before)
-            else:
-                await asyncio.to_thread(gate.reached.wait, SECONDS_MAX)
-            await stop(scenario.stop.reason, scenario.stop.mode)
-            gate.opened.set()
+        for index, deed in enumerate(scenario.outside):
+            await _come(deed, gate, endpoint, seen)
+            await perform(deed)
+            if not any(later.when == "the gate is reached" for later in scenario.outside[index + 1 :]):
+                gate.opened.set()
         return await run
+
+
+async def _come(deed: Deed, gate: Gate, endpoint: FakeOpenAI, seen: int) -> None:
+    match deed.when:
+        case "the model is asked":
+            await endpoint.until(lambda requests: len(requests) >= seen + deed.nth)
+        case "the gate is reached":
+            await asyncio.to_thread(gate.reached.wait, SECONDS_MAX)
+        case "an approval is asked":
+            raise NotImplementedError("no driver asks for approvals yet")
 
 
 def masked(state: AgentState) -> AgentState:

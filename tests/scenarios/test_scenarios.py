@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from uuid import uuid4
 
 import pytest
@@ -11,39 +12,42 @@ from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.limits import CALLS_PER_STEP_MAX
 from holdfast.core.state import AgentState
-from holdfast.testing.openai_server import FakeOpenAI
+from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
 from holdfast.testing.script import Call, calls, say
 from tests.core.invariants import assert_every_call_has_one_answer
 from tests.scenarios.driving import SECONDS_MAX, differences, locally, masked, on_temporal
-from tests.scenarios.scenarios import SCENARIOS, Gate, Scenario, tools_at
+from tests.scenarios.expected import disappointments
+from tests.scenarios.scenario import CASES, Scenario, load
+from tests.scenarios.tools import Gate, tools_at
 from tests.serving import Serve
 
-each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+FILES = sorted(CASES.glob("*.yaml"))
+each_scenario = pytest.mark.parametrize("scenario", [load(path) for path in FILES], ids=[path.stem for path in FILES])
 
 
-def assert_ended_well(scenario: Scenario, state: AgentState) -> None:
-    answers = [message.content for message in state.messages if message.role == "tool"]
-    assert (state.status, state.stop_reason) == scenario.ends
-    assert scenario.check(answers), answers
+def assert_ended_well(scenario: Scenario, state: AgentState, requests: Sequence[RequestRecord]) -> None:
+    found = disappointments(scenario.expect, state, requests)
+    assert not found, "\n".join(found)
     assert_every_call_has_one_answer(state.messages)
     assert AgentState.from_dict(state.to_dict()) == state
 
 
 @each_scenario
 async def test_a_scenario_ends_as_it_must(scenario: Scenario) -> None:
-    async with FakeOpenAI(scenario.script) as endpoint:
+    async with FakeOpenAI(scenario.plays) as endpoint:
         state = await locally(scenario, endpoint, str(uuid4()), str(uuid4()))
-    assert_ended_well(scenario, state)
+    assert_ended_well(scenario, state, endpoint.requests)
 
 
 @pytest.mark.temporal
 @each_scenario
 async def test_a_scenario_leaves_the_same_state_in_process_and_on_temporal(scenario: Scenario, serve: Serve) -> None:
     gate, agent_id, execution_id = Gate(), str(uuid4()), str(uuid4())
-    async with serve(scenario.script, tools_at(gate)) as served:
+    async with serve(scenario.plays, tools_at(gate)) as served:
         durable = await on_temporal(scenario, served, gate, agent_id, execution_id)
+        asked = served.endpoint.requests
         local = await locally(scenario, served.endpoint, agent_id, execution_id)
-    assert_ended_well(scenario, durable)
+    assert_ended_well(scenario, durable, asked)
     found = differences(masked(durable).to_dict(), masked(local).to_dict())
     assert not found, "\n".join(found)
     assert masked(durable) == masked(local)

@@ -12,7 +12,7 @@ from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import ExecutionFailed, InvalidInput
 from holdfast.testing.openai_server import RequestRecord
 from holdfast.testing.script import Script, Turn, call, say
-from tests.scenarios.scenarios import Gate, tools_at
+from tests.scenarios.tools import Gate, tools_at
 from tests.serving import Serve, Served
 
 pytestmark = pytest.mark.temporal

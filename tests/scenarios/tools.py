@@ -1,0 +1,115 @@
+"""The tools that the agents of all scenarios may use, and the gate at which one of them waits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+from holdfast.core.tools import AnyTool, ToolContext, tool
+
+GATE_SECONDS_MAX = 30
+
+
+class Gate:
+    """Where the tool `wait` stands: it says when it has come and goes on when it is let through."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+
+class Crowd:
+    """Those calls of the tool `crowd` that are running; it tells each how many there were at the most."""
+
+    def __init__(self) -> None:
+        self._now = self._most = 0
+        self._changed = threading.Condition()
+
+    def stay(self, patience_seconds: float) -> int:
+        """Return the most there have been at once, as soon as nobody is alone here, or patience ends."""
+        with self._changed:
+            self._now += 1
+            self._most = max(self._most, self._now)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._most > 1, patience_seconds)
+            self._now -= 1
+            return self._most
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: the first one.
+        b: the second one.
+    """
+    return a + b
+
+
+@tool
+async def echo(text: str, times: int = 1) -> dict[str, list[str]]:
+    """Return the text."""
+    return {"said": [text] * times}
+
+
+@tool
+def whoami(context: ToolContext) -> list[str | int]:
+    """Tell what a tool knows about its call."""
+    return [context.execution_id, context.idempotency_key, context.attempt]
+
+
+@tool
+def broken(length: int = 0) -> str:
+    """Raise an error."""
+    raise LookupError("nothing there" + "!" * length)
+
+
+@tool
+def leaving() -> str:
+    """Try to end the process."""
+    raise SystemExit(3)
+
+
+@tool
+async def giving_up() -> str:
+    """Raise a cancellation that nobody asked for."""
+    raise asyncio.CancelledError
+
+
+@tool(timeout_seconds=0.2, attempts_max=1)
+async def slow() -> str:
+    """Take too long."""
+    return await _never()
+
+
+@tool(timeout_seconds=0.2, at_most_once=True)
+async def slow_once() -> str:
+    """Take too long and never be begun again."""
+    return await _never()
+
+
+async def _never() -> str:
+    await asyncio.Event().wait()
+    return "never"
+
+
+def tools_at(gate: Gate) -> Sequence[AnyTool]:
+    """Return every tool of these scenarios; `wait` stands at `gate`, and `crowd` is empty."""
+
+    @tool
+    def wait() -> str:
+        """Wait at the gate."""
+        gate.reached.set()
+        gate.opened.wait(GATE_SECONDS_MAX)
+        return "let through"
+
+    people = Crowd()
+
+    @tool
+    def crowd(patience_seconds: float) -> int:
+        """Wait for company."""
+        return people.stay(patience_seconds)
+
+    return (add, echo, whoami, broken, leaving, giving_up, slow, slow_once, wait, crowd)
