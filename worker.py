@@ -8,12 +8,12 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
@@ -74,7 +74,12 @@ def make_worker(
 ) -> Worker:
     """Return the worker that serves `offer` and every agent on the settings' task queue."""
     inference = Inference(model, offer, cache or TranscriptCache())
-    ours = [inference.run, inference.summarise, Hooks(offer.hooks).run, Catalog(offer).resolve]
+    ours: list[Callable[..., Any]] = [
+        inference.run,
+        inference.summarise,
+        Hooks(offer.hooks).run,
+        Catalog(offer).resolve,
+    ]
     return Worker(
         client,
         task_queue=settings.task_queue,

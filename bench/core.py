@@ -25,6 +25,7 @@ from holdfast.core.messages import ToolCall
 from holdfast.core.serialization import from_json, to_json
 from holdfast.core.state import AgentState
 from holdfast.core.steps import InferenceResponse
+from holdfast.core.tools import ToolTraits
 from holdfast.core.usage import Usage
 
 ValueT = TypeVar("ValueT")
@@ -82,7 +83,7 @@ class Saved:
 
 def new_loop() -> AgentLoop:
     """Return the rules of the measured agent: the one place that knows how a loop is made."""
-    return AgentLoop(frozenset({TOOL}))
+    return AgentLoop(AgentDefinition(name="measured"), tools={TOOL: ToolTraits(name=TOOL)})
 
 
 def begun(loop: AgentLoop) -> AgentState:

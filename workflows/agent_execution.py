@@ -266,7 +266,7 @@ class AgentExecution:
         signal = StopSignal(reason=StopReason.USER_REQUESTED, message=request.reason, source=source, at=at)
         self._inbox.append(StopRequested(signal=signal, mode=request.mode, at=at))
 
-    def _perform(self, command: Command) -> None:
+    def _perform(self, command: Command) -> None:  # noqa: C901, PLR0912  # one case per command
         match command:
             case StartTimer() if command.fires_at <= self._begins_at:
                 # it struck while no worker was there: taken up before the calls of this very task are begun

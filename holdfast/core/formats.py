@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from holdfast.core.errors import AnswerInvalid, InvalidInput
-from holdfast.core.frozen import ModelT
 from holdfast.core.limits import FORMAT_PLACE_CHARS_MAX, FORMAT_PROBLEM_CHARS_MAX, FORMAT_PROBLEMS_MAX, NAME_CHARS_MAX
 from holdfast.core.messages import ILLEGAL_IN_NAME
 from holdfast.core.parsing import read_json
 from holdfast.core.policies import JsonSchemaFormat
 from holdfast.core.texts import clamped
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 Schema = dict[str, Any]
 

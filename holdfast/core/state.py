@@ -378,11 +378,18 @@ class AgentState(Frozen):
             "warnings": list(self.warnings),
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the whole state as JSON-ready data, losing nothing."""
-        return self.model_dump(mode="json")
+    def to_dict(self, *, session_only: bool = False) -> dict[str, Any]:
+        """Return the state as JSON-ready data, losing nothing; `session_only` leaves the execution out.
+
+        `holdfast.core.serialization` has the same as JSON text.
+        """
+        from holdfast.core import serialization  # noqa: PLC0415  # it knows states; they know it only here
+
+        return serialization.to_dict(self, session_only=session_only)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AgentState:
-        """Read what `to_dict` wrote; pydantic's ValidationError names the path of a bad field."""
-        return cls.model_validate(data)
+        """Return the state that `to_dict` wrote; StateInvalid names the place of what is wrong in anything else."""
+        from holdfast.core import serialization  # noqa: PLC0415  # the same
+
+        return serialization.from_dict(data)

@@ -1,4 +1,4 @@
-"""Asking the model in-process: the request from the state, and the same retries as on Temporal. Decides nothing else."""
+"""Asking the model in-process: the request from the state, the same retries as on Temporal. Decides nothing else."""
 
 from __future__ import annotations
 

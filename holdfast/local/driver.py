@@ -135,8 +135,8 @@ class LocalDriver:
         """Return the state after the agent has dealt with what is `asked`, whatever its status.
 
         Args:
-            asked: what the person asks, or a state whose conversation is to be gone on with. A state that is in progress
-                goes on with the same execution: nothing that has ended is done again.
+            asked: what the person asks, or a state whose conversation is to be gone on with. A state that is in
+                progress goes on with the same execution: nothing that has ended is done again.
             state: the agent so far, for a question; a new one by default.
             budget: limits that take the place of the definition's, one by one.
         """
@@ -197,7 +197,7 @@ class LocalDriver:
             return state
         return new_agent(self._loop.definition, agent_id=self._new_id(), at=at, parent_agent_id=self._parent_agent_id)
 
-    def _perform(self, command: Command, state: AgentState) -> None:
+    def _perform(self, command: Command, state: AgentState) -> None:  # noqa: C901, PLR0912  # one case per command
         match command:
             case StartTimer():
                 if self._timer is not None:

@@ -179,7 +179,7 @@ def _told_step(step: AgentStep) -> list[str]:
     lines = [f"step {step.number}: {step.step_type}"]
     for call in step.requested_tool_calls[:CALLS_TOLD_MAX]:
         execution = ended.get(call.id)
-        how = f"{execution.outcome}: {_short(execution.answer.content)}" if execution else "no answer yet"
+        how = f"{execution.outcome}: {_short(execution.answer.text)}" if execution else "no answer yet"
         lines.append(f"  {_cut(f'{call.name}({_told_arguments(call.arguments)})')} {how}")
     if len(step.requested_tool_calls) > CALLS_TOLD_MAX:
         lines.append(f"  and {len(step.requested_tool_calls) - CALLS_TOLD_MAX} more calls")

@@ -32,6 +32,7 @@ from holdfast.core.messages import Message, Role, ToolCall
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse
 from holdfast.core.stopping import StopReason, StopSignal
+from holdfast.core.tools import ToolTraits
 from holdfast.core.usage import Usage
 from holdfast.testing.script import DEFAULT_USAGE
 
@@ -159,7 +160,7 @@ def _exchanges(conversation: Sequence[Message]) -> list[tuple[str, str | None]]:
             raise InvalidInput(
                 f"message {index} of the conversation is of {message.role!r}, not {expected[index % 2]!r}"
             )
-    said: list[str | None] = [message.content for message in conversation]
+    said: list[str | None] = [message.text for message in conversation]
     if len(said) % 2:
         said.append(None)
     pairs = [(question or "", answer) for question, answer in zip(said[::2], said[1::2], strict=True)]
@@ -168,8 +169,7 @@ def _exchanges(conversation: Sequence[Message]) -> list[tuple[str, str | None]]:
 
 def _loop(agent: AgentDefinition, tools: Sequence[str]) -> AgentLoop:
     """Make the loop: the one place that knows how."""
-    del agent  # the loop of this version needs the tools' names alone
-    return AgentLoop(frozenset(tools))
+    return AgentLoop(agent, tools={name: ToolTraits(name=name) for name in tools})
 
 
 class _Run:

@@ -10,6 +10,7 @@ from activities.transcripts import TranscriptCache
 from holdfast.core.contracts import InferenceInput
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.messages import Message
+from holdfast.core.offer import Offer
 from holdfast.core.policies import JsonSchemaFormat, ResponseFormat, TextFormat
 from holdfast.core.transcript import Opening, advanced, root
 from holdfast.testing.script import Turn, call, say
@@ -35,13 +36,15 @@ def wanted(response_format: ResponseFormat) -> InferenceInput:
 )
 async def test_an_answer_comes_back_with_what_is_wrong_with_its_form(turn: Turn, problem: str | None) -> None:
     async with asking(turn) as (endpoint, model):
-        response = await ActivityEnvironment().run(Inference(model, {}, TranscriptCache()).run, wanted(SUM))
+        response = await ActivityEnvironment().run(Inference(model, Offer(), TranscriptCache()).run, wanted(SUM))
         assert endpoint.requests[0].body["response_format"]["json_schema"]["name"] == "sum"
     assert response.format_problem == problem
 
 
 async def test_an_answer_in_words_is_never_wrong() -> None:
     async with asking(say("{")) as (endpoint, model):
-        response = await ActivityEnvironment().run(Inference(model, {}, TranscriptCache()).run, wanted(TextFormat()))
+        response = await ActivityEnvironment().run(
+            Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat())
+        )
         assert "response_format" not in endpoint.requests[0].body
     assert response.format_problem is None

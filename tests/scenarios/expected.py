@@ -133,7 +133,7 @@ def disappointments(expected: Expected, state: AgentState, requests: Sequence[Re
         *_misfit("final", expected.final, state.final_response),
         *_other("steps", expected.steps, state.step_count),
         *_miscounted("messages", expected.messages, roles),
-        *_misfits("answers", expected.answers, [each.content for each in state.messages if each.role == "tool"]),
+        *_misfits("answers", expected.answers, [each.text for each in state.messages if each.role == "tool"]),
         *_other("outcomes", expected.outcomes, _outcomes(state)),
         *_misfits("errors", expected.errors, errors),
         *_other("signals", expected.signals, tuple(signals)),

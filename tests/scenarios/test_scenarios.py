@@ -58,7 +58,7 @@ async def test_the_largest_step_there_can_be_is_readable(serve: Serve) -> None:
     wanted = calls(*[Call("echo", {"text": "x" * 100, "times": 1_000})] * CALLS_PER_STEP_MAX)
     async with serve([wanted, say("done")], tools_at(Gate())) as served:
         state = await served.client.run(AgentDefinition(name="scenario"), "Do it.")
-    answers = [message.content for message in state.messages if message.role == "tool"]
+    answers = [message.text for message in state.messages if message.role == "tool"]
     assert len(answers) == CALLS_PER_STEP_MAX
     assert not any(answer.startswith("Error") for answer in answers)
 

@@ -43,7 +43,7 @@ def add(a: int, b: int = 2, *, context: ToolContext) -> int:
 
 async def test_each_call_takes_the_next_result_and_the_last_one_repeats() -> None:
     played = scripted_tool("look", "first", {"n": 2})
-    assert [await run_tool(played, {}, CONTEXT) for _ in range(3)] == ["first", '{"n":2}', '{"n":2}']
+    assert [(await run_tool(played, {}, CONTEXT)).text for _ in range(3)] == ["first", '{"n":2}', '{"n":2}']
     assert [each.outcome for each in played.calls] == ["finished"] * 3
 
 
@@ -89,7 +89,7 @@ async def test_it_borrows_the_parameters_of_another_tool() -> None:
     played = scripted_tool("plus", 7, like=add, attempts_max=2)
     assert played.schema == add.schema.model_copy(update={"name": "plus"})
     assert (played.traits.attempts_max, played.traits.name) == (2, "plus")
-    assert await run_tool(played, {"a": 1}, CONTEXT) == "7"
+    assert (await run_tool(played, {"a": 1}, CONTEXT)).text == "7"
     with pytest.raises(InvalidArguments, match="b: Input should be a valid integer"):
         await run_tool(played, {"a": 1, "b": "much"}, CONTEXT)
     assert [each.arguments for each in played.calls] == [{"a": 1}]
@@ -150,8 +150,8 @@ async def test_a_held_call_goes_on_when_it_is_let_go(*, apart: bool) -> None:
     await gate.until_held(2)
     assert [each.outcome for each in played.calls] == ["pending"] * 2
     gate.release("went on")
-    assert await asyncio.gather(*running) == ["went on"] * 2
-    assert await run_tool(played, {}, CONTEXT, apart=apart) == "went on"
+    assert [reply.text for reply in await asyncio.gather(*running)] == ["went on"] * 2
+    assert (await run_tool(played, {}, CONTEXT, apart=apart)).text == "went on"
     assert (gate.held, gate.cancelled) == (3, 0)
 
 
@@ -176,7 +176,7 @@ def test_a_hold_is_let_go_by_another_thread_than_the_calls() -> None:
     gate = Hold()
     played = scripted_tool("look", gate)
     results: list[str] = []
-    running = threading.Thread(target=lambda: results.append(asyncio.run(run_tool(played, {}, CONTEXT))))
+    running = threading.Thread(target=lambda: results.append(asyncio.run(run_tool(played, {}, CONTEXT)).text))
     running.start()
     gate.wait_until_held()
     gate.release("went on")
@@ -197,7 +197,7 @@ async def test_the_driver_runs_it_with_the_calls_own_key() -> None:
         [calls(Call("look", {"a": 1}), Call("look", {"a": "x"}), Call("look", {"a": 2})), say("done")]
     )
     state = await LocalDriver(AGENT, model=model, tools=[played]).execute("?")
-    answers = [message.content for message in state.messages if message.role == "tool"]
+    answers = [message.text for message in state.messages if message.role == "tool"]
     assert answers[0] == "here"
     assert answers[1].startswith("Error (InvalidArguments)")
     assert answers[2] == "Error (LookupError): gone"
@@ -211,7 +211,7 @@ async def test_a_call_that_takes_too_long_is_begun_again_and_takes_the_next_resu
     played = scripted_tool("look", gate, "the second time", timeout_seconds=0.05)
     model = ScriptedModel([call("look"), say("done")])
     state = await LocalDriver(AGENT, model=model, tools=[played]).execute("?")
-    assert [message.content for message in state.messages if message.role == "tool"] == ["the second time"]
+    assert [message.text for message in state.messages if message.role == "tool"] == ["the second time"]
     assert [each.outcome for each in played.calls] == ["cancelled", "finished"]
     assert len({each.context.idempotency_key for each in played.calls if each.context}) == 1
 
