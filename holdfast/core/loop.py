@@ -2,7 +2,7 @@
 
     begin ─▶ [before_execution] ─▶ ◇ ─▶ next step
     next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ CallModel ─▶ answered
-    answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (`calls`) ─▶ answered ─▶ ◇ ─▶ [after_step] ─▶ evaluate
+    answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (`calls`) ─▶ ◇ ─▶ [after_step] ─▶ evaluate
     evaluate ─▶ archive ─▶ next step, or the end
     the end ─▶ [on_stop], or [on_error] after an error ─▶ [after_execution] ─▶ final status, Finish
 
