@@ -74,6 +74,7 @@ def test_calls_are_counted_by_tool_and_arguments() -> None:
     assert_called(DONE, scripted_tool("look", 1), times=2)
     assert_called(DONE, "look", times=1, number=2)
     assert_called(DONE, "look", times=0, number=3)
+    assert_called(DONE, "look", times=0, other=1)
     assert_called(DONE, "other", times=0)
     assert [call.arguments["number"] for call in calls_of(DONE, "look")] == [1, 2]
     assert refusal(assert_called, DONE, "other").startswith("other() ran 0 times, not at least once:")
@@ -190,6 +191,7 @@ def test_differences_are_listed_by_their_path() -> None:
 def test_what_has_ended_and_what_has_not_differ_though_times_are_ignored() -> None:
     found = differences({"completed_at": None, "n": 1}, {"completed_at": "today"})
     assert found == ["state.completed_at: None and 'today'", "state.n: 1 and nothing"]
+    assert differences({"at": "today"}, {}) == ["state.at: 'today' and nothing"]
 
 
 def test_a_tools_arguments_are_compared_whatever_their_names() -> None:

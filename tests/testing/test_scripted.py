@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from activities.failures import CONTEXT_WORDS
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import InvalidInput, ModelFailure
@@ -127,6 +128,7 @@ FAILURES = {
     **{f"{status}": Turn(status=status) for status in (425, 429, 500, 501, 502, 503, 504, 529)},
     "wait": Turn(status=429, headers={"Retry-After": "2"}),
     "wait a fraction": Turn(status=503, headers={"retry-after": "0.25"}),
+    "wait an hour": Turn(status=503, headers={"retry-after": "3600"}),
     "wait for ever": Turn(status=503, headers={"retry-after": "1e300"}),
     "wait backwards": Turn(status=503, headers={"retry-after": "-3"}),
     "wait until long ago": Turn(status=503, headers={"retry-after": LONG_AGO}),
@@ -134,7 +136,7 @@ FAILURES = {
     "no wait where it cannot help": Turn(status=400, headers={"retry-after": "2"}),
     "no quota": Turn(status=429, text="insufficient_quota: top up"),
     "no quota in the body": Turn(status=429, body='{"error": {"code": "insufficient_quota"}}'),
-    "too long a context": Turn(status=400, text="This model's maximum context length is 8"),
+    **{word: Turn(status=400, text=f"This is too much: {word} is 8") for word in CONTEXT_WORDS},
     "too long a context in the body": Turn(status=413, body='{"error": {"code": "context_length_exceeded"}}'),
     "a web page": Turn(body="<html>sign in</html>"),
     "nothing at all": Turn(body=""),
