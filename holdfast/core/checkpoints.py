@@ -16,14 +16,16 @@ UNKNOWN_PRICE = "nobody knows what the model's tokens cost: the cost counts as z
 def before_step(turn: Turn) -> bool:
     """Signal every limit that forbids another step; return whether the loop must stop."""
     _signal_steps(turn, turn.step_number)
-    if _tokens_spent(turn):
-        _signal_tokens(turn)
-    if _cost_spent(turn):
-        _signal_cost(turn)
+    _signal_spent(turn)
     strikes_at = turn.execution.time_limit_at
     if strikes_at is not None and turn.at >= strikes_at:
         signal_time(turn)
     return turn.should_stop(more_to_do=True)
+
+
+def after_summary(turn: Turn) -> bool:
+    """Signal what a summary used up; return whether to stop before the model call it was made for."""
+    return _signal_spent(turn) and turn.should_stop(more_to_do=True)
 
 
 def after_inference(turn: Turn, response: InferenceResponse) -> bool:
@@ -56,11 +58,14 @@ def cost_of(turn: Turn, usage: Usage, told: float | None = None) -> float:
 
 
 def output_clamp(turn: Turn) -> int | None:
-    """Return the most the next answer may hold: the definition's own limit and what the budget has left."""
+    """Return the most the next answer may hold: the definition's own limit and what the budget has left.
+
+    A limit that has nothing left was overridden, or there would be no call; it does not limit this one.
+    """
     llm = turn.llm
     own = llm.max_output_tokens if llm else None
     limits = (own, _tokens_left(turn), _tokens_affordable(turn))
-    return min((limit for limit in limits if limit is not None), default=None)
+    return min((limit for limit in limits if limit is not None and limit > 0), default=None)
 
 
 def signal_time(turn: Turn) -> None:
@@ -72,6 +77,15 @@ def _signal_steps(turn: Turn, steps: int) -> None:
     limit = turn.execution.budget.max_steps
     if limit is not None and steps >= limit:
         turn.signal_once(StopReason.STEPS_LIMIT, f"max_steps {limit} reached", "budget")
+
+
+def _signal_spent(turn: Turn) -> bool:
+    tokens, cost = _tokens_spent(turn), _cost_spent(turn)
+    if tokens:
+        _signal_tokens(turn)
+    if cost:
+        _signal_cost(turn)
+    return tokens or cost
 
 
 def _signal_tokens(turn: Turn) -> None:
@@ -100,8 +114,9 @@ def _cost_spent(turn: Turn) -> bool:
     limit = turn.execution.budget.max_cost
     if limit is None:
         return False
-    affordable = _tokens_affordable(turn)
-    return turn.execution.cost >= limit or (affordable is not None and affordable <= 0)
+    left, affordable = _money_left(turn), _tokens_affordable(turn)
+    unaffordable = (left is not None and left < 0) or (affordable is not None and affordable <= 0)
+    return turn.execution.cost >= limit or unaffordable
 
 
 def _last_input(turn: Turn) -> int:
@@ -119,8 +134,15 @@ def _tokens_left(turn: Turn) -> int | None:
 
 def _tokens_affordable(turn: Turn) -> int | None:
     """Return how many tokens of answer the budget's money still pays, none when that is unlimited or unknown."""
-    limit, llm = turn.execution.budget.max_cost, turn.llm
-    if limit is None or llm is None or llm.prices is None or not llm.prices.output_usd:
+    left, llm = _money_left(turn), turn.llm
+    if left is None or llm is None or llm.prices is None or not llm.prices.output_usd:
         return None
-    left = limit - turn.execution.cost - llm.prices.cost(Usage(input_tokens=_last_input(turn)))
     return int(left * TOKENS_PRICED / llm.prices.output_usd)
+
+
+def _money_left(turn: Turn) -> float | None:
+    """Return the US dollars that the budget has left for the next answer, none when unlimited or unknown."""
+    limit, llm = turn.execution.budget.max_cost, turn.llm
+    if limit is None or llm is None or llm.prices is None:
+        return None
+    return limit - turn.execution.cost - llm.prices.cost(Usage(input_tokens=_last_input(turn)))

@@ -231,7 +231,10 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
         turn.change_step(overhead=step.overhead + event.usage, overhead_cost=step.overhead_cost + cost)
         if event.text.strip():
             turn.store = summarised(turn.store, event.text)
-    _ask_model(turn)
+    if checkpoints.after_summary(turn):
+        _abort(turn)
+    else:
+        _ask_model(turn)
 
 
 def _ask_model(turn: Turn) -> None:
