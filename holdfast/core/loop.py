@@ -379,6 +379,7 @@ def _abort(turn: Turn) -> None:
     turn.change(hooks_under_way=None, summary_under_way=False)
     if step is not None and step.inference_response is not None:
         calls.cancel_calls(turn)
+        ending.judge_errors(turn)
         ending.archive(turn)
     _end(turn)
 
@@ -479,9 +480,7 @@ def _change(turn: Turn, changes: Changes, hook: str) -> None:
 
 
 def _end(turn: Turn) -> None:
-    highest = turn.execution.continuation.highest
-    failing = turn.execution.error is not None or (highest is not None and highest.reason is StopReason.ERROR)
-    _reach(turn, Trigger.ON_ERROR if failing else Trigger.ON_STOP)
+    _reach(turn, Trigger.ON_ERROR if turn.execution.error is not None else Trigger.ON_STOP)
 
 
 def _flush_messages(turn: Turn) -> None:
