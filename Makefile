@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test check lint types bench lock clean
+.PHONY: help setup demo test check lint types bench schema lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,9 +40,13 @@ types: setup ## check types with mypy and pyright, both strict
 
 check: test lint types ## exactly what CI runs
 
-bench: setup ## measure against a bare Temporal loop
+bench: setup ## measure the core, and Holdfast against a bare Temporal loop
+	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.history
 	$(BIN)/python -m bench.loop
+
+schema: setup ## write the JSON Schemas in docs/schema anew
+	$(BIN)/python -m docs.schema.write
 
 lock: ## renew requirements.lock (needs uv)
 	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes \

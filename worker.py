@@ -8,17 +8,18 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
 
 from activities.heartbeats import Heartbeats
+from activities.hooks import Hooks
 from activities.inference import Inference
 from activities.logs import log_to_stderr
 from activities.provider import OpenAIModel, ProviderSettings
@@ -31,9 +32,8 @@ from holdfast.client.settings import Settings
 from holdfast.client.worker_process import READY
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import HoldfastError, InvalidInput
-from holdfast.core.registry import resolve
+from holdfast.core.offer import Offer
 from holdfast.core.texts import error_record
-from holdfast.core.tools import AnyTool, Tool
 from workflows.agent_execution import AgentExecution
 
 GRACE: Final = timedelta(seconds=10)
@@ -58,32 +58,33 @@ HEARTBEAT_THROTTLE: Final = timedelta(seconds=0.25)
 """Heartbeats reach the server this often at the most, so a cancel is learnt in 0.6 s even where none is pushed."""
 
 
-def load_tools(modules: Sequence[str]) -> tuple[AnyTool, ...]:
-    """Import `modules` and return every tool they hold, in order. Raises InvalidInput for what cannot be imported."""
-    found: dict[int, AnyTool] = {}
-    for name in modules:
-        for value in vars(_imported(name)).values():
-            if isinstance(value, Tool):
-                found.setdefault(id(value), value)  # pyright: ignore[reportUnknownArgumentType]
-    tools = tuple(found.values())
-    resolve(AgentDefinition(name="all"), tools)  # refuses two tools of one name
-    return tools
+def load_offer(modules: Sequence[str]) -> Offer:
+    """Import `modules` and return what they offer, in order. Raises InvalidInput for what cannot be imported."""
+    offer = Offer.of_modules(_imported(name) for name in modules)
+    offer.equip(AgentDefinition(name="all"))  # refuses two tools or hooks of one name
+    return offer
 
 
 def make_worker(
     client: TemporalClient,
     settings: Settings,
-    tools: Sequence[AnyTool],
+    offer: Offer,
     model: OpenAIModel,
     cache: TranscriptCache | None = None,
 ) -> Worker:
-    """Return the worker that serves `tools` and every agent on the settings' task queue."""
-    inference = Inference(model, {tool.name: tool for tool in tools}, cache or TranscriptCache())
+    """Return the worker that serves `offer` and every agent on the settings' task queue."""
+    inference = Inference(model, offer, cache or TranscriptCache())
+    ours: list[Callable[..., Any]] = [
+        inference.run,
+        inference.summarise,
+        Hooks(offer.hooks).run,
+        Catalog(offer).resolve,
+    ]
     return Worker(
         client,
         task_queue=settings.task_queue,
         workflows=[AgentExecution],
-        activities=[inference.run, Catalog(tools).resolve, *tool_activities(tools)],
+        activities=[*ours, *tool_activities(offer.tools)],
         interceptors=[Heartbeats()],
         max_concurrent_activities=ACTIVITIES_MAX,
         max_cached_workflows=CACHED_RUNS_MAX,
@@ -96,9 +97,9 @@ def make_worker(
 
 async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -> None:
     """Serve until SIGTERM or Ctrl-C, then let what is under way end; `attended`, also end with standard input."""
-    tools = load_tools(modules)
+    offer = load_offer(modules)
     for definition in load_agents(settings.agents_dir).values():
-        resolve(definition, tools)  # an agent that names a tool we do not have is told now, not in a run
+        offer.equip(definition)  # an agent that names a tool we do not have is told now, not in a run
     model = OpenAIModel(ProviderSettings.from_environment())
     if problem := model.missing:
         sys.stderr.write(f"warning: {problem}\n")
@@ -109,8 +110,8 @@ async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -
         loop.add_signal_handler(number, _on_signal, stopping)
     if attended:
         loop.add_reader(sys.stdin.fileno(), _on_input)
-    async with make_worker(client, settings, tools, model):
-        names = ", ".join(tool.name for tool in tools) or "none"
+    async with make_worker(client, settings, offer, model):
+        names = ", ".join(tool.name for tool in offer.tools) or "none"
         _say(f"{READY}: task queue {settings.task_queue!r}, tools: {names}")
         await stopping.wait()
         loop.call_later(GRACE.total_seconds() + STUBBORN_SECONDS, leave, 1)  # a call can refuse to be cancelled

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.provider import OpenAIModel
-from activities.transcripts import TranscriptCache
+from activities.transcripts import Transcript, TranscriptCache
 from holdfast.core.contracts import (
+    BUFFER_QUERY,
     INFERENCE_ACTIVITY,
+    SUMMARISE_ACTIVITY,
     TRANSCRIPT_QUERY,
+    BufferPage,
     InferenceInput,
+    SummaryInput,
+    SummaryText,
     TranscriptPage,
     TranscriptRequest,
 )
-from holdfast.core.errors import ModelFailure
+from holdfast.core.errors import CompilerFailed, ModelFailure
 from holdfast.core.inference import ModelRequest
+from holdfast.core.limits import SUMMARY_BYTES_MAX
+from holdfast.core.messages import Message
+from holdfast.core.offer import Offer
 from holdfast.core.steps import InferenceResponse
-from holdfast.core.texts import error_record
-from holdfast.core.tools import AnyTool
+from holdfast.core.texts import clamped_json, error_record
+from holdfast.core.tools import ToolSchema
+from holdfast.core.transcript import Opening
+from holdfast.local.formats import checked
+
+AnswerT = TypeVar("AnswerT")
 
 QUERY_TIMEOUT: Final = timedelta(seconds=10)
 """How long reading a page of the transcript may take before the attempt is given up."""
@@ -31,23 +43,21 @@ QUERY_TIMEOUT: Final = timedelta(seconds=10)
 class Inference:
     """The model call with what it needs: the endpoint, the tools' schemas, the transcripts."""
 
-    def __init__(self, model: OpenAIModel, tools: Mapping[str, AnyTool], cache: TranscriptCache) -> None:
+    def __init__(self, model: OpenAIModel, offer: Offer, cache: TranscriptCache) -> None:
         self._model = model
-        self._tools = tools
+        self._tools = {tool.name: tool for tool in offer.tools}
+        self._compilers = {compiler.name: compiler for compiler in offer.compilers}
         self._cache = cache
 
     @activity.defn(name=INFERENCE_ACTIVITY)
     async def run(self, wanted: InferenceInput) -> InferenceResponse:
         """Ask the model and return its answer; failures are typed as `activities.failures` lists them."""
-        try:
-            return await self._answer(wanted)
-        except ModelFailure as failure:
-            raise ApplicationError(
-                failure.message, type=failure.kind, non_retryable=not failure.again, next_retry_delay=failure.after
-            ) from None
-        except Exception as error:  # noqa: BLE001  # nothing that is not bounded and encodable goes into a failure
-            record = error_record(error, "model")
-            raise ApplicationError(record.message, type=record.type) from None
+        return await _typed_failures(self._answer(wanted))
+
+    @activity.defn(name=SUMMARISE_ACTIVITY)
+    async def summarise(self, wanted: SummaryInput) -> SummaryText:
+        """Have the model summarise what its run keeps in the buffer; failures are typed as those of `run`."""
+        return await _typed_failures(self._summary(wanted))
 
     async def _answer(self, wanted: InferenceInput) -> InferenceResponse:
         transcript = await self._cache.transcript(activity.info().workflow_id or "", wanted, _fetch)
@@ -55,18 +65,60 @@ class Inference:
         request = ModelRequest(
             llm=opening.definition.llm,
             system_prompt=opening.definition.system_prompt,
-            messages=transcript.messages,
-            tools=tuple(self._tools[name].schema for name in opening.tools if name in self._tools),
+            messages=self._compiled(transcript),
+            tools=self._schemas(opening),
+            max_output_tokens=wanted.max_output_tokens,
+            response_format=opening.definition.response_format,
+        )
+        return checked(await self._model(request), request.response_format)
+
+    def _compiled(self, transcript: Transcript) -> Sequence[Message]:
+        name = transcript.opening.definition.context.compiler
+        if name is None:
+            return transcript.messages
+        if name not in self._compilers:
+            raise CompilerFailed(f"the compiler {name!r} is not offered by this worker any more; restart the right one")
+        return self._compilers[name].apply(tuple(transcript.messages))
+
+    def _schemas(self, opening: Opening) -> tuple[ToolSchema, ...]:
+        own = (self._tools[name].schema for name in opening.tools if name in self._tools)
+        return (*own, opening.spawn) if opening.spawn else tuple(own)
+
+    async def _summary(self, wanted: SummaryInput) -> SummaryText:
+        buffer = await _asked(BUFFER_QUERY, BufferPage)
+        request = ModelRequest(
+            llm=wanted.llm,
+            system_prompt="",
+            messages=buffer.messages,
+            tools=(),
             max_output_tokens=wanted.max_output_tokens,
         )
-        return await self._model(request)
+        response = await self._model(request)
+        return SummaryText(text=clamped_json(response.text, SUMMARY_BYTES_MAX), usage=response.usage)
+
+
+async def _typed_failures(answer: Awaitable[AnswerT]) -> AnswerT:
+    """Return the answer; a failure goes out with its type, bounded and encodable."""
+    try:
+        return await answer
+    except ModelFailure as failure:
+        raise ApplicationError(
+            failure.message, type=failure.kind, non_retryable=not failure.again, next_retry_delay=failure.after
+        ) from None
+    except Exception as error:  # noqa: BLE001  # nothing that is not bounded and encodable goes into a failure
+        record = error_record(error, "model")
+        again = not isinstance(error, CompilerFailed)
+        raise ApplicationError(record.message, type=record.type, non_retryable=not again) from None
 
 
 async def _fetch(request: TranscriptRequest) -> TranscriptPage:
-    """Read a page from this activity's own workflow; a query writes no history."""
+    """Read a page of the transcript."""
+    return await _asked(TRANSCRIPT_QUERY, TranscriptPage, request)
+
+
+async def _asked(query: str, kind: type[AnswerT], *request: TranscriptRequest) -> AnswerT:
+    """Ask this activity's own workflow; a query writes no history."""
     info = activity.info()
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
-    page: TranscriptPage = await workflow.query(
-        TRANSCRIPT_QUERY, request, result_type=TranscriptPage, rpc_timeout=QUERY_TIMEOUT
-    )
-    return page
+    answer: AnswerT = await workflow.query(query, *request, result_type=kind, rpc_timeout=QUERY_TIMEOUT)
+    return answer

@@ -13,6 +13,7 @@ from activities.failures import provider_failure
 from holdfast.core.errors import InvalidInput
 from holdfast.core.inference import ModelRequest
 from holdfast.core.messages import Content, ImagePart, Message, Part, TextPart, ToolCall
+from holdfast.core.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
 from holdfast.core.retries import MODEL_SECONDS_MAX
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.tools import ToolSchema
@@ -25,6 +26,9 @@ READ_SECONDS: Final = MODEL_SECONDS_MAX
 
 NO_ENDPOINT: Final = "the worker knows no model endpoint: set OPENAI_API_KEY (or OPENAI_BASE_URL) and restart it"
 NO_MODEL: Final = "no model is named: set llm.model in the agent's definition, or HOLDFAST_MODEL and restart the worker"
+
+JSON_WANTED: Final = "Answer with a JSON object."
+"""Ends the system prompt where nothing says it: OpenAI refuses `json_object` in a conversation without that word."""
 
 
 class OpenAIModel:
@@ -56,11 +60,16 @@ class OpenAIModel:
         if model is None:
             raise InvalidInput(NO_MODEL)
         messages, tools = _wire_messages(request), [_wire_tool(tool) for tool in request.tools]
+        form = _wire_format(request.response_format)
         asked = self._client.chat.completions.with_streaming_response.create(
             model=model,
             # as extra body, because the client walks every message it is given as an argument: 0.2 ms for each
             messages=(),
-            extra_body={"messages": messages, **({"tools": tools} if tools else {})},
+            extra_body={
+                "messages": messages,
+                **({"tools": tools} if tools else {}),
+                **({"response_format": form} if form else {}),
+            },
             extra_headers={"Accept-Encoding": "identity"},  # what is counted is what comes: no bombs
             temperature=omit if request.llm.temperature is None else request.llm.temperature,
             max_completion_tokens=request.max_output_tokens or omit,
@@ -68,7 +77,7 @@ class OpenAIModel:
         async with asked as answer:
             body = await read_body(answer.iter_bytes())
         # our own reading: the client's types are not validated
-        return read_answer(body, sent_bytes=lambda: len(to_json([messages, tools])))
+        return read_answer(body, sent_bytes=lambda: len(to_json([messages, tools, form])))
 
     @property
     def missing(self) -> str:
@@ -84,8 +93,12 @@ class OpenAIModel:
 
 
 def _wire_messages(request: ModelRequest) -> list[dict[str, Any]]:
-    prompt = [{"role": "system", "content": request.system_prompt}] if request.system_prompt else []
-    return [*prompt, *(_wire_message(message) for message in request.messages)]
+    prompt, said = request.system_prompt, [_wire_message(message) for message in request.messages]
+    if isinstance(request.response_format, JsonObjectFormat):
+        spoken = (prompt, *(each["content"] or "" for each in said))
+        if not any("json" in text.lower() for text in spoken):
+            prompt = f"{prompt}\n\n{JSON_WANTED}".lstrip()
+    return [{"role": "system", "content": prompt}, *said] if prompt else said
 
 
 def _wire_message(message: Message) -> dict[str, Any]:
@@ -122,3 +135,15 @@ def _wire_tool(tool: ToolSchema) -> dict[str, Any]:
         "type": "function",
         "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
     }
+
+
+def _wire_format(wanted: ResponseFormat) -> dict[str, Any]:
+    """Return the wire's `response_format`; nothing for an answer in words, which some servers know no word for."""
+    match wanted:
+        case TextFormat():
+            return {}
+        case JsonObjectFormat():
+            return {"type": "json_object"}
+        case JsonSchemaFormat():
+            schema = {"name": wanted.name, "schema": dict(wanted.json_schema), "strict": wanted.strict}
+            return {"type": "json_schema", "json_schema": schema}

@@ -20,6 +20,7 @@ from holdfast.client import Client, Settings
 from holdfast.client.connection import connect
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.leaving import leave
+from holdfast.core.offer import Offer
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import say
 from worker import make_worker
@@ -49,7 +50,7 @@ async def measure(address: str, *, push: bool, trials: int) -> list[float]:
     async with FakeOpenAI([say("too late", delay_seconds=CALL_SECONDS)]) as endpoint:
         client = await Client.connect(settings)
         model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
-        async with make_worker(await connect(settings, runtime=runtime), settings, (), model):
+        async with make_worker(await connect(settings, runtime=runtime), settings, Offer(), model):
             seconds = [await _trial(client, endpoint, number) for number in range(trials)]
         await model.close()
     return seconds

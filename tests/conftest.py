@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.client import Settings
 from holdfast.client.embedded import EmbeddedServer
+from holdfast.core.offer import Offer
 from holdfast.core.tools import AnyTool
 from holdfast.testing.script import Script
 from tests.serving import Serve, Served, served
@@ -33,7 +34,9 @@ def settings(temporal_address: str) -> Settings:
 def serve(settings: Settings, tmp_path: Path) -> Serve:
     """`async with serve(script, [tool, ...]) as served:` runs a worker against a scripted endpoint."""
 
-    def serving(script: Script, tools: Sequence[AnyTool] = ()) -> AbstractAsyncContextManager[Served]:
-        return served(settings, tmp_path / "ledger.jsonl", script, tools)
+    def serving(
+        script: Script, tools: Sequence[AnyTool] = (), offer: Offer | None = None
+    ) -> AbstractAsyncContextManager[Served]:
+        return served(settings, tmp_path / "ledger.jsonl", script, offer or Offer(tools=tuple(tools)))
 
     return serving

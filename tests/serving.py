@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 from activities.provider import OpenAIModel, ProviderSettings
 from activities.transcripts import TranscriptCache
 from holdfast.client import Client, Settings
-from holdfast.core.tools import AnyTool
+from holdfast.core.offer import Offer
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Script
 from worker import make_worker
@@ -30,14 +30,14 @@ Serve = Callable[..., AbstractAsyncContextManager[Served]]
 
 @asynccontextmanager
 async def served(
-    settings: Settings, ledger: Path, script: Script, tools: Sequence[AnyTool], cache: TranscriptCache | None = None
+    settings: Settings, ledger: Path, script: Script, offer: Offer, cache: TranscriptCache | None = None
 ) -> AsyncGenerator[Served]:
     """Run a worker in this process against a scripted endpoint."""
     async with FakeOpenAI(script, ledger=ledger) as endpoint:
         client = await Client.connect(settings)
         model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         try:
-            async with make_worker(client.temporal, settings, tools, model, cache):
+            async with make_worker(client.temporal, settings, offer, model, cache):
                 yield Served(client, endpoint, ledger)
         finally:
             await model.close()

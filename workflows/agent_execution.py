@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, assert_never
 
 from temporalio import workflow
@@ -18,46 +18,84 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
-    from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Command, Finish, StartTimer
+    from holdfast.core.commands import (
+        AskApproval,
+        CallModel,
+        CallTool,
+        CancelInFlight,
+        Command,
+        Emit,
+        Finish,
+        RunHooks,
+        SpawnSubagent,
+        StartTimer,
+        SummariseBuffer,
+    )
     from holdfast.core.contracts import (
         AGENT_EXECUTION,
+        APPROVAL_SIGNAL,
+        BUFFER_QUERY,
         DEBUG_QUERY,
         EXECUTION_FAILED,
+        MESSAGE_SIGNAL,
         STATE_QUERY,
         STOP_SIGNAL,
         TRANSCRIPT_QUERY,
+        ApprovalDecision,
+        BufferPage,
         ExecutionFailure,
         ExecutionInput,
         ExecutionResult,
-        InferenceInput,
         PageRequest,
         StatePage,
         StopRequest,
         TranscriptPage,
         TranscriptRequest,
     )
+    from holdfast.core.definition import LLM
     from holdfast.core.events import (
+        ApprovalExpired,
+        ApprovalGiven,
+        BufferSummarised,
         DriverFailed,
         Event,
         ExecutionStarted,
+        HooksReturned,
+        MessageArrived,
         ModelAnswered,
         ModelFailed,
         StopRequested,
+        SummaryFailed,
         TimerFired,
         ToolFailed,
         ToolReturned,
     )
-    from holdfast.core.frozen import canonical
+    from holdfast.core.frozen import canonical, replace
+    from holdfast.core.hooks import HookTraits
     from holdfast.core.loop import AgentLoop, new_agent, user_message
-    from holdfast.core.paging import fitting, page
-    from holdfast.core.state import AgentState, ExecutionStatus
+    from holdfast.core.messages import Message
+    from holdfast.core.paging import page
+    from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
     from holdfast.core.steps import ErrorRecord
     from holdfast.core.stopping import StopReason, StopSignal
+    from holdfast.core.subagents import known_subagents, spawn_schema
+    from holdfast.core.summarising import request
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import ToolTraits
-    from holdfast.core.transcript import Mark, Opening, advanced, root
-    from workflows.calls import call_error, call_model, call_tool, model_error, resolve_tools, tool_error
+    from holdfast.core.transcript import Opening
+    from workflows.calls import (
+        call_error,
+        call_model,
+        call_subagent,
+        call_tool,
+        model_error,
+        resolve_tools,
+        run_hooks,
+        summarise,
+        tool_error,
+    )
     from workflows.story import current_details
+    from workflows.telling import Telling
 
 STATUS = SearchAttributeKey.for_keyword("AgentStatus")
 STOP_REASON = SearchAttributeKey.for_keyword("AgentStopReason")
@@ -82,26 +120,34 @@ class AgentExecution:
         # Signals are delivered before run() begins: everything a handler touches is made here.
         self._start = start
         # The first task's now() is not the same in every replay (a query in it moves it); the start time is.
-        self._state = new_agent(start.definition, agent_id=start.agent_id, at=workflow.info().workflow_start_time)
+        self._state = new_agent(
+            start.definition,
+            agent_id=start.agent_id,
+            at=workflow.info().workflow_start_time,
+            parent_agent_id=start.parent_agent_id,
+        )
         self._inbox: deque[Event] = deque()
         self._in_flight: list[asyncio.Task[None]] = []
+        self._timer: asyncio.Task[None] | None = None
         self._tools: dict[str, ToolTraits] = {}
-        self._opening = Opening(definition=start.definition, tools=())
+        self._hooks: tuple[HookTraits, ...] = ()
+        self._telling = Telling(Opening(definition=start.definition, tools=()))
         self._begins_at = workflow.info().workflow_start_time
         """When the first task took the run up, as recorded; the only moment that task may decide anything by."""
-        self._told: Mark | None = None
-        """How far the model has been told the conversation; none before its first call."""
 
     @workflow.run
     async def run(self, start: ExecutionInput) -> ExecutionResult:
         """Run the loop to its end."""
         await self._prepare()
-        loop = AgentLoop(frozenset(self._tools))
+        loop = self._rules()
         self._inbox.appendleft(self._started(start))
         while not self._state.status.is_terminal:
             if not self._inbox:
                 await self._something_happens()
             self._advance(loop, self._inbox.popleft())
+        if self._timer is not None:
+            self._timer.cancel()
+            self._in_flight.append(self._timer)
         # A cancelled call ends at once (TRY_CANCEL); waiting for it is what sends the cancel on its way.
         await asyncio.gather(*self._in_flight, return_exceptions=True)
         return self._ended()
@@ -110,6 +156,25 @@ class AgentExecution:
     def stop(self, request: StopRequest | None = None) -> None:
         """Take note of a stop; the loop acts on it in the same workflow task."""
         self._request_stop(request or StopRequest())
+
+    @workflow.signal(name=MESSAGE_SIGNAL, description="Say something: the model sees it with its next call.")
+    def message(self, message: Message) -> None:
+        """Take note of a message."""
+        self._inbox.append(MessageArrived(message=message, at=workflow.now()))
+
+    @workflow.signal(name=APPROVAL_SIGNAL, description="Decide about a call that waits for approval.")
+    def approval(self, decision: ApprovalDecision) -> None:
+        """Take note of a person's decision."""
+        self._inbox.append(
+            ApprovalGiven(
+                call_id=decision.call_id,
+                decision=decision.decision,
+                by=decision.by,
+                reason=decision.reason,
+                arguments=decision.arguments,
+                at=workflow.now(),
+            )
+        )
 
     @workflow.query(name=STATE_QUERY, description="The state, page by page.")
     def state(self, request: PageRequest | None = None) -> StatePage:
@@ -122,12 +187,14 @@ class AgentExecution:
         return self._state.debug()
 
     @workflow.query(name=TRANSCRIPT_QUERY, description="What the model has been told, for the inference activity.")
-    def transcript(self, request: TranscriptRequest) -> TranscriptPage:
+    def transcript(self, asked: TranscriptRequest) -> TranscriptPage:
         """Return a run of messages as the model sees them."""
-        stop = min(request.stop, len(self._state.messages))
-        asked = (self._state.messages[index].for_model() for index in range(request.start, stop))
-        messages = fitting(asked, limits.PAGE_BYTES_MAX, at_least=1)
-        return TranscriptPage(opening=self._opening, start=request.start, messages=messages)
+        return self._telling.page(asked)
+
+    @workflow.query(name=BUFFER_QUERY, description="What is to be summarised, for the summarise activity.")
+    def buffer(self) -> BufferPage:
+        """Return what a model is asked in order to summarise the buffer."""
+        return BufferPage(messages=request(self._state.store))
 
     async def _something_happens(self) -> None:
         try:
@@ -165,7 +232,25 @@ class AgentExecution:
             return
         self._begins_at = catalog.at
         self._tools = {each.name: each for each in catalog.tools}
-        self._opening = Opening(definition=self._start.definition, tools=tuple(self._tools))
+        self._hooks = catalog.hooks
+        definition = self._start.definition
+        if catalog.prompt:
+            prompt = "\n\n".join(filter(None, (definition.system_prompt, catalog.prompt)))
+            definition = replace(definition, system_prompt=prompt)
+            self._state = self._state.with_system_prompt(self._state.updated_at, prompt)
+        subagents = known_subagents(definition, self._start.subagents)
+        spawn = spawn_schema(subagents) if subagents else None
+        self._telling = Telling(Opening(definition=definition, tools=tuple(self._tools), spawn=spawn))
+
+    def _rules(self) -> AgentLoop:
+        definition = self._telling.opening.definition
+        return AgentLoop(
+            definition,
+            tools=self._tools,
+            hooks=self._hooks,
+            subagents=known_subagents(definition, self._start.subagents),
+            depth_left=self._start.depth_left,
+        )
 
     def _started(self, start: ExecutionInput) -> ExecutionStarted:
         return ExecutionStarted(
@@ -181,20 +266,32 @@ class AgentExecution:
         signal = StopSignal(reason=StopReason.USER_REQUESTED, message=request.reason, source=source, at=at)
         self._inbox.append(StopRequested(signal=signal, mode=request.mode, at=at))
 
-    def _perform(self, command: Command) -> None:
+    def _perform(self, command: Command) -> None:  # noqa: C901, PLR0912  # one case per command
         match command:
             case StartTimer() if command.fires_at <= self._begins_at:
                 # it struck while no worker was there: taken up before the calls of this very task are begun
                 self._inbox.append(TimerFired(at=command.fires_at))
             case StartTimer():
-                self._start_task(lambda: self._wait(command))
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._timer = asyncio.create_task(self._guarded(lambda: self._wait(command)))
             case CallModel():
                 self._start_task(lambda: self._call_model(command))
+            case SummariseBuffer():
+                self._start_task(lambda: self._summarise(command))
             case CallTool():
                 self._start_task(lambda: self._call_tool(command))
+            case SpawnSubagent():
+                self._start_task(lambda: self._spawn(command))
+            case RunHooks():
+                self._start_task(lambda: self._run_hooks(command))
+            case AskApproval():
+                self._start_task(lambda: self._await_approval(command))
             case CancelInFlight() | Finish():
                 for task in self._in_flight:
                     task.cancel()
+            case Emit():
+                pass  # nobody listens inside a workflow
             case _:
                 assert_never(command)
 
@@ -219,37 +316,61 @@ class AgentExecution:
             self._inbox.append(DriverFailed(error=problem, at=workflow.now()))
             return
         try:
-            response = await call_model(command, self._inference_input(command), self._time_left())
+            response = await call_model(
+                command, self._telling.inference_input(self._state, command.max_output_tokens), self._time_left()
+            )
         except ActivityError as error:
             self._inbox.append(self._struck() or ModelFailed(error=model_error(error), at=workflow.now()))
         else:
             self._inbox.append(ModelAnswered(response=response, at=workflow.now()))
 
-    def _strikes_at(self) -> datetime | None:
-        return self._state.budget.ends_at(self._state.running.started_at)
+    async def _summarise(self, command: SummariseBuffer) -> None:
+        try:
+            summary = await summarise(command, self._state.llm or LLM(), self._time_left())
+        except ActivityError as error:
+            self._inbox.append(self._struck() or SummaryFailed(error=model_error(error), at=workflow.now()))
+        else:
+            self._inbox.append(BufferSummarised(text=summary.text, usage=summary.usage, at=workflow.now()))
+
+    async def _run_hooks(self, command: RunHooks) -> None:
+        runs = await run_hooks(command)
+        call = command.context.call
+        self._inbox.append(HooksReturned(command.context.trigger, call.id if call else None, runs, workflow.now()))
+
+    async def _await_approval(self, command: AskApproval) -> None:
+        """Report when nobody has decided in time; a decision comes by signal."""
+        if command.expires_at is None:
+            return
+        await workflow.sleep(
+            max(command.expires_at - workflow.now(), SHORTEST), summary=f"approval of {command.call.name}"
+        )
+        self._inbox.append(ApprovalExpired(call_id=command.call.id, at=workflow.now()))
+
+    async def _spawn(self, command: SpawnSubagent) -> None:
+        definition = next(each for each in self._start.subagents if each.name == command.agent)
+        name = call_name(command.step_number, command.index)
+        start = ExecutionInput(
+            agent_id=str(workflow.uuid4()),
+            definition=definition,
+            question=command.task,
+            budget=command.budget,
+            subagents=self._start.subagents,
+            parent_agent_id=self._state.agent_id,
+            depth_left=command.depth_left,
+            searchable=self._start.searchable,
+        )
+        ended = await call_subagent(command, start, named_id(self._state.running.execution_id, name))
+        self._inbox.append(ended)
 
     def _time_left(self) -> timedelta | None:
         """Return how long a call may take with all its attempts: none is begun after the limit, worker or not."""
-        strikes_at = self._strikes_at()
+        strikes_at = self._state.running.time_limit_at
         return None if strikes_at is None else max(strikes_at - workflow.now(), SHORTEST)
 
     def _struck(self) -> TimerFired | None:
         """Return the time limit's event when it is what ended a call; the timer itself may come a moment later."""
-        strikes_at, now = self._strikes_at(), workflow.now()
+        strikes_at, now = self._state.running.time_limit_at, workflow.now()
         return TimerFired(at=now) if strikes_at is not None and now >= strikes_at else None
-
-    def _inference_input(self, command: CallModel) -> InferenceInput:
-        """Return what is new since the last model call; what does not fit is left for the activity to fetch."""
-        base = self._told or root(self._opening)
-        said = self._state.messages
-        new = [said[index].for_model() for index in range(base.length, len(said))]
-        target = advanced(base, new)
-        delta = fitting(new, limits.DELTA_BYTES_MAX)
-        opening = None if self._told else self._opening
-        self._told = target
-        return InferenceInput(
-            opening=opening, base=base, delta=delta, target=target, max_output_tokens=command.max_output_tokens
-        )
 
     async def _call_tool(self, command: CallTool) -> None:
         started_at = workflow.now()
@@ -261,7 +382,7 @@ class AgentExecution:
             told = tool_error(error, traits)
             event = self._struck() or ToolFailed(call_id=call.id, error=told, started_at=started_at, at=workflow.now())
         else:
-            event = ToolReturned(call_id=call.id, result=result, started_at=started_at, at=workflow.now())
+            event = ToolReturned(call.id, result.text, started_at, workflow.now(), stop=result.stop)
         self._inbox.append(event)
 
     def _ended(self) -> ExecutionResult:
@@ -278,7 +399,13 @@ class AgentExecution:
         if state.status is ExecutionStatus.FAILED:
             reason = state.stop_reason or StopReason.ERROR
             message = state.stop_signal.message if state.stop_signal else "the execution failed"
-            details = ExecutionFailure(execution_id=state.running.execution_id, reason=reason, message=message)
+            details = ExecutionFailure(
+                execution_id=state.running.execution_id,
+                reason=reason,
+                message=message,
+                usage=state.usage,
+                cost=state.cost,
+            )
             raise ApplicationError(message, details, type=EXECUTION_FAILED, non_retryable=True)
         return ExecutionResult(
             execution_id=state.running.execution_id,
@@ -286,7 +413,9 @@ class AgentExecution:
             stop_reason=state.stop_reason,
             step_count=state.step_count,
             usage=state.usage,
-            final_response=state.final_response,
+            final_response=state.final_response or state.current_response,
+            cost=state.cost,
+            why=state.stop_signal.message if state.stop_signal else "",
             state=_small(state),
         )
 

@@ -4,30 +4,52 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType  # noqa: A004  # its name
-from temporalio.workflow import ActivityCancellationType
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    TimeoutError,  # noqa: A004  # its name
+    TimeoutType,
+    is_cancelled_exception,
+)
+from temporalio.workflow import ActivityCancellationType, ChildWorkflowCancellationType, ParentClosePolicy
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.core.commands import CallModel, CallTool
+    from holdfast.core.commands import CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
     from holdfast.core.contracts import (
+        AGENT_EXECUTION,
+        EXECUTION_FAILED,
         INFERENCE_ACTIVITY,
+        REPLY_KIND,
         RESOLVE_TOOLS_ACTIVITY,
+        RUN_HOOKS_ACTIVITY,
+        SUMMARISE_ACTIVITY,
         WORKER_SHUTDOWN,
+        ExecutionFailure,
+        ExecutionInput,
+        ExecutionResult,
+        HooksRan,
+        HooksRequest,
         InferenceInput,
+        SummaryInput,
+        SummaryText,
         ToolCatalog,
         ToolsRequest,
     )
-    from holdfast.core.definition import AgentDefinition
+    from holdfast.core.definition import LLM, AgentDefinition
+    from holdfast.core.events import SubagentReturned
+    from holdfast.core.hooks import HookRun
     from holdfast.core.limits import ERROR_CHARS_MAX
     from holdfast.core.retries import MODEL_RETRIES, MODEL_SECONDS_MAX
-    from holdfast.core.state import call_name
+    from holdfast.core.state import ExecutionStatus, call_name
     from holdfast.core.steps import ErrorRecord, InferenceResponse
     from holdfast.core.texts import clamped, error_record
-    from holdfast.core.tools import ToolTraits, ended_without_answer, render_result
+    from holdfast.core.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, reply_of
+    from holdfast.core.usage import Usage
 
 HEARTBEAT_TIMEOUT: Final = timedelta(seconds=2.5)
 """A worker that is silent for so long is taken for dead: what bounds the recovery after a crash."""
@@ -46,6 +68,9 @@ TOOL_RETRY_INTERVAL: Final = timedelta(seconds=0.2)
 
 RESOLVE_TIMEOUT: Final = timedelta(seconds=5)
 
+HOOKS_MARGIN: Final = timedelta(seconds=1)
+"""What running hooks may take besides the hooks themselves."""
+
 SUMMARY_CHARS_MAX: Final = 80
 """How much of a tool's arguments the Web UI shows beside its name."""
 
@@ -55,7 +80,13 @@ async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
     catalog: ToolCatalog = await workflow.execute_local_activity(
         RESOLVE_TOOLS_ACTIVITY,
         ToolsRequest(
-            agent=definition.name, tools=definition.tools, tools_deny=definition.tools_deny, at=workflow.now()
+            agent=definition.name,
+            tools=definition.tools,
+            tools_deny=definition.tools_deny,
+            hooks=definition.hooks,
+            capabilities=definition.capabilities,
+            compiler=definition.context.compiler,
+            at=workflow.now(),
         ),
         result_type=ToolCatalog,
         start_to_close_timeout=RESOLVE_TIMEOUT,
@@ -81,8 +112,98 @@ async def call_model(command: CallModel, wanted: InferenceInput, time_left: time
     return response
 
 
-async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta | None) -> str:
-    """Run the tool; its input is the arguments alone, so that any language can serve it. Raises ActivityError."""
+async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | None) -> SummaryText:
+    """Have the buffer summarised, within the time the run has left; raises ActivityError."""
+    summary: SummaryText = await workflow.execute_activity(
+        SUMMARISE_ACTIVITY,
+        SummaryInput(llm=llm, max_output_tokens=command.max_output_tokens),
+        result_type=SummaryText,
+        activity_id=f"step-{command.step_number}-summary",
+        start_to_close_timeout=MODEL_TIMEOUT,
+        schedule_to_close_timeout=time_left,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=MODEL_RETRY,
+        cancellation_type=ActivityCancellationType.TRY_CANCEL,
+        summary=f"step {command.step_number}: summary of older messages",
+    )
+    return summary
+
+
+async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
+    """Run the hooks of one place as one local activity: it costs one event, and its input is in no history."""
+    longest = timedelta(seconds=sum(traits.timeout_seconds for traits in command.hooks)) + HOOKS_MARGIN
+    try:
+        ran: HooksRan = await workflow.execute_local_activity(
+            RUN_HOOKS_ACTIVITY,
+            HooksRequest(hooks=command.hooks, context=command.context),
+            result_type=HooksRan,
+            activity_id=command.name,
+            schedule_to_close_timeout=longest,
+            retry_policy=RetryPolicy(maximum_attempts=1),
+            summary=", ".join(traits.name for traits in command.hooks),
+        )
+    except (ActivityError, ApplicationError) as error:
+        if is_cancelled_exception(error):
+            raise
+        told = call_error(error, "hooks")
+        text = f"the hooks at {command.context.trigger} did not end: {told.message}"
+        return (
+            HookRun(name=command.hooks[0].name, error=ErrorRecord(type="HookFailed", message=text, source="hooks")),
+        )
+    return ran.runs
+
+
+async def call_subagent(command: SpawnSubagent, start: ExecutionInput, execution_id: str) -> SubagentReturned:
+    """Run a subagent as a child workflow and return its end, whatever it is."""
+    started_at = workflow.now()
+    try:
+        result: ExecutionResult = await workflow.execute_child_workflow(
+            AGENT_EXECUTION,
+            start,
+            result_type=ExecutionResult,
+            id=execution_id,
+            cancellation_type=ChildWorkflowCancellationType.TRY_CANCEL,
+            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+            static_summary=clamped(command.task, SUMMARY_CHARS_MAX).replace("\n", " "),
+        )
+    except ChildWorkflowError as error:
+        failure = _failure(error)
+        return SubagentReturned(
+            call_id=command.call_id,
+            status=ExecutionStatus.FAILED,
+            answer="",
+            why=failure.message if failure else error_record(error.cause or error, command.agent).message,
+            usage=failure.usage if failure else Usage(),
+            cost=failure.cost if failure else 0.0,
+            started_at=started_at,
+            at=workflow.now(),
+        )
+    return SubagentReturned(
+        call_id=command.call_id,
+        status=result.status,
+        answer=result.final_response,
+        why=result.why,
+        usage=result.usage,
+        cost=result.cost,
+        started_at=started_at,
+        at=workflow.now(),
+    )
+
+
+def _failure(error: ChildWorkflowError) -> ExecutionFailure | None:
+    """Return what a failed execution tells of its end, none where it ended in another way (terminated, timed out)."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.type == EXECUTION_FAILED and cause.details:
+        return ExecutionFailure.model_validate(cause.details[0])
+    return None
+
+
+async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta | None) -> ToolReply:
+    """Run the tool; its input is the arguments alone, so that any language can serve it. Raises ActivityError.
+
+    Its result is any JSON value; an object that says `"kind": "holdfast.reply"` with `text` and `stop` also asks to
+    stop.
+    """
     result: Any = await workflow.execute_activity(
         traits.name,
         command.call.arguments,
@@ -94,7 +215,10 @@ async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta 
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary=_summary(command),
     )
-    return render_result(result)
+    if isinstance(result, dict) and cast("dict[str, object]", result).get("kind") == REPLY_KIND:
+        told = cast("dict[str, object]", result)
+        return reply_of(StopRun(told.get("text", ""), str(told.get("stop", ""))))
+    return reply_of(result)
 
 
 def model_error(error: ActivityError) -> ErrorRecord:

@@ -136,7 +136,7 @@ def _waiting_for(step: AgentStep | None) -> str:
 
 def _ended(execution: ToolExecution) -> str:
     seconds = (execution.completed_at - execution.started_at).total_seconds()
-    first = next(iter(execution.answer.content.splitlines()), "(nothing)")
+    first = next(iter(execution.answer.text.splitlines()), "(nothing)")
     return f"{execution.call.name} after {seconds:.1f} s: {first.removesuffix(':')}"
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from datetime import timedelta
 from typing import Any, Final, TypeVar, cast
 from uuid import uuid4
 
+from pydantic import BaseModel
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -25,19 +26,29 @@ from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlread
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.connection import connect
-from holdfast.client.definitions import find_agent
+from holdfast.client.definitions import find_agent, load_agents
 from holdfast.client.refusals import answered, refusal
-from holdfast.client.requests import check_definition, check_id, check_question, check_reason, check_start
+from holdfast.client.requests import (
+    check_decision,
+    check_definition,
+    check_id,
+    check_question,
+    check_reason,
+    check_start,
+)
 from holdfast.client.settings import Settings
 from holdfast.client.summaries import ExecutionSummary, at_start, summary
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import (
     AGENT_EXECUTION,
+    APPROVAL_SIGNAL,
     DEBUG_QUERY,
     EXECUTION_FAILED,
+    MESSAGE_SIGNAL,
     SEARCH_ATTRIBUTES,
     STATE_QUERY,
     STOP_SIGNAL,
+    ApprovalDecision,
     ExecutionInput,
     ExecutionResult,
     PageRequest,
@@ -47,8 +58,10 @@ from holdfast.core.contracts import (
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import ExecutionExists, ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.events import StopMode
+from holdfast.core.loop import user_message
 from holdfast.core.paging import StateReader
 from holdfast.core.state import AgentState
+from holdfast.core.subagents import reachable
 from holdfast.core.texts import clamped
 
 T = TypeVar("T")
@@ -103,6 +116,7 @@ class Client:
         budget: ExecutionBudget | None = None,
         execution_id: str | None = None,
         agent_id: str | None = None,
+        subagents: Iterable[AgentDefinition] = (),
     ) -> str:
         """Start a run and return its execution id at once.
 
@@ -112,6 +126,7 @@ class Client:
             budget: limits that take the place of the definition's, one by one.
             execution_id: a UUID that makes starting repeatable; a new one by default.
             agent_id: a UUID; a new agent by default.
+            subagents: the agents that this one, or one of them, may call; besides those of the agents folder.
 
         Raises InvalidInput, UnknownAgent, DefinitionInvalid before anything starts; ExecutionExists, ServerUnavailable.
         """
@@ -124,6 +139,7 @@ class Client:
             definition=definition,
             question=check_question(question),
             budget=definition.budget.overridden_by(budget or ExecutionBudget()),
+            subagents=self._callable(definition, subagents),
             searchable=searchable,
         )
         try:
@@ -143,6 +159,13 @@ class Client:
         except WorkflowAlreadyStartedError:
             raise ExecutionExists(f"a run {chosen_id} exists already; read it, or choose another id") from None
         return chosen_id
+
+    def _callable(self, definition: AgentDefinition, given: Iterable[AgentDefinition]) -> tuple[AgentDefinition, ...]:
+        """Return every agent that `definition` can reach; those that are not given come from the agents folder."""
+        if not definition.subagents:
+            return ()
+        known = {**load_agents(self.settings.agents_dir), **{each.name: each for each in given}}
+        return tuple(check_definition(each) for each in reachable(definition, known.values()))
 
     async def run(
         self,
@@ -201,6 +224,21 @@ class Client:
         """Return the few facts one asks for first; asks a worker."""
         return cast("dict[str, Any]", await self._query(execution_id, DEBUG_QUERY, None, dict))
 
+    async def message(self, execution_id: str, text: str) -> bool:
+        """Say something to a run under way: the model sees it with its next call. Return False when the run has ended.
+
+        Raises InvalidInput, ExecutionNotFound, ServerUnavailable.
+        """
+        return await self._signalled(execution_id, MESSAGE_SIGNAL, user_message(check_question(text)))
+
+    async def decide(self, execution_id: str, decision: ApprovalDecision) -> bool:
+        """Decide about a tool call that waits for approval. Return False when the run has ended.
+
+        A decision about a call that does not wait changes nothing. Raises InvalidInput, ExecutionNotFound,
+        ServerUnavailable.
+        """
+        return await self._signalled(execution_id, APPROVAL_SIGNAL, check_decision(decision))
+
     async def stop(
         self, execution_id: str, reason: str = "", *, mode: StopMode = "now", source: str = "client"
     ) -> bool:
@@ -213,8 +251,12 @@ class Client:
             source: who asks.
         """
         request = StopRequest(reason=check_reason(reason), mode=mode, source=source)
+        return await self._signalled(execution_id, STOP_SIGNAL, request)
+
+    async def _signalled(self, execution_id: str, signal: str, told: BaseModel) -> bool:
+        """Return when the server has taken note; False when the run had ended already."""
         try:
-            await self._handle(execution_id).signal(STOP_SIGNAL, request, rpc_timeout=RPC_TIMEOUT)
+            await self._handle(execution_id).signal(signal, told, rpc_timeout=RPC_TIMEOUT)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND and "already completed" in str(error):
                 return False

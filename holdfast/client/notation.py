@@ -38,7 +38,11 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 class _PlainDumper(yaml.SafeDumper):
-    """YAML without aliases, texts of several lines as a block wherever that loses nothing."""
+    """YAML without aliases, a field a line, texts of several lines as a block wherever that loses nothing."""
+
+    def serialize(self, node: Any) -> None:  # noqa: ANN401  # PyYAML's signature
+        node.flow_style = False  # of the root alone: what is small inside stays on one line
+        super().serialize(node)
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401, ARG002  # PyYAML's signature
         return True
@@ -107,9 +111,10 @@ def _yaml(fields: dict[str, Any]) -> str:
 
 
 def _plain_lines(text: str) -> bool:
-    """Return whether a block keeps `text`: every line printable, no blanks at an end, no blank lines around it."""
+    """Return whether a block keeps `text`: lines printable and without blanks at their ends, words first and last."""
     lines = text.removesuffix("\n").split("\n")
-    return all(line.isprintable() and line == line.strip() for line in lines) and bool(lines[0] and lines[-1])
+    plain = all(line.isprintable() and line == line.rstrip() for line in lines)
+    return plain and bool(lines[-1]) and lines[0] != "" and not lines[0].startswith(" ")
 
 
 def _parsed(text: str, suffix: str) -> dict[str, Any]:
@@ -134,7 +139,7 @@ def _front_matter(text: str) -> tuple[str, str]:
         return "", text
     for number, line in enumerate(lines[1:], start=1):
         if line.rstrip() == "---":
-            return "\n".join(lines[1:number]), "\n".join(lines[number + 1 :])
+            return "\n".join((*lines[1:number], "")), "\n".join(lines[number + 1 :])
     raise ValueError("the front matter has no closing `---` line")
 
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from holdfast.core.contracts import ExecutionInput
+from holdfast.core.contracts import ApprovalDecision, ExecutionInput
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import canonical
-from holdfast.core.limits import DEFINITION_BYTES_MAX, PAYLOAD_BYTES_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
+from holdfast.core.limits import (
+    ARGUMENTS_BYTES_MAX,
+    DEFINITION_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+    QUESTION_BYTES_MAX,
+    REASON_CHARS_MAX,
+)
 from holdfast.core.state import checked_id
+from holdfast.local.formats import schema_problem
 
 
 def check_question(question: str) -> str:
@@ -27,7 +34,7 @@ def check_question(question: str) -> str:
 
 
 def check_definition(definition: AgentDefinition) -> AgentDefinition:
-    """Return `definition` if it can travel: valid Unicode, small enough."""
+    """Return `definition` if it can travel (valid Unicode, small enough) and its answers can be checked."""
     try:
         size = len(canonical(definition))
     except PydanticSerializationError:
@@ -37,6 +44,9 @@ def check_definition(definition: AgentDefinition) -> AgentDefinition:
     if size > DEFINITION_BYTES_MAX:
         allowed = f"agent {definition.name!r} has {size:,} bytes, at most {DEFINITION_BYTES_MAX:,} are allowed"
         raise InvalidInput(f"{allowed}; shorten its prompt")
+    if (problem := schema_problem(definition.response_format)) is not None:
+        told = f"agent {definition.name!r}: no answer can be checked against response_format.json_schema: {problem}"
+        raise InvalidInput(f"{told}; correct the schema")
     return definition
 
 
@@ -58,6 +68,25 @@ def check_reason(reason: str) -> str:
     except UnicodeEncodeError:
         raise InvalidInput("the reason holds characters that are not valid Unicode text; remove them") from None
     return reason
+
+
+def check_decision(decision: ApprovalDecision) -> ApprovalDecision:
+    """Return `decision` if it can be acted on: arguments with `edit` and only then, valid Unicode, small enough."""
+    if (decision.arguments is not None) != (decision.decision == "edit"):
+        raise InvalidInput(
+            f"the decision {decision.decision!r} takes {_arguments_of(decision)}; `edit` takes arguments"
+        )
+    try:
+        size = len(canonical(decision))
+    except PydanticSerializationError:
+        raise InvalidInput("the decision holds characters that are not valid Unicode text; remove them") from None
+    if size > ARGUMENTS_BYTES_MAX:
+        raise InvalidInput(f"the decision has {size:,} bytes, at most {ARGUMENTS_BYTES_MAX:,} are allowed; shorten it")
+    return decision
+
+
+def _arguments_of(decision: ApprovalDecision) -> str:
+    return "other arguments" if decision.arguments is None else "no arguments"
 
 
 def check_id(value: str, what: str = "execution id") -> str:

@@ -125,7 +125,10 @@ class Agent:
 
     def build(self) -> AgentDefinition:
         """Return the definition. Raises DefinitionInvalid with every problem in one line."""
-        return definition_of(self.fields)
+        try:
+            return definition_of(self.fields)
+        except DefinitionInvalid as error:
+            raise DefinitionInvalid(f"agent {str(self.fields['name'])[:80]!r}: {error}") from None
 
     def _added(self, field: str, *values: str | Named) -> Agent:
         return self.with_(**{field: (*(self.fields.get(field) or ()), *(name_of(value) for value in values))})

@@ -21,6 +21,7 @@ from holdfast.core.frozen import replace
 from holdfast.core.hooks import Changes, Trigger
 from holdfast.core.limits import CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, STEP_RESULTS_BYTES_MAX
 from holdfast.core.messages import ToolCall
+from holdfast.core.nearest import nearest
 from holdfast.core.observed import (
     ApprovalRequested,
     ApprovalResolved,
@@ -30,7 +31,6 @@ from holdfast.core.observed import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from holdfast.core.nearest import nearest
 from holdfast.core.state import call_name, named_id
 from holdfast.core.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall, Outcome, ToolExecution
 from holdfast.core.stopping import StopReason
@@ -38,7 +38,7 @@ from holdfast.core.subagents import SPAWN_TOOL, problem_with_spawn, told_of_suba
 from holdfast.core.texts import clamped_json
 from holdfast.core.tools import ended_without_answer
 from holdfast.core.turn import Turn
-from holdfast.core.usage import Usage
+from holdfast.core.usage import NOTHING_USED, Usage
 
 
 def with_own_call_ids(step_number: int, response: InferenceResponse) -> InferenceResponse:
@@ -224,7 +224,7 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
     """Take in the end of a call that runs; of any other it changes nothing."""
     if each.stage is not CallStage.RUNNING:
         return
-    result, error, usage, cost = None, None, Usage(), 0.0
+    result, error, usage, cost = None, None, NOTHING_USED, 0.0
     share = STEP_RESULTS_BYTES_MAX // len(turn.step.requested_tool_calls)
     match event:
         case ToolReturned():
@@ -326,7 +326,7 @@ def _ended(
     *,
     result: str | None = None,
     error: ErrorRecord | None = None,
-    usage: Usage = Usage(),
+    usage: Usage = NOTHING_USED,
     cost: float = 0.0,
 ) -> ToolExecution:
     return ToolExecution.model_construct(

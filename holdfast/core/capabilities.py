@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from holdfast.core.definition import AgentDefinition, Name, Text
 from holdfast.core.errors import DefinitionInvalid
-from holdfast.core.frozen import Frozen, replace
+from holdfast.core.frozen import Frozen, canonical, replace
+from holdfast.core.limits import DEFINITION_BYTES_MAX, HOOKS_MAX, TOOLS_MAX
 from holdfast.core.nearest import nearest
 from holdfast.core.policies import Names
 
@@ -28,18 +29,28 @@ def resolved(definition: AgentDefinition, capabilities: Iterable[Capability]) ->
     """Return `definition` with what its capabilities bring written out; they stay listed under `capabilities`.
 
     A choice of every tool (or hook) stays one, and `tool_names` adds the capabilities' own. Apply it once: the
-    prompt texts are appended each time. Raises DefinitionInvalid for a capability that is not offered.
+    prompt texts are appended each time. Raises DefinitionInvalid for a capability that is not offered, and when the
+    whole passes what a definition may hold.
     """
     named = _named(definition, capabilities)
     if not named:
         return definition
     hooks = [hook for capability in named for hook in capability.hooks]
-    return replace(
+    whole = replace(
         definition,
         tools=None if definition.tools is None else _extended(definition.tools, _tools_of(definition, named)),
         hooks=None if definition.hooks is None else _extended(definition.hooks, hooks),
         system_prompt="\n\n".join(filter(None, (definition.system_prompt, *(each.prompt for each in named)))),
     )
+    for count, most, what in (
+        (len(whole.tools or ()), TOOLS_MAX, "tools"),
+        (len(whole.hooks or ()), HOOKS_MAX, "hooks"),
+        (len(canonical(whole)), DEFINITION_BYTES_MAX, "bytes"),
+    ):
+        if count > most:
+            text = f"agent {definition.name!r} has {count:,} {what} with its capabilities, at most {most:,} are allowed"
+            raise DefinitionInvalid(f"{text}; name fewer under `capabilities`")
+    return whole
 
 
 def tool_names(

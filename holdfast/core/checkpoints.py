@@ -1,4 +1,4 @@
-"""Where limits are looked at (SPEC section 4 and 5): which of them are reached, and what the next call may still use."""
+"""Where limits are looked at (SPEC sections 4 and 5): which are reached, and what the next call may still use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def before_step(turn: Turn) -> bool:
 
 
 def after_inference(turn: Turn, response: InferenceResponse) -> bool:
-    """Signal what the answer used up, where more would have come; return whether the loop must stop before its tools."""
+    """Signal what the answer used up, where more would have come; return whether to stop before its tools."""
     budget, execution = turn.execution.budget, turn.execution
     if response.tool_calls or response.finish_reason == "length":
         if budget.max_tokens is not None and execution.usage.total_tokens >= budget.max_tokens:

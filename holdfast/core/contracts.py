@@ -5,15 +5,17 @@ Whoever talks to a workflow or an activity does so by these names; nobody import
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.events import StopMode
+from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.events import Decision, StopMode
 from holdfast.core.frozen import Frozen
-from holdfast.core.limits import REASON_CHARS_MAX
+from holdfast.core.hooks import HookContext, HookRun, HookTraits
+from holdfast.core.limits import CALL_ID_KEPT_CHARS_MAX, REASON_CHARS_MAX
 from holdfast.core.messages import Message
 from holdfast.core.state import AgentState, ExecutionStatus, Id
 from holdfast.core.steps import StepExecution
@@ -24,16 +26,24 @@ from holdfast.core.usage import Usage
 
 AGENT_EXECUTION: Final = "AgentExecution"
 STOP_SIGNAL: Final = "stop"
+MESSAGE_SIGNAL: Final = "message"
+APPROVAL_SIGNAL: Final = "approval"
 STATE_QUERY: Final = "state"
 DEBUG_QUERY: Final = "debug"
 TRANSCRIPT_QUERY: Final = "transcript"
+BUFFER_QUERY: Final = "buffer"
 INFERENCE_ACTIVITY: Final = "inference"
+SUMMARISE_ACTIVITY: Final = "summarise"
+RUN_HOOKS_ACTIVITY: Final = "run_hooks"
 RESOLVE_TOOLS_ACTIVITY: Final = "resolve_tools"
 EXECUTION_FAILED: Final = "ExecutionFailed"
 """The type of the failure that a `failed` execution's workflow ends with."""
 
 WORKER_SHUTDOWN: Final = "WorkerShutdown"
 """The type of the failure of a call that was under way when its worker shut down."""
+
+REPLY_KIND: Final = "holdfast.reply"
+"""The `kind` of a tool's result that is more than a result: an object with `text` and `stop`."""
 
 DEFAULT_TASK_QUEUE: Final = "holdfast"
 
@@ -48,12 +58,19 @@ SEARCH_ATTRIBUTES: Final = {
 
 
 class ExecutionInput(Frozen):
-    """What starts an `AgentExecution`; the workflow's id is the execution's id. `budget` is the effective one."""
+    """What starts an `AgentExecution`; the workflow's id is the execution's id. `budget` is the effective one.
+
+    `subagents` are all agents that the definition, or one of those, may call. `depth_left` is how deep agents may nest
+    below this one.
+    """
 
     agent_id: Id
     definition: AgentDefinition
     question: str
     budget: ExecutionBudget
+    subagents: tuple[AgentDefinition, ...] = ()
+    parent_agent_id: Id | None = None
+    depth_left: int | None = None
     searchable: bool = True
     """False where the server does not know our search attributes."""
 
@@ -66,6 +83,16 @@ class StopRequest(Frozen):
     source: str = Field(default="", max_length=200)
 
 
+class ApprovalDecision(Frozen):
+    """The `approval` signal's input: what a person says of the call of that id that waits."""
+
+    call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
+    decision: Decision
+    by: str = Field(default="", max_length=200)
+    reason: str = Field(default="", max_length=REASON_CHARS_MAX)
+    arguments: Mapping[str, JsonValue] | None = None
+
+
 class ExecutionResult(Frozen):
     """What a workflow returns. `state` is whole when it is small; else the `state` query gives it, page by page."""
 
@@ -75,15 +102,20 @@ class ExecutionResult(Frozen):
     step_count: int
     usage: Usage
     final_response: str
+    cost: float = 0.0
+    why: str = ""
+    """What the deciding stop signal says."""
     state: AgentState | None = None
 
 
 class ExecutionFailure(Frozen):
-    """The details of the failure that a `failed` execution ends with."""
+    """The details of the failure that a `failed` execution ends with, and what it used until then."""
 
     execution_id: Id
     reason: StopReason
     message: str
+    usage: Usage = Usage()
+    cost: float = 0.0
 
 
 class PageRequest(Frozen):
@@ -134,17 +166,55 @@ class InferenceInput(Frozen):
     max_output_tokens: int | None = None
 
 
+class SummaryInput(Frozen):
+    """One summary: what to summarise, the activity reads from the workflow. `llm` is the agent's."""
+
+    llm: LLM
+    max_output_tokens: int | None = None
+
+
+class BufferPage(Frozen):
+    """What a model is asked in order to summarise the buffer."""
+
+    messages: tuple[Message, ...]
+
+
+class SummaryText(Frozen):
+    """A summary and what it used."""
+
+    text: str
+    usage: Usage
+
+
+class HooksRequest(Frozen):
+    """The hooks of one place to be run, and what they may know. A local activity's input: it is in no history."""
+
+    hooks: tuple[HookTraits, ...]
+    context: HookContext
+
+
+class HooksRan(Frozen):
+    """What came of them, in order."""
+
+    runs: tuple[HookRun, ...]
+
+
 class ToolsRequest(Frozen):
-    """Which tools an agent wants of its worker; none means all. `at` is when it asks, in the workflow's time."""
+    """Which tools and hooks an agent wants of its worker; none means all. `at` is when it asks, in workflow time."""
 
     agent: str
     tools: tuple[str, ...] | None
     tools_deny: tuple[str, ...] = ()
+    hooks: tuple[str, ...] | None = None
+    capabilities: tuple[str, ...] = ()
+    compiler: str | None = None
     at: AwareDatetime
 
 
 class ToolCatalog(Frozen):
-    """The tools an agent gets, in the order the model is offered them, and the request's `at`.
+    """The tools an agent gets, in the order the model is offered them, its hooks, and the request's `at`.
+
+    `prompt` is what its capabilities add to its system prompt.
 
     The moment comes back with the answer because the answer is recorded: a run's first task does not see the same
     time again when it is replayed, and what it decides by the time must not change.
@@ -153,3 +223,5 @@ class ToolCatalog(Frozen):
     at: AwareDatetime
 
     tools: tuple[ToolTraits, ...]
+    hooks: tuple[HookTraits, ...] = ()
+    prompt: str = ""

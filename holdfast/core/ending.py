@@ -76,9 +76,7 @@ def conclude(turn: Turn) -> None:
     """Give the execution its final status, by the first row that holds (SPEC section 2)."""
     execution = turn.execution
     highest = execution.continuation.highest
-    fatal = turn.rules.definition.errors == "fatal" and any(
-        done.step.all_errors for done in execution.step_executions
-    )
+    fatal = turn.rules.definition.errors == "fatal" and any(done.step.all_errors for done in execution.step_executions)
     if execution.error is not None or fatal:
         status = ExecutionStatus.FAILED
     elif highest is not None and highest.reason.forced:

@@ -3,6 +3,7 @@
     HoldfastError                       exit code
     ├── InvalidInput                    2    a value was refused before anything started
     │   ├── DefinitionInvalid                the agent's file or builder value
+    │   ├── StateInvalid                     a saved state cannot be read, or a state cannot be saved
     │   ├── UnknownAgent                     no definition has this name
     │   ├── UnknownTool                      the worker offers no tool of this name
     │   ├── UnknownHook                      the worker offers no hook of this name
@@ -16,7 +17,8 @@
     │   └── DataDirectoryInUse               another server owns the data directory
     ├── MissingPart                     8    an optional package or program is not installed
     ├── ModelFailure                    9    a model call brought no answer; `.kind`, `.again` and `.after` say more
-    └── CompilerFailed                  10   a compiler of the worker's did not give messages a model can be shown
+    ├── CompilerFailed                  10   a compiler of the worker's did not give messages a model can be shown
+    └── AnswerInvalid                  11    an answer does not fit the type it is read as
 
 Every message is one line: what happened, with which value, and what to do next. Each class is built from
 that line alone (plus keyword details), so that it survives pickling and JSON.
@@ -58,6 +60,10 @@ class InvalidInput(HoldfastError):
 
 class DefinitionInvalid(InvalidInput):
     """An agent's definition cannot be read or breaks a rule; the message lists every problem."""
+
+
+class StateInvalid(InvalidInput):
+    """A saved state cannot be read, or a state cannot be saved; the message names the first bad fields."""
 
 
 class UnknownAgent(InvalidInput):
@@ -107,6 +113,12 @@ class ModelFailure(HoldfastError):
 
     def __reduce__(self) -> tuple[Callable[..., ModelFailure], tuple[str]]:
         return partial(type(self), kind=self.kind, again=self.again, after=self.after), (self.message,)
+
+
+class AnswerInvalid(HoldfastError):
+    """An answer does not fit the type it is read as; the message lists the first problems, each with its field."""
+
+    exit_code = 11
 
 
 class ExecutionNotFound(HoldfastError):

@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
+from holdfast.core.limits import TEXT_CHARS_MAX
+
+ModelT = TypeVar("ModelT", bound="Frozen")
 
 
 class Frozen(BaseModel):
-    """An immutable pydantic model that refuses unknown fields, NaN and infinities."""
+    """An immutable pydantic model that refuses unknown fields, NaN, infinities and texts over TEXT_CHARS_MAX."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, str_max_length=TEXT_CHARS_MAX)
 
 
 def replace(value: ModelT, **changes: Any) -> ModelT:  # noqa: ANN401  # fields of any type, as in dataclasses.replace
-    """Return `value` with the given fields changed. Trusts the caller: nothing is validated again (about 1 µs)."""
-    return value.model_copy(update=changes)
+    """Return `value` with the given fields changed (about 0.6 µs; `model_copy` takes 1.5).
+
+    Trusts the caller: the new contents are not validated again. A name that is no field raises TypeError.
+    """
+    given = value.__pydantic_fields_set__
+    if not changes.keys() <= given:
+        given = _given(value, changes)
+    new = _new(type(value))
+    _set_dict(new, value.__dict__ | changes)
+    _set_given(new, given)  # never changed in place, so that versions may share it
+    _set_extra(new, None)
+    _set_private(new, value.__pydantic_private__)
+    return new
+
+
+def _given(value: BaseModel, changes: Mapping[str, object]) -> set[str]:
+    unknown = changes.keys() - type(value).model_fields
+    if unknown:
+        raise TypeError(f"{type(value).__name__} has no field {', '.join(map(repr, sorted(unknown)))}")
+    return value.model_fields_set.union(changes)
+
+
+# The slots that make up a pydantic instance, written directly: a frozen value refuses plain assignment.
+_new: Final = object.__new__
+_set_dict, _set_given, _set_extra, _set_private = (
+    cast("Callable[[BaseModel, object], None]", BaseModel.__dict__[slot].__set__)
+    for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
 
 
 def canonical(value: BaseModel) -> bytes:
     """Return the one JSON spelling of `value` that digests are taken over: declared field order, no blanks."""
-    return value.model_dump_json().encode()
+    return value.__pydantic_serializer__.to_json(value)

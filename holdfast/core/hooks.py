@@ -105,7 +105,7 @@ class Changes(Frozen):
     block: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
 
 
-HookFunction = Callable[[HookContext], Changes | None | Awaitable[Changes | None]]
+HookFunction = Callable[[HookContext], Changes | Awaitable[Changes | None] | None]
 
 
 class HookTraits(Frozen):
@@ -137,7 +137,7 @@ class Hook:
         """What definitions and events call it."""
         return self.traits.name
 
-    def __call__(self, context: HookContext) -> Changes | None | Awaitable[Changes | None]:
+    def __call__(self, context: HookContext) -> Changes | Awaitable[Changes | None] | None:
         """Call the function itself, unchecked."""
         return self.function(context)
 
@@ -175,7 +175,7 @@ def hook(
         if NAME_PATTERN.fullmatch(called) is None:
             raise InvalidInput(f"{called!r} cannot name a hook: use letters, digits, `_` and `-`, at most 64 of them")
         patterns = None if tools is None else tuple(tools)
-        if trigger not in Trigger:
+        if trigger not in set(Trigger):
             raise InvalidInput(f"hook {called!r}: there is no trigger {trigger!r}; there are: {', '.join(Trigger)}")
         if patterns is not None and Trigger(trigger) not in AROUND_TOOLS:
             raise InvalidInput(f"hook {called!r}: `tools` has no meaning for {trigger}; leave it out")

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from holdfast.core.definition import LLM
 from holdfast.core.messages import Message
+from holdfast.core.policies import ResponseFormat, TextFormat
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.tools import ToolSchema
+
+IN_WORDS: Final = TextFormat()
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One model call: prompt, conversation and tools. `max_output_tokens` none leaves it to the provider."""
+    """One model call: prompt, conversation, tools and the form of the final answer.
+
+    `max_output_tokens` none leaves it to the provider.
+    """
 
     llm: LLM
     system_prompt: str
     messages: Sequence[Message]
     tools: tuple[ToolSchema, ...]
     max_output_tokens: int | None
+    response_format: ResponseFormat = IN_WORDS
 
 
 class Model(Protocol):

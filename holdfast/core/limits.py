@@ -161,3 +161,39 @@ SUMMARY_REQUEST_BYTES_MAX: Final = 128 * 1024
 
 SUMMARY_BYTES_MAX: Final = 32 * 1024
 """The longest summary that is kept, in bytes of JSON; it stands in every request after it."""
+
+FORMAT_PROBLEM_CHARS_MAX: Final = 1_000
+"""The longest text on why an answer breaks its response format: the model is to read it."""
+
+FORMAT_PROBLEMS_MAX: Final = 5
+"""How many problems of an answer that text names; the model finds the rest when it is asked again."""
+
+FORMAT_PLACE_CHARS_MAX: Final = 120
+"""The longest place or complaint within one of them: both can quote the answer."""
+
+SCHEMA_REFS_MAX: Final = 20_000
+"""How many references of a schema one check follows: nested unions that fail multiply at every level.
+
+That many take 0.4 s (measured), well inside the silence after which a worker is taken for dead.
+"""
+
+TEXT_CHARS_MAX: Final = 1024 * 1024
+"""The longest text in any value at all; most have a tighter limit of their own that holds before this one."""
+
+STATE_BYTES_MAX: Final = 128 * 1024 * 1024
+"""The largest saved state that is written or read: twice what 10,000 steps with results of 2 KB take."""
+
+PROBLEMS_READ_MAX: Final = 10_000
+"""The most problems of one refused state that are looked at; with more of them it is something else altogether."""
+
+PROBLEMS_TOLD_MAX: Final = 5
+"""The most problems of one refused state that the error tells."""
+
+PROBLEM_CHARS_MAX: Final = 200
+"""The longest words about one problem."""
+
+VALUE_CHARS_MAX: Final = 60
+"""The most of a refused value that an error shows."""
+
+PATH_PARTS_MAX: Final = 16
+"""The most parts of a field's place that an error shows; a state's own fields lie at most ten deep."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from operator import eq
 from typing import Any, Generic, TypeVar, cast, get_args, overload
 
 from pydantic import GetCoreSchemaHandler
@@ -34,13 +36,19 @@ class Log(Sequence[T], Generic[T]):
 
     def append(self, item: T) -> Log[T]:
         """Return this log with `item` after its last one."""
-        return self.extend((item,))
+        backing = self._continuable()
+        backing.append(item)
+        return self._view(backing, len(backing))
 
     def extend(self, items: Iterable[T]) -> Log[T]:
         """Return this log continued by `items`, in order."""
-        backing = self._items if len(self._items) == self._length else self._items[: self._length]
+        backing = self._continuable()
         backing.extend(items)
         return self._view(backing, len(backing))
+
+    def _continuable(self) -> list[T]:
+        """Return the list that a longer version may write on: the shared one for the newest version, else a copy."""
+        return self._items if len(self._items) == self._length else self._items[: self._length]
 
     def before(self, length: int) -> Log[T]:
         """Return the log as it stood when it had `length` items (at most its own length)."""
@@ -57,8 +65,10 @@ class Log(Sequence[T], Generic[T]):
         return self._length
 
     def __iter__(self) -> Iterator[T]:
-        items = self._items
-        return (items[index] for index in range(self._length))
+        return islice(self._items, self._length)  # never looks at what later versions added
+
+    def __reversed__(self) -> Iterator[T]:
+        return (self._items[index] for index in range(self._length - 1, -1, -1))
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -67,15 +77,20 @@ class Log(Sequence[T], Generic[T]):
     def __getitem__(self, index: int | slice) -> T | Sequence[T]:
         if isinstance(index, slice):
             return tuple(self._items[at] for at in range(*index.indices(self._length)))
-        if not -self._length <= index < self._length:
-            raise IndexError(f"index {index} is outside a log of {self._length}")
-        return self._items[index % self._length]
+        length = self._length
+        if 0 <= index < length:
+            return self._items[index]
+        if -length <= index < 0:
+            return self._items[index + length]  # from this version's end, not the list's
+        raise IndexError(f"index {index} is outside a log of {length}")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Log):
             return NotImplemented
         rest = cast("Log[object]", other)
-        return len(self) == len(rest) and all(mine == theirs for mine, theirs in zip(self, rest, strict=True))
+        if self._length != rest._length:  # our own class
+            return False
+        return self._items is rest._items or all(map(eq, self, rest))  # the same
 
     __hash__ = None  # type: ignore[assignment]  # like a list: equality looks at the items, which may not hash
 
@@ -84,20 +99,26 @@ class Log(Sequence[T], Generic[T]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401  # pydantic's signature
-        """Read from any list; written as a list; an existing log passes through untouched (O(1))."""
+        """Read from any list; written as a list; an existing log passes through untouched (O(1)).
+
+        JSON has a way of its own: a Python function around the items would have them all made twice, first as dicts.
+        """
         (item,) = get_args(source) or (Any,)
-        items = core_schema.list_schema(handler.generate_schema(item))
+        items = core_schema.list_schema(handler.generate_schema(item), fail_fast=True)  # it can be very long
 
         def read(value: object, validate: core_schema.ValidatorFunctionWrapHandler) -> Log[T]:
             if isinstance(value, Log):
                 return cast("Log[T]", value)
-            return Log(cast("list[T]", validate(value)))
+            return taken(cast("list[T]", validate(value)))
+
+        def taken(fresh: list[T]) -> Log[T]:
+            return cls._view(fresh, len(fresh))
 
         def write(log: Log[T]) -> list[T]:
-            return list(log)
+            return log._items[: log._length]  # our own class
 
-        return core_schema.no_info_wrap_validator_function(
-            read,
-            items,
+        return core_schema.json_or_python_schema(
+            json_schema=core_schema.no_info_after_validator_function(taken, items),
+            python_schema=core_schema.no_info_wrap_validator_function(read, items),
             serialization=core_schema.plain_serializer_function_ser_schema(write, return_schema=items),
         )

@@ -2,7 +2,7 @@
 
     begin ─▶ [before_execution] ─▶ ◇ ─▶ next step
     next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ CallModel ─▶ answered
-    answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (see `calls`) ─▶ all answered ─▶ ◇ ─▶ [after_step] ─▶ evaluate
+    answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (`calls`) ─▶ ◇ ─▶ [after_step] ─▶ evaluate
     evaluate ─▶ archive ─▶ next step, or the end
     the end ─▶ [on_stop], or [on_error] after an error ─▶ [after_execution] ─▶ final status, Finish
 
@@ -16,6 +16,7 @@ An event that comes too late (the run has ended, the call is answered already) c
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final, assert_never
 
 from holdfast.core import calls, checkpoints, ending
@@ -63,6 +64,7 @@ from holdfast.core.turn import Turn
 
 Transition = tuple[AgentState, tuple[Command, ...]]
 
+
 def new_agent(
     definition: AgentDefinition, *, agent_id: str, at: datetime, parent_agent_id: str | None = None
 ) -> AgentState:
@@ -98,7 +100,7 @@ class AgentLoop(Rules):
         return turn.state, tuple(turn.commands)
 
 
-def _take_in(turn: Turn, event: Event) -> None:
+def _take_in(turn: Turn, event: Event) -> None:  # noqa: C901  # one case per event
     match event:
         case ModelAnswered():
             _model_answered(turn, event)
@@ -210,7 +212,7 @@ def _before_inference_passed(turn: Turn) -> None:
         store = to_buffer(turn.store, policy)
         if store is not turn.store:
             turn.store = store
-            turn.change(summary_under_way=True)
+            turn.change(summary_under_way=True, compactions=turn.execution.compactions + 1)
             turn.do(SummariseBuffer(turn.step.number, checkpoints.output_clamp(turn)))
             return
     _ask_model(turn)

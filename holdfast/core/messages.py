@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final, Literal, NoReturn, Self, cast
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -17,9 +17,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import Frozen, replace
 from holdfast.core.limits import (
-    ARGUMENTS_DEPTH_MAX,
     CALL_ID_CHARS_MAX,
     CALL_ID_KEPT_CHARS_MAX,
+    CALLS_KEPT_MAX,
     MALFORMED_CHARS_MAX,
     MESSAGE_BYTES_MAX,
     NAME_CHARS_MAX,
@@ -27,6 +27,7 @@ from holdfast.core.limits import (
     SECTIONS_MAX,
 )
 from holdfast.core.log import Log
+from holdfast.core.parsing import read_json
 from holdfast.core.policies import Name
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -75,35 +76,11 @@ class ToolCall(Frozen):
                 malformed=f"{name[:NAME_CHARS_MAX]!r} is not a tool name"[:MALFORMED_CHARS_MAX],
             )
         try:
-            arguments: object = json.loads(text or "{}", parse_constant=_refuse_constant)
-            _check_depth(arguments)
-            json.dumps(arguments, ensure_ascii=False).encode("utf-8")  # refuses lone surrogates
-            return cls.model_validate({"id": call_id, "name": name, "arguments": arguments})
-        except (ValueError, RecursionError) as error:
+            return cls.model_validate({"id": call_id, "name": name, "arguments": read_json(text or "{}")})
+        except ValueError as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             told = f"the arguments are not a usable JSON object: {reason}".encode("utf-8", "replace").decode()
             return cls(id=call_id, name=name, malformed=told[:MALFORMED_CHARS_MAX])
-
-
-def _check_depth(value: object) -> None:
-    """Refuse nesting that a later reader of the history could not parse any more."""
-    level: list[object] = [value]
-    for _ in range(ARGUMENTS_DEPTH_MAX):
-        level = [
-            inner
-            for each in level
-            if isinstance(each, dict | list)
-            for inner in (
-                cast("dict[str, object]", each).values() if isinstance(each, dict) else cast("list[object]", each)
-            )
-        ]
-        if not level:
-            return
-    raise ValueError(f"nested more than {ARGUMENTS_DEPTH_MAX} levels deep")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 class TextPart(Frozen):
@@ -141,7 +118,7 @@ class Message(Frozen):
 
     role: Role
     content: Content = ""
-    tool_calls: tuple[ToolCall, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = Field(default=(), max_length=CALLS_KEPT_MAX)
     tool_call_id: Annotated[str, Field(min_length=1, max_length=CALL_ID_KEPT_CHARS_MAX)] | None = None
     metadata: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
 

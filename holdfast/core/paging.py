@@ -1,7 +1,8 @@
 """Reading a state of any size in bounded pieces: `page` cuts, `StateReader` puts together again.
 
 Messages and steps only ever grow at their end within a run, so what was read once stays true, and pages read at
-different moments fit together as long as all of them stop at the totals of the first.
+different moments fit together as long as all of them stop at the totals of the first. The one exception: when older
+messages are moved away to be summarised, what was read of them is dropped and read again.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class StateReader:
         self._messages: Log[Message] = Log()
         self._steps: Log[StepExecution] = Log()
         self._first: StatePage | None = None
+        self._compactions = 0
 
     @property
     def state(self) -> AgentState:
@@ -78,6 +80,12 @@ class StateReader:
 
     def take(self, page: StatePage) -> PageRequest | None:
         """Add a page; the first one of a reading says what the state is, the others only bring the rest of it."""
+        moved = page.head.execution.compactions if page.head.execution else 0
+        stale = moved != self._compactions and len(self._messages) > 0
+        self._compactions = moved
+        if stale:  # older messages were moved away meanwhile: what was read of them has other places now
+            self._messages, self._first = Log(), None
+            return self.refreshed()
         first = self._first = self._first or page
         self._messages = self._messages.extend(page.messages)
         self._steps = self._steps.extend(page.steps)

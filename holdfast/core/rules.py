@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from holdfast.core.capabilities import Capability, hook_names
 from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import InvalidInput, UnknownHook
-from holdfast.core.hooks import Hook, HookTraits, Trigger, in_order
-from holdfast.core.limits import HOOKS_MAX
+from holdfast.core.hooks import HookTraits, Trigger, in_order
 from holdfast.core.policies import ApprovalRule
-from holdfast.core.nearest import nearest
 from holdfast.core.stopping import OverrideRule
 from holdfast.core.tools import ToolTraits
 
@@ -72,25 +68,3 @@ class Rules:
         """Return whether a call of `tool` runs while no other call of its step does."""
         traits = self.tools.get(tool)
         return self.definition.sequential or (traits is not None and traits.sequential)
-
-
-def chosen_hooks(
-    definition: AgentDefinition, offered: Sequence[Hook], capabilities: Collection[Capability] = ()
-) -> tuple[Hook, ...]:
-    """Return the hooks `definition` gets of those `offered`, in the order they are offered.
-
-    "All" leaves out what belongs to a capability. Raises UnknownHook for a name that is not offered, InvalidInput for
-    two hooks of one name or too many of them.
-    """
-    by_name = {each.name: each for each in offered}
-    if len(by_name) < len(offered):
-        twice = next(each.name for each in offered if by_name[each.name] is not each)
-        raise InvalidInput(f"two hooks are called {twice!r}: rename one with @hook(..., name=...)")
-    wanted = hook_names(definition, tuple(by_name), capabilities)
-    for name in wanted:
-        if name not in by_name:
-            raise UnknownHook(f"agent {definition.name!r} names the hook {name!r}, {nearest(name, by_name)}")
-    chosen = tuple(each for each in offered if each.name in wanted)
-    if len(chosen) > HOOKS_MAX:
-        raise InvalidInput(f"agent {definition.name!r} gets {len(chosen)} hooks, at most {HOOKS_MAX} are allowed")
-    return chosen

@@ -101,6 +101,8 @@ class ExecutionState(Frozen):
     open_calls: tuple[OpenCall, ...] = ()
     hooks_under_way: Trigger | None = None
     summary_under_way: bool = False
+    compactions: int = Field(default=0, ge=0)
+    """How often older messages were moved away to be summarised."""
     waiting_messages: tuple[Message, ...] = ()
     """What is said with the next model call: by hooks, or by somebody while the execution runs."""
     answer_due: bool = False
@@ -338,7 +340,7 @@ class AgentState(Frozen):
         """The final response, else the latest text the assistant said."""
         if self.final_response:
             return self.final_response
-        said = (m.content for m in reversed(self.messages) if m.role == "assistant" and m.content.strip())
+        said = (m.text for m in reversed(self.messages) if m.role == "assistant" and m.text.strip())
         return next(said, "")
 
     @property
@@ -376,11 +378,18 @@ class AgentState(Frozen):
             "warnings": list(self.warnings),
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the whole state as JSON-ready data, losing nothing."""
-        return self.model_dump(mode="json")
+    def to_dict(self, *, session_only: bool = False) -> dict[str, Any]:
+        """Return the state as JSON-ready data, losing nothing; `session_only` leaves the execution out.
+
+        `holdfast.core.serialization` has the same as JSON text.
+        """
+        from holdfast.core import serialization  # noqa: PLC0415  # it knows states; they know it only here
+
+        return serialization.to_dict(self, session_only=session_only)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AgentState:
-        """Read what `to_dict` wrote; pydantic's ValidationError names the path of a bad field."""
-        return cls.model_validate(data)
+        """Return the state that `to_dict` wrote; StateInvalid names the place of what is wrong in anything else."""
+        from holdfast.core import serialization  # noqa: PLC0415  # the same
+
+        return serialization.from_dict(data)

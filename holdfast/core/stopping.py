@@ -65,7 +65,7 @@ class StopReason(StrEnum):
     @classmethod
     def named(cls, name: str) -> StopReason:
         """Return the reason of that value; UNKNOWN for a word that is none of ours."""
-        return cls(name) if name in cls else cls.UNKNOWN
+        return cls(name) if name in set(cls) else cls.UNKNOWN
 
 
 _RANKS: Final = {

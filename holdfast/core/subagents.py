@@ -17,15 +17,26 @@ SPAWN_TOOL: Final = "spawn"
 """What the model calls the tool that starts a subagent."""
 
 
-def known_subagents(
-    definition: AgentDefinition, agents: Iterable[AgentDefinition]
-) -> dict[str, AgentDefinition]:
+def known_subagents(definition: AgentDefinition, agents: Iterable[AgentDefinition]) -> dict[str, AgentDefinition]:
     """Return the agents that `definition` may call, of those there are; UnknownAgent when one is not among them."""
     by_name = {each.name: each for each in agents}
     for name in definition.subagents:
         if name not in by_name:
             raise UnknownAgent(f"agent {definition.name!r} names the subagent {name!r}, {nearest(name, by_name)}")
     return {name: by_name[name] for name in definition.subagents}
+
+
+def reachable(definition: AgentDefinition, agents: Iterable[AgentDefinition]) -> tuple[AgentDefinition, ...]:
+    """Return every agent that `definition`, or one of those, may call; UnknownAgent when one is not among `agents`."""
+    there = tuple(agents)
+    found: dict[str, AgentDefinition] = {}
+    waiting = [definition]
+    while waiting:
+        for name, each in known_subagents(waiting.pop(), there).items():
+            if name not in found:
+                found[name] = each
+                waiting.append(each)
+    return tuple(found.values())
 
 
 def spawn_schema(subagents: Mapping[str, AgentDefinition]) -> ToolSchema:

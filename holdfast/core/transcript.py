@@ -14,6 +14,7 @@ from typing import Final
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.frozen import Frozen, canonical
 from holdfast.core.messages import Message
+from holdfast.core.tools import ToolSchema
 
 DIGEST_HEX: Final = 32
 """Digits kept of a SHA-256: 128 bits."""
@@ -25,6 +26,8 @@ class Opening(Frozen):
     definition: AgentDefinition
     tools: tuple[str, ...]
     """The names the model may call, in the order it is offered them."""
+    spawn: ToolSchema | None = None
+    """The tool that calls subagents, where there are any: it is described by them, not by the worker."""
 
 
 class Mark(Frozen):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import Field
 
 from holdfast.core.frozen import Frozen
@@ -27,6 +29,13 @@ class Usage(Frozen):
         )
 
 
+NOTHING_USED: Final = Usage()
+"""No tokens at all."""
+
+TOKENS_PRICED: Final = 1_000_000
+"""Prices are told per this many tokens."""
+
+
 class Prices(Frozen):
     """What a model's tokens cost, in US dollars per million."""
 
@@ -36,7 +45,3 @@ class Prices(Frozen):
     def cost(self, usage: Usage) -> float:
         """Return what `usage` costs, in US dollars."""
         return (usage.input_tokens * self.input_usd + usage.output_tokens * self.output_usd) / TOKENS_PRICED
-
-
-TOKENS_PRICED = 1_000_000
-"""Prices are told per this many tokens."""

@@ -1,39 +1,36 @@
-"""Asking the model in-process: the request from the state, and the same retries as on Temporal. Decides nothing else."""
+"""Asking the model in-process: the request from the state, the same retries as on Temporal. Decides nothing else."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from holdfast.core.compiling import Compiler, View
-from holdfast.core.definition import LLM
-from holdfast.core.errors import InvalidInput, ModelFailure
+from holdfast.core.compiling import View
+from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.errors import ModelFailure
 from holdfast.core.inference import Model, ModelRequest
 from holdfast.core.messages import Message
+from holdfast.core.offer import Equipment
 from holdfast.core.policies import TextFormat
-from holdfast.core.nearest import nearest
 from holdfast.core.retries import MODEL_RETRIES
-from holdfast.core.rules import Rules
 from holdfast.core.state import AgentState
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.subagents import spawn_schema
 from holdfast.core.summarising import request
-from holdfast.core.tools import AnyTool, ToolSchema
+from holdfast.core.tools import ToolSchema
 from holdfast.local.formats import checked
 
 
 class Asking:
-    """What one agent's model calls have in common. Raises InvalidInput for a compiler that is not offered."""
+    """What one agent's model calls have in common."""
 
-    def __init__(
-        self, rules: Rules, model: Model, tools: Mapping[str, AnyTool], compilers: Iterable[Compiler]
-    ) -> None:
-        self._rules = rules
+    def __init__(self, equipment: Equipment, subagents: Mapping[str, AgentDefinition], model: Model) -> None:
+        self._policy = equipment.definition.context
+        self._compiler = equipment.compiler
         self._model = model
-        self._tools: tuple[ToolSchema, ...] = tuple(tool.schema for tool in tools.values())
-        if rules.subagents:
-            self._tools = (*self._tools, spawn_schema(rules.subagents))
-        self._compiler = chosen_compiler(rules, compilers)
+        self._tools: tuple[ToolSchema, ...] = tuple(tool.schema for tool in equipment.tools.values())
+        if subagents:
+            self._tools = (*self._tools, spawn_schema(subagents))
         self._view: View | None = None
 
     async def answer(self, state: AgentState, max_output_tokens: int | None) -> InferenceResponse:
@@ -51,7 +48,7 @@ class Asking:
         execution_id = state.running.execution_id
         view = self._view
         if view is None or view.execution_id != execution_id:
-            view = View.of(state.store, self._rules.definition.context, execution_id)
+            view = View.of(state.store, self._policy, execution_id)
         else:
             view = view.advanced(state.store)
         self._view = view
@@ -74,18 +71,6 @@ class Asking:
             response_format=state.context.response_format if tools is self._tools else TextFormat(),
         )
         return await _answered(self._model, request)
-
-
-def chosen_compiler(rules: Rules, offered: Iterable[Compiler]) -> Compiler | None:
-    """Return the compiler that the definition names, none when it names none; InvalidInput when it is not offered."""
-    name = rules.definition.context.compiler
-    if name is None:
-        return None
-    by_name = {each.name: each for each in offered}
-    if name not in by_name:
-        agent = rules.definition.name
-        raise InvalidInput(f"agent {agent!r} names the compiler {name!r}, {nearest(name, by_name)}")
-    return by_name[name]
 
 
 async def _answered(model: Model, request: ModelRequest, attempt: int = 1) -> InferenceResponse:

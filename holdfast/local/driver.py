@@ -11,6 +11,7 @@ from typing import TypeVar, assert_never
 from uuid import uuid4
 
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.capabilities import Capability
 from holdfast.core.commands import (
     AskApproval,
     CallModel,
@@ -24,7 +25,6 @@ from holdfast.core.commands import (
     StartTimer,
     SummariseBuffer,
 )
-from holdfast.core.capabilities import Capability, resolved
 from holdfast.core.compiling import Compiler
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import Conflict
@@ -42,8 +42,7 @@ from holdfast.core.inference import Model
 from holdfast.core.loop import AgentLoop, new_agent, user_message
 from holdfast.core.messages import Message
 from holdfast.core.observed import Listener, Observed
-from holdfast.core.registry import resolve
-from holdfast.core.rules import chosen_hooks
+from holdfast.core.offer import Offer
 from holdfast.core.state import AgentState
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.subagents import known_subagents
@@ -76,6 +75,8 @@ class LocalDriver:
         capabilities: the bundles of tools and hooks that it may name.
         compilers: the functions that `context.compiler` may name.
         approver: decides about calls that wait for approval; without one `decide` does.
+        parent_agent_id: whose subagent it is, if it is one.
+        depth_left: how deep agents may nest below it; the definition's `max_depth` by default.
         clock: where times come from.
         new_id: where ids come from; UUID strings.
     """
@@ -91,46 +92,30 @@ class LocalDriver:
         capabilities: Iterable[Capability] = (),
         compilers: Iterable[Compiler] = (),
         approver: Approver | None = None,
+        parent_agent_id: str | None = None,
+        depth_left: int | None = None,
         clock: Callable[[], datetime] = _now,
         new_id: Callable[[], str] = _new_id,
     ) -> None:
-        agents, compilers, bundles = tuple(agents), tuple(compilers), tuple(capabilities)
-        offered_tools, offered_hooks = tuple(tools), tuple(hooks)
-        chosen = {tool.name: tool for tool in resolve(definition, offered_tools, bundles)}
-        running = {hook.name: hook for hook in chosen_hooks(definition, offered_hooks, bundles)}
-        definition = resolved(definition, bundles)
-        self._definition = definition
-        self._loop = AgentLoop(
-            definition,
-            tools={name: tool.traits for name, tool in chosen.items()},
-            hooks=tuple(hook.traits for hook in running.values()),
-            subagents=known_subagents(definition, agents),
-        )
-        asking = Asking(self._loop, model, chosen, compilers)
-        self._work = Work(chosen, running, asking, approver, self._run_child, clock)
+        self._offer = Offer(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities))
+        self._agents, self._model, self._approver = tuple(agents), model, approver
         self._clock, self._new_id = clock, new_id
+        self._parent_agent_id = parent_agent_id
+        equipment = self._offer.equip(definition)
+        self._loop = AgentLoop(
+            equipment.definition,
+            tools={name: tool.traits for name, tool in equipment.tools.items()},
+            hooks=tuple(hook.traits for hook in equipment.hooks.values()),
+            subagents=known_subagents(definition, self._agents),
+            depth_left=depth_left,
+        )
+        asking = Asking(equipment, self._loop.subagents, model)
+        self._work = Work(equipment, asking, approver, self._run_child, clock)
         self._listeners: list[Listener] = []
-        self._parent_agent_id: str | None = None
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._timer: asyncio.Task[None] | None = None
         self._busy = False
-
-        def child(name: str) -> LocalDriver:
-            return LocalDriver(
-                self._loop.subagents[name],
-                model=model,
-                tools=offered_tools,
-                hooks=offered_hooks,
-                agents=agents,
-                capabilities=bundles,
-                compilers=compilers,
-                approver=approver,
-                clock=clock,
-                new_id=new_id,
-            )
-
-        self._child = child
 
     def on(self, kind: type[ObservedT], listener: Callable[[ObservedT], None]) -> LocalDriver:
         """Call `listener` with every event of `kind`, also with those of subagents; return the driver.
@@ -150,8 +135,8 @@ class LocalDriver:
         """Return the state after the agent has dealt with what is `asked`, whatever its status.
 
         Args:
-            asked: what the person asks, or a state whose conversation is to be gone on with. A state that is in progress
-                goes on with the same execution: nothing that has ended is done again.
+            asked: what the person asks, or a state whose conversation is to be gone on with. A state that is in
+                progress goes on with the same execution: nothing that has ended is done again.
             state: the agent so far, for a question; a new one by default.
             budget: limits that take the place of the definition's, one by one.
         """
@@ -170,7 +155,7 @@ class LocalDriver:
         event: Event = ExecutionStarted(
             execution_id=self._new_id(),
             messages=() if isinstance(asked, AgentState) else (user_message(asked),),
-            budget=self._definition.budget.overridden_by(budget or ExecutionBudget()),
+            budget=self._loop.definition.budget.overridden_by(budget or ExecutionBudget()),
             at=at,
         )
         self._inbox = asyncio.Queue()
@@ -210,9 +195,9 @@ class LocalDriver:
             return asked
         if state is not None:
             return state
-        return new_agent(self._definition, agent_id=self._new_id(), at=at, parent_agent_id=self._parent_agent_id)
+        return new_agent(self._loop.definition, agent_id=self._new_id(), at=at, parent_agent_id=self._parent_agent_id)
 
-    def _perform(self, command: Command, state: AgentState) -> None:
+    def _perform(self, command: Command, state: AgentState) -> None:  # noqa: C901, PLR0912  # one case per command
         match command:
             case StartTimer():
                 if self._timer is not None:
@@ -247,10 +232,22 @@ class LocalDriver:
 
     async def _run_child(self, command: SpawnSubagent, state: AgentState) -> AgentState:
         """Run a subagent with a driver of its own; cancelling this cancels its whole tree."""
-        child = self._child(command.agent)
-        child._loop = dataclasses.replace(child._loop, depth_left=command.depth_left)  # noqa: SLF001  # our own class
-        child._parent_agent_id = state.agent_id  # noqa: SLF001
-        child._listeners = self._listeners  # noqa: SLF001
+        child = LocalDriver(
+            self._loop.subagents[command.agent],
+            model=self._model,
+            tools=self._offer.tools,
+            hooks=self._offer.hooks,
+            agents=self._agents,
+            capabilities=self._offer.capabilities,
+            compilers=self._offer.compilers,
+            approver=self._approver,
+            parent_agent_id=state.agent_id,
+            depth_left=command.depth_left,
+            clock=self._clock,
+            new_id=self._new_id,
+        )
+        if self._listeners:
+            child.wiretap(self._tell)
         return await child.execute(command.task, budget=command.budget)
 
     def _start(self, work: Coroutine[object, object, Event]) -> None:

@@ -23,8 +23,8 @@ from holdfast.core.events import (
     ToolFailed,
     ToolReturned,
 )
-from holdfast.core.hooks import Hook
 from holdfast.core.messages import ToolCall
+from holdfast.core.offer import Equipment
 from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
@@ -55,8 +55,7 @@ RunChild = Callable[[SpawnSubagent, AgentState], Awaitable[AgentState]]
 class Work:
     """The side effects of one agent. Every method carries out one command; cancelling it ends what it does."""
 
-    tools: Mapping[str, AnyTool]
-    hooks: Mapping[str, Hook]
+    equipment: Equipment
     asking: Asking
     approver: Approver | None
     run_child: RunChild
@@ -84,7 +83,7 @@ class Work:
 
     async def call_tool(self, command: CallTool, execution_id: str) -> Event:
         """Run a tool."""
-        tool, call = self.tools[command.call.name], command.call
+        tool, call = self.equipment.tools[command.call.name], command.call
         key = named_id(execution_id, call_name(command.step_number, command.index))
         started_at = self.clock()
         try:
@@ -99,7 +98,7 @@ class Work:
 
     async def run_hooks(self, command: RunHooks) -> Event:
         """Run the hooks of one place."""
-        runs = await run_hooks(self.hooks, command.hooks, command.context)
+        runs = await run_hooks(self.equipment.hooks, command.hooks, command.context)
         call = command.context.call
         return HooksReturned(command.context.trigger, call.id if call else None, tuple(runs), self.clock())
 

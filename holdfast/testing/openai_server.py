@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
-import hashlib
 import importlib
 import json
 import signal
@@ -32,17 +31,8 @@ from typing import Any, Literal, Self, TypeAlias, cast
 
 from holdfast.core.errors import HoldfastError, InvalidInput, MissingPart, PortTaken
 from holdfast.testing.ledger import Ledger
-from holdfast.testing.script import (
-    CREATED,
-    Refusal,
-    Script,
-    Turn,
-    answer_pieces,
-    choose_turn,
-    error_body,
-    read_request,
-    turn_number,
-)
+from holdfast.testing.openai_format import CREATED, Refusal, answer_pieces, error_body, read_request
+from holdfast.testing.script import Attempts, Script, Scripts, Turn, choose_turn, conversation_key, turn_number
 
 try:
     from aiohttp import web
@@ -54,15 +44,11 @@ except ImportError as problem:
 HOST = "127.0.0.1"
 REQUESTS_MAX = 1_000  # records kept; the oldest go first
 REQUEST_BYTES_MAX = 64 * 1024 * 1024
-ATTEMPTS_MAX = 10_000  # conversations whose scripted failures are being counted
 BODY_AT_ONCE_BYTES_MAX = 64 * 1024
 CONNECTIONS_WAITING_MAX = 1_024
 SHUTDOWN_SECONDS = 0.2  # how long a client that does not read may delay the end
 THREAD_START_SECONDS = 10
 SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "cookie"})
-
-Scripts: TypeAlias = Script | Mapping[str, Script]
-"""One script for any model name, or a script per model name (any other model is then unknown)."""
 
 Outcome: TypeAlias = Literal["pending", "answered", "disconnected-by-client", "disconnected-by-server"]
 
@@ -135,7 +121,7 @@ class FakeOpenAI:
         self._api_key = api_key
         self._records = OrderedDict[int, RequestRecord]()
         self._requests_count = 0
-        self._attempts = OrderedDict[str, int]()
+        self._attempts = Attempts()
         self._closing = asyncio.Event()
         self._changed = asyncio.Event()
         app = web.Application(client_max_size=REQUEST_BYTES_MAX)
@@ -265,11 +251,9 @@ class FakeOpenAI:
         if script is None:
             message = f"The model '{model}' does not exist or you do not have access to it."
             return _refuse(Refusal(message, "model", "model_not_found", status=404))
-        # Model and messages alone: a retry may ask for fewer tokens and is still the same call.
-        identity = json.dumps([model, body["messages"]], sort_keys=True).encode()
-        key = hashlib.sha256(identity).hexdigest()[:16]
+        key = conversation_key(body)
         try:
-            turn = self._attempt(choose_turn(script, body), key)
+            turn = self._attempts.played(choose_turn(script, body), key)
             pieces = answer_pieces(turn, body)
         except Exception as problem:  # noqa: BLE001 - a script is the caller's code; 400 ends the run instead of a retry
             return _refuse(Refusal(f"The script raised {type(problem).__name__}: {problem}."))
@@ -282,15 +266,6 @@ class FakeOpenAI:
         }
         streamed = body.get("stream") is True and turn.status < HTTPStatus.BAD_REQUEST
         return _Answer(turn=turn, pieces=pieces, streamed=streamed, model=model, key=key, detail=detail)
-
-    def _attempt(self, turn: Turn, key: str) -> Turn:
-        if not turn.failures:
-            return turn
-        attempt = self._attempts.get(key, 0)
-        self._attempts[key] = attempt + 1
-        if len(self._attempts) > ATTEMPTS_MAX:
-            self._attempts.popitem(last=False)
-        return turn.failures[attempt] if attempt < len(turn.failures) else turn
 
     async def _send(self, request: web.Request, number: int, answer: _Answer) -> tuple[web.StreamResponse, Outcome]:
         turn = answer.turn

@@ -1,4 +1,4 @@
-"""The script: what the model says, turn by turn, and both sides of it in OpenAI's format; it must not hold I/O.
+"""The script: what the model says, turn by turn; it must hold neither I/O nor a wire format (that is `openai_format`).
 
     script = [
         call("search", query="temporal"),
@@ -11,21 +11,18 @@ that is repeated after a crash gets the same answer, from this process or from a
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http import HTTPStatus
-from typing import Annotated, Any, Literal, NoReturn, Self, TypeAlias, TypedDict, Unpack, cast
-
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 DEFAULT_USAGE = (100, 20)
 """Prompt and completion tokens of a turn that does not name its own: round figures, easy to add up in a test."""
 
-CREATED = 1_700_000_000  # a constant, so that equal requests get equal answers
-PIECE_CHARS_MIN = 12
-PIECES_MAX = 256  # per text or argument string: a 2 MB text must not become 170 000 chunks
-ERROR_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
+ATTEMPTS_MAX = 10_000
+"""Conversations whose scripted failures are being counted; the oldest go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +84,9 @@ class Turn:
 Script: TypeAlias = Sequence[Turn] | Callable[[dict[str, Any]], Turn]
 """The turns in order, or a function from the request's body to its turn (it should depend on nothing else)."""
 
+Scripts: TypeAlias = Script | Mapping[str, Script]
+"""One script for any model name, or a script per model name (any other model is then unknown)."""
+
 ENDED = Turn(text="The script has ended.")
 """What the model says when it is asked more often than the script foresaw."""
 
@@ -134,307 +134,30 @@ def choose_turn(script: Script, request: dict[str, Any]) -> Turn:
     return script[number] if number < len(script) else ENDED
 
 
+def conversation_key(request: Mapping[str, Any]) -> str:
+    """Return what names a model call: equal for every attempt at it, different for another conversation or model."""
+    # Model and messages alone: a retry may ask for fewer tokens and is still the same call.
+    identity = json.dumps([request["model"], request["messages"]], sort_keys=True).encode()
+    return hashlib.sha256(identity).hexdigest()[:16]
+
+
+class Attempts:
+    """Counts the attempts at each model call, so that a turn's `failures` come before the turn itself."""
+
+    def __init__(self) -> None:
+        self._counts = OrderedDict[str, int]()
+
+    def played(self, turn: Turn, key: str) -> Turn:
+        """Return what answers this attempt at the call `key`, and count it."""
+        if not turn.failures:
+            return turn
+        attempt = self._counts.get(key, 0)
+        self._counts[key] = attempt + 1
+        if len(self._counts) > ATTEMPTS_MAX:
+            self._counts.popitem(last=False)
+        return turn.failures[attempt] if attempt < len(turn.failures) else turn
+
+
 def call_ids(turn: Turn, number: int) -> tuple[str, ...]:
     """Return the ids of the turn's calls when it is the conversation's turn `number`."""
     return tuple(f"call_{number}_{i}" if wanted.id is None else wanted.id for i, wanted in enumerate(turn.calls))
-
-
-def answer_pieces(turn: Turn, request: Mapping[str, Any]) -> tuple[bytes, ...]:
-    """Return the answer's body for the request, in the pieces in which it goes out."""
-    if turn.body is not None:
-        if isinstance(turn.body, tuple):
-            return turn.body
-        return (turn.body.encode() if isinstance(turn.body, str) else turn.body,)
-    if turn.status >= HTTPStatus.BAD_REQUEST:
-        return (error_body(turn.status, turn.text or f"The script answers with status {turn.status}."),)
-    if not request.get("stream"):
-        return (json.dumps(_completion(turn, request)).encode(),)
-    options: dict[str, Any] = request.get("stream_options") or {}
-    chunks = _chunks(turn, request, wants_usage=options.get("include_usage", False))
-    return (*(f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks), b"data: [DONE]\n\n")
-
-
-def error_body(status: int, message: str, param: str | None = None, code: str | None = None) -> bytes:
-    """Return an error in OpenAI's shape, with the status's usual type and code."""
-    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        kind = "requests"
-    error = {"message": message, "type": kind, "param": param, "code": code or ERROR_CODES.get(status)}
-    return json.dumps({"error": error}).encode()
-
-
-def _head(request: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    return {
-        "id": f"chatcmpl-{turn_number(request)}",
-        "object": kind,
-        "created": CREATED,
-        "model": request["model"],
-        "system_fingerprint": None,
-    }
-
-
-def _usage(turn: Turn) -> dict[str, Any]:
-    if turn.usage is None:
-        return {}
-    prompt, completion = turn.usage
-    usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-    return {"usage": usage}
-
-
-def _completion(turn: Turn, request: Mapping[str, Any]) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": turn.text, "refusal": None}
-    if turn.calls:
-        message["tool_calls"] = [
-            {"id": id_, "type": "function", "function": {"name": wanted.name, "arguments": wanted.arguments_text}}
-            for id_, wanted in zip(call_ids(turn, turn_number(request)), turn.calls, strict=True)
-        ]
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": turn.ending}
-    return {**_head(request, "chat.completion"), "choices": [choice], **_usage(turn)}
-
-
-def _chunks(turn: Turn, request: Mapping[str, Any], *, wants_usage: bool) -> Iterator[dict[str, Any]]:
-    # Where the caller asked for usage, every chunk but the one that carries it says null.
-    head = {**_head(request, "chat.completion.chunk"), **({"usage": None} if wants_usage else {})}
-    for delta in _deltas(turn, request):
-        yield {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]}
-    yield {**head, "choices": [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": turn.ending}]}
-    if wants_usage and turn.usage is not None:
-        yield {**head, "choices": [], **_usage(turn)}
-
-
-def _deltas(turn: Turn, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    yield {"role": "assistant", "content": None if turn.text is None else "", "refusal": None}
-    for piece in _split(turn.text or ""):
-        yield {"content": piece}
-    for index, (id_, wanted) in enumerate(zip(call_ids(turn, turn_number(request)), turn.calls, strict=True)):
-        opening = {"index": index, "id": id_, "type": "function", "function": {"name": wanted.name, "arguments": ""}}
-        yield {"tool_calls": [opening]}
-        for piece in _split(wanted.arguments_text):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-
-
-def _split(text: str) -> Iterator[str]:
-    size = max(PIECE_CHARS_MIN, -(-len(text) // PIECES_MAX))
-    return (text[start : start + size] for start in range(0, len(text), size))
-
-
-# What may be asked. The rules come from the API's reference (platform.openai.com/docs/api-reference/chat/create) and
-# from the errors it gives in practice, such as those for ids over 40 characters and for more than 128 tools.
-
-
-def _loads(text: str | bytes) -> object:
-    def refuse(name: str) -> NoReturn:
-        raise ValueError(f"{name} is no JSON value")
-
-    try:
-        return json.loads(text, parse_constant=refuse)
-    except (ValueError, RecursionError) as problem:
-        raise ValueError(f"this is not valid JSON ({problem})") from problem
-
-
-def _json_object(text: str) -> str:
-    # OpenAI takes any string back, but servers whose chat template reads the arguments answer 500 ever after.
-    if not isinstance(_loads(text), dict):
-        raise ValueError("tool call arguments must be a JSON object")  # noqa: TRY004 - pydantic wants ValueError
-    return text
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class _Part(_Strict):
-    type: Literal["text", "refusal", "image_url", "input_audio", "file"]
-    text: str = ""
-    refusal: str = ""
-    image_url: dict[str, Any] | None = None
-    input_audio: dict[str, Any] | None = None
-    file: dict[str, Any] | None = None
-
-    @model_validator(mode="after")
-    def _carries_what_it_says(self) -> Self:
-        if self.model_fields_set != {"type", self.type}:
-            raise ValueError(f"a part of type '{self.type}' has exactly the fields 'type' and '{self.type}'")
-        return self
-
-
-class _Named(_Strict):
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
-
-
-class _CalledFunction(_Named):
-    arguments: Annotated[str, AfterValidator(_json_object)]
-
-
-class _ToolCall(_Strict):
-    id: Annotated[str, Field(min_length=1, max_length=40)]
-    type: Literal["function"]
-    function: _CalledFunction
-
-
-# Per role: the fields it takes besides role and content, and the types of its content parts.
-ROLES: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
-    "system": (frozenset({"name"}), frozenset({"text"})),
-    "developer": (frozenset({"name"}), frozenset({"text"})),
-    "user": (frozenset({"name"}), frozenset({"text", "image_url", "input_audio", "file"})),
-    "assistant": (
-        frozenset({"name", "refusal", "tool_calls", "audio", "function_call"}),
-        frozenset({"text", "refusal"}),
-    ),
-    "tool": (frozenset({"tool_call_id"}), frozenset({"text"})),
-}
-
-
-class _Message(_Strict):
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Annotated[tuple[_Part, ...], Field(min_length=1)] | None = None
-    name: str = ""
-    refusal: str | None = None
-    tool_calls: Annotated[tuple[_ToolCall, ...], Field(min_length=1)] = ()
-    tool_call_id: str = ""
-    audio: None = None
-    function_call: None = None
-
-    @model_validator(mode="after")
-    def _suits_its_role(self) -> Self:
-        fields, part_types = ROLES[self.role]
-        if foreign := sorted(self.model_fields_set - fields - {"role", "content"}):
-            raise ValueError(f"a message with role '{self.role}' does not take '{foreign[0]}'")
-        parts = self.content if isinstance(self.content, tuple) else ()
-        if wrong := [part.type for part in parts if part.type not in part_types]:
-            raise ValueError(f"a message with role '{self.role}' does not take parts of type '{wrong[0]}'")
-        if self.content is None and self.refusal is None and not self.tool_calls:
-            raise ValueError("content may be null only beside an assistant's 'tool_calls'")
-        if len({wanted.id for wanted in self.tool_calls}) < len(self.tool_calls):
-            raise ValueError("'tool_calls' has duplicate ids")
-        return self
-
-
-class _FunctionSpec(_Named):
-    description: Annotated[str, Field(max_length=1024)] = ""
-    parameters: dict[str, Any] = Field(default={"type": "object"})
-    strict: bool | None = None
-
-    @model_validator(mode="after")
-    def _takes_an_object(self) -> Self:
-        if self.parameters.get("type") != "object":
-            raise ValueError("'parameters' must be a JSON Schema of type 'object'")
-        return self
-
-
-class _Tool(_Strict):
-    type: Literal["function"]
-    function: _FunctionSpec
-
-
-class _NamedChoice(_Strict):
-    type: Literal["function"]
-    function: _Named
-
-
-class _StreamOptions(_Strict):
-    include_usage: bool = False
-    include_obfuscation: bool = False
-
-
-class _ChatRequest(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)  # UNCHECKED_FIELDS are its extras
-
-    model: str
-    messages: Annotated[tuple[_Message, ...], Field(min_length=1)]
-    tools: Annotated[tuple[_Tool, ...], Field(min_length=1, max_length=128)] = ()
-    tool_choice: Literal["none", "auto", "required"] | _NamedChoice = "auto"
-    parallel_tool_calls: bool = True
-    stream: bool | None = None
-    stream_options: _StreamOptions | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    n: Literal[1] | None = None
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        names = [tool.function.name for tool in self.tools]
-        if len(set(names)) < len(names):
-            raise ValueError("tool names must be unique")
-        for dependent in ("tool_choice", "parallel_tool_calls"):
-            if dependent in self.model_fields_set and not names:
-                raise ValueError(f"'{dependent}' is only allowed when 'tools' are specified")
-        if isinstance(self.tool_choice, _NamedChoice) and self.tool_choice.function.name not in names:
-            raise ValueError(f"tool choice '{self.tool_choice.function.name}' is not among 'tools'")
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("'stream_options' is only allowed when 'stream' is enabled")
-        if self.max_tokens is not None and self.max_completion_tokens is not None:
-            raise ValueError("'max_tokens' and 'max_completion_tokens' exclude each other")
-        _check_pairing(self.messages)
-        return self
-
-
-# Fields of the API whose values mean nothing to a script; a field that is in neither list is unknown to the API.
-UNCHECKED_FIELDS = frozenset(  # one string, because as a list they would fill 25 lines
-    "audio frequency_penalty function_call functions logit_bias logprobs metadata modalities moderation prediction "  # noqa: SIM905
-    "presence_penalty prompt_cache_key prompt_cache_options prompt_cache_retention reasoning_effort response_format "
-    "safety_identifier seed service_tier stop store top_logprobs user verbosity web_search_options".split()
-)
-
-
-def _check_pairing(messages: Sequence[_Message]) -> None:
-    asked_at, open_ids = 0, set[str]()
-    for index, message in enumerate(messages):
-        if message.role == "tool" and message.tool_call_id in open_ids:
-            open_ids.discard(message.tool_call_id)
-        elif message.role == "tool":
-            raise ValueError(
-                f"messages[{index}] with role 'tool' must answer a call of the assistant message right before it, "
-                f"and only once; no call '{message.tool_call_id}' is open"
-            )
-        elif open_ids:
-            break
-        else:
-            asked_at, open_ids = index, {wanted.id for wanted in message.tool_calls}
-    if open_ids:
-        raise ValueError(
-            f"messages[{asked_at}] with 'tool_calls' must be followed by tool messages responding to each "
-            f"'tool_call_id'; without an answer: {', '.join(sorted(open_ids))}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why the API would not take a request; it is sent with `status`."""
-
-    message: str
-    param: str | None = None
-    code: str | None = None
-    status: int = 400
-
-
-def read_request(content_type: str, raw: bytes) -> dict[str, Any] | Refusal:
-    """Return the request's body, or the refusal the API would send: as strict as the strictest server behind it."""
-    if content_type != "application/json":
-        return Refusal(f"Unsupported content type: '{content_type}'; send application/json.")
-    try:
-        body = _loads(raw)
-    except ValueError as problem:
-        return Refusal(f"We could not parse the JSON body of your request: {problem}.")
-    if not isinstance(body, dict):
-        return Refusal("The body of your request must be a JSON object.")
-    request = cast("dict[str, Any]", body)
-    if unknown := sorted(request.keys() - _ChatRequest.model_fields.keys() - UNCHECKED_FIELDS):
-        return Refusal(f"Unrecognized request argument supplied: {unknown[0]}.", unknown[0])
-    try:
-        _ChatRequest.model_validate_json(raw)
-    except ValidationError as problem:
-        # Of a union's errors the deepest belongs to the form that was meant.
-        errors = problem.errors(include_url=False, include_input=False)
-        error = max(reversed(errors), key=lambda error: len(error["loc"]))
-        path, message = _path(error["loc"]), error["msg"].removeprefix("Value error, ")
-        return Refusal(f"Invalid value for '{path}': {message}." if path else f"{message}.", path or None)
-    return request
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    # pydantic names the members of a union in between: they are no part of the body.
-    parts = [part for part in location if part != "str" and not str(part).startswith(("tuple[", "literal[", "_"))]
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")

@@ -1,58 +1,129 @@
-"""A scripted model for use without HTTP: the scripts of the fake server, as a Python callable.
+"""A scripted model for use without HTTP: the fake server's scripts as a Python callable, with the same answers.
 
-An error status is one failure that is not asked again; faults of the wire (`body`, `pieces_max`, `failures`) need the
-server.
+    model = ScriptedModel([call("add", a=1, b=2), say("3", failures=(Turn(status=503),))])
+
+What the fake server behind the real client answers or fails with, this does too (`activities.failures` has the table
+of failures; a test holds the two against each other). Only a `body` that is a chat completion needs the server.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import json
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
-from holdfast.core.errors import HoldfastError
+from pydantic_core import to_json
+
 from holdfast.core.inference import ModelRequest
-from holdfast.core.messages import Message, ToolCall
+from holdfast.core.limits import ARGUMENTS_BYTES_MAX, CALLS_KEPT_MAX, RESPONSE_BYTES_MAX
+from holdfast.core.messages import ToolCall
 from holdfast.core.steps import InferenceResponse
+from holdfast.core.texts import clamped, clamped_json, encodable
 from holdfast.core.usage import Usage
-from holdfast.testing.script import Script, Turn, call_ids, choose_turn, turn_number
+from holdfast.testing.failures import failure_of, final, refused
+from holdfast.testing.openai_format import Refusal, read_request, request_body
+from holdfast.testing.script import (
+    Attempts,
+    Script,
+    Scripts,
+    Turn,
+    call_ids,
+    choose_turn,
+    conversation_key,
+    turn_number,
+)
 
+MODEL_NAME: Final = "scripted"
+"""Which model answers where the agent names none."""
 
-class ScriptedFault(HoldfastError):
-    """The script says that this model call fails."""
+REQUESTS_MAX: Final = 1_000
+"""Requests kept; the oldest go first."""
+
+WORD_CHARS_MAX: Final = 64
+TOKENS_MAX: Final = 10**12
 
 
 class ScriptedModel:
-    """Answers from a script; `requests` keeps what it was asked."""
+    """Answers from a script, or from the one of the request's model; `requests` keeps what it was asked.
 
-    def __init__(self, script: Script) -> None:
-        self.script = script
+    A turn's `failures` come first, counted per conversation as the fake server counts them, so that a driver's
+    retries are played too (it really waits between them: give `headers={"retry-after": "0.01"}` to wait less).
+    """
+
+    def __init__(self, script: Scripts) -> None:
+        self._scripts: Mapping[str, Script] | None = script if isinstance(script, Mapping) else None
+        self._script = cast("Script", script)  # plays for every model where there is no mapping
         self.requests: list[ModelRequest] = []
+        self._attempts = Attempts()
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
-        """Return the turn's answer after its delay; raise ScriptedFault for an error turn."""
+        """Return the turn's answer after its delay; raise the typed ModelFailure of a fault."""
         self.requests.append(request)
-        body: dict[str, Any] = {"messages": [_spoken(message) for message in request.messages]}
-        turn = choose_turn(self.script, body)
+        del self.requests[:-REQUESTS_MAX]
+        body = request_body(request, request.llm.model or MODEL_NAME)
+        problem = read_request("application/json", json.dumps(body).encode())
+        if isinstance(problem, Refusal):
+            raise refused(problem.message)
+        turn = self._attempts.played(self._turn(body), conversation_key(body))
         await asyncio.sleep(turn.delay_seconds)
         if turn.hang:
             await asyncio.Event().wait()
-        if turn.status != 200 or turn.disconnect:  # noqa: PLR2004  # HTTP's OK
-            raise ScriptedFault(f"the script answers {turn.status}: {turn.text or ''}")
-        return answer(turn, turn_number(body))
+        if (failure := failure_of(turn)) is not None:
+            raise failure
+        return answer(turn, body)
+
+    def _turn(self, body: dict[str, Any]) -> Turn:
+        script = self._script if self._scripts is None else self._scripts.get(body["model"])
+        if script is None:
+            raise final("ModelNotFound", f"the scripts know no model {body['model']!r}")
+        try:
+            return choose_turn(script, body)
+        except Exception as problem:
+            raise refused(f"The script raised {type(problem).__name__}: {problem}.") from problem
 
 
-def answer(turn: Turn, number: int) -> InferenceResponse:
-    """Return `turn`, as turn `number` of its conversation, in the core's terms."""
-    prompt, completion = turn.usage or (0, 0)
-    calls = zip(turn.calls, call_ids(turn, number), strict=True)
+def answer(turn: Turn, body: Mapping[str, Any]) -> InferenceResponse:
+    """Return `turn` in the core's terms, as the answer to the request `body` in OpenAI's format.
+
+    Usage that is missing or impossible becomes the bytes sent and received, as for a real endpoint that reports none.
+    """
+    number, (prompt, completion) = turn_number(body), turn.usage or (-1, -1)
+    wanted = [
+        (encodable(call_id), encodable(call.name), encodable(call.arguments_text))
+        for call_id, call in zip(call_ids(turn, number), turn.calls, strict=True)
+    ][:CALLS_KEPT_MAX]
+    text = encodable(turn.text or "")
     return InferenceResponse(
-        text=turn.text or "",
-        tool_calls=tuple(ToolCall.parse(call_id, call.name, call.arguments_text) for call, call_id in calls),
-        finish_reason=turn.ending,
-        usage=Usage(input_tokens=max(0, prompt), output_tokens=max(0, completion)),
-        model="scripted",
+        text=clamped_json(text, RESPONSE_BYTES_MAX),
+        tool_calls=_tool_calls(wanted),
+        finish_reason=encodable(turn.ending)[:WORD_CHARS_MAX],
+        usage=Usage(
+            input_tokens=min(prompt, TOKENS_MAX) if prompt > 0 else _sent_bytes(body),
+            output_tokens=min(completion, TOKENS_MAX) if completion >= 0 else _received_bytes(text, wanted),
+        ),
+        model=clamped(body["model"], WORD_CHARS_MAX),
+        response_id=f"chatcmpl-{number}",
     )
 
 
-def _spoken(message: Message) -> dict[str, Any]:
-    return {"role": message.role, "content": message.content}
+def _tool_calls(wanted: list[tuple[str, str, str]]) -> tuple[ToolCall, ...]:
+    """Read the calls as the provider's client does: past the limit of one answer they are marked as not usable."""
+    calls: list[ToolCall] = []
+    used = 0
+    for call_id, name, arguments in wanted:
+        used += len(arguments.encode())
+        usable = used <= ARGUMENTS_BYTES_MAX
+        call = ToolCall.parse(call_id, name, arguments if usable else "")
+        told = f"the arguments of this answer's calls pass {ARGUMENTS_BYTES_MAX:,} bytes"
+        calls.append(call if usable else call.model_copy(update={"malformed": told}))
+    return tuple(calls)
+
+
+def _sent_bytes(body: Mapping[str, Any]) -> int:
+    return len(to_json([body["messages"], body.get("tools", [])]))
+
+
+def _received_bytes(text: str, wanted: list[tuple[str, str, str]]) -> int:
+    calls = [{"id": id_, "function": {"name": name, "arguments": arguments}} for id_, name, arguments in wanted]
+    return len(to_json({"content": text, "reasoning": "", "reasoning_content": "", "tool_calls": calls}))

@@ -23,7 +23,8 @@ REQUEST = ModelRequest(LLM(), "Be brief.", (user_message("What is it?"),), (), N
 def request(**changes: Any) -> ModelRequest:  # noqa: ANN401  # fields of any type, as in dataclasses.replace
     """Return the usual request with some fields changed."""
     fields = {
-        name: getattr(REQUEST, name) for name in ("llm", "system_prompt", "messages", "tools", "max_output_tokens")
+        name: getattr(REQUEST, name)
+        for name in ("llm", "system_prompt", "messages", "tools", "max_output_tokens", "response_format")
     }
     return ModelRequest(**(fields | changes))
 

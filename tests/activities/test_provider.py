@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, JsonValue
 
 from activities.answers import TOKENS_MAX
-from activities.provider import OpenAIModel, ProviderSettings
+from activities.provider import JSON_WANTED, OpenAIModel, ProviderSettings
 from holdfast.core.definition import LLM
 from holdfast.core.errors import InvalidInput, ModelFailure
+from holdfast.core.formats import format_of
 from holdfast.core.limits import (
     ARGUMENTS_BYTES_MAX,
     CALL_ID_CHARS_MAX,
@@ -24,8 +26,10 @@ from holdfast.core.limits import (
     RESPONSE_BYTES_MAX,
 )
 from holdfast.core.messages import ImagePart, Message, TextPart, ToolCall
+from holdfast.core.policies import JsonObjectFormat, JsonSchemaFormat, TextFormat
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.usage import Usage
+from holdfast.local.formats import checked
 from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.activities.asking import KEY, REQUEST, answer_to, asking, request, schema
 
@@ -117,6 +121,75 @@ async def test_settings_of_the_model_are_sent() -> None:
     body = await body_of(llm=LLM(model="m", temperature=0.0), max_output_tokens=77, tools=(schema("add"), schema("b")))
     assert (body["model"], body["temperature"], body["max_completion_tokens"]) == ("m", 0.0, 77)
     assert [each["function"]["name"] for each in body["tools"]] == ["add", "b"]
+
+
+async def test_a_schema_goes_out_as_the_response_format() -> None:
+    schema: dict[str, JsonValue] = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    body = await body_of(response_format=JsonSchemaFormat(name="sum", json_schema=schema))
+    spec = {"name": "sum", "schema": schema, "strict": False}
+    assert body["response_format"] == {"type": "json_schema", "json_schema": spec}
+    assert len(body["messages"]) == 2
+
+
+async def test_the_schema_of_a_type_goes_out_in_its_strict_form() -> None:
+    class Sum(BaseModel):
+        total: int
+        note: str = ""
+
+    body = await body_of(response_format=format_of(Sum, strict=True))
+    spec = body["response_format"]["json_schema"]
+    assert (spec["name"], spec["strict"]) == ("Sum", True)
+    assert (spec["schema"]["required"], spec["schema"]["additionalProperties"]) == (["total", "note"], False)
+
+
+async def test_an_answer_in_words_asks_for_no_response_format() -> None:
+    assert "response_format" not in await body_of(response_format=TextFormat())
+
+
+@pytest.mark.parametrize("prompt", ["", "Be brief.", "Answer in JSON.", "json"])
+async def test_a_json_object_is_asked_for_in_a_conversation_that_names_it(prompt: str) -> None:
+    body = await body_of(response_format=JsonObjectFormat(), system_prompt=prompt)
+    assert body["response_format"] == {"type": "json_object"}
+    named = "json" in prompt.lower()
+    assert body["messages"][0] == {
+        "role": "system",
+        "content": prompt if named else f"{prompt}\n\n{JSON_WANTED}".strip(),
+    }
+    said = Message(role="user", content="as Json, please")
+    body = await body_of(response_format=JsonObjectFormat(), system_prompt="Be brief.", messages=(said,))
+    assert body["messages"][0]["content"] == "Be brief."
+
+
+async def test_a_response_format_the_endpoint_refuses_is_told_and_not_asked_again() -> None:
+    wanted = JsonSchemaFormat(json_schema={"type": "object"}, strict=True)
+    with pytest.raises(ModelFailure, match="additionalProperties") as caught:
+        await answer_to(say("{}"), request(response_format=wanted))
+    assert not caught.value.again
+
+
+@pytest.mark.parametrize(
+    ("turn", "said"),
+    [
+        (say('{"a": 1}'), None),
+        (say("words"), "not usable JSON"),
+        (say('```json\n{"a": 1}\n```'), "code fence"),
+        (say('{"a": "wo', finish_reason="length"), "cut at the output limit"),
+        (say(""), "is empty"),
+        (completion({"content": '{"a": "\ud800"}'}), None),
+        (completion({"content": '{"a": "\\ud800"}'}), "surrogates"),
+        (say("[" * 100_000), "levels deep"),
+        (say(json.dumps({"a": "x" * RESPONSE_BYTES_MAX})), "not usable JSON"),
+        (call("add"), None),
+    ],
+)
+async def test_what_the_endpoint_answers_is_checked_against_the_form(turn: Turn, said: str | None) -> None:
+    wanted = JsonObjectFormat()
+    response = checked(await answer_to(turn, request(response_format=wanted)), wanted)
+    if said is None:
+        assert response.format_problem is None
+    else:
+        assert said in (response.format_problem or "")
+    response.model_dump_json()
 
 
 async def test_the_client_asks_once_whatever_happens() -> None:

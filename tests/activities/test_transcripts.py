@@ -49,11 +49,11 @@ async def ask(cache: TranscriptCache, request: InferenceInput, workflow: Workflo
     found = await cache.transcript(execution, request, workflow)
     assert found.marks[-1] == request.target
     assert found.opening == OPENING
-    return [message.content for message in found.messages]
+    return [message.text for message in found.messages]
 
 
 def contents(length: int) -> list[str]:
-    return [message.content for message in SAID[:length]]
+    return [message.text for message in SAID[:length]]
 
 
 async def test_the_first_call_brings_everything_itself() -> None:
@@ -126,7 +126,7 @@ async def test_a_run_that_was_reset_to_another_past_is_read_anew() -> None:
     await ask(cache, wanted(0, 6), Workflow())
     workflow = Workflow(other)
     found = await ask(cache, wanted(6, 8, said=other), workflow)
-    assert found == [message.content for message in other[:8]]
+    assert found == [message.text for message in other[:8]]
     assert workflow.asked == [TranscriptRequest(start=0, stop=8)]
 
 

@@ -71,7 +71,7 @@ async def killed_at_event(client: Client, execution_id: str, event_id: int, proc
 
 def said(messages: Sequence[Message]) -> list[tuple[str, str]]:
     """The transcript as far as the model sees it."""
-    return [(message.role, message.content) for message in messages]
+    return [(message.role, message.text) for message in messages]
 
 
 EXPECTED = [

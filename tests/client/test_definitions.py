@@ -8,13 +8,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from pydantic import BaseModel
 
 from holdfast.client import definitions
-from holdfast.client.definitions import find_agent, load_agents, load_definition
+from holdfast.client.definitions import (
+    find_agent,
+    load_agents,
+    load_definition,
+    load_text,
+    to_json,
+    to_markdown,
+    to_yaml,
+)
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.building import Agent
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import DefinitionInvalid, HoldfastError, InvalidInput, UnknownAgent
 from holdfast.core.limits import DEFINITION_BYTES_MAX
+from holdfast.core.policies import JsonSchemaFormat
+from tests.core.defining import definitions as drawn
 
 FRONT = """---
 name: clerk
@@ -45,6 +58,29 @@ CLERK = AgentDefinition(
 )
 
 Written = Callable[[str, str | bytes], Path]
+Write = Callable[[AgentDefinition], str]
+FORMS: list[tuple[Write, str]] = [(to_markdown, ".md"), (to_yaml, ".yaml"), (to_json, ".json")]
+PROMPTS = [
+    "",
+    " ",
+    "---",
+    "---\nname: b\n---\nx",
+    "a\n---",
+    "trailing  ",
+    "trailing line\n",
+    "\n\nlines around\n\n",
+    "blanks  \nat an end",
+    "  indented\nfirst line",
+    "one\r\ntwo\rthree",
+    "\ufeffmark",
+    "a\u2028---\x85b",
+    "\x00\x07\x1b[31m",
+    "\U0001f600 größe",
+    "key: value # no comment",
+    "null",
+    "2020-01-01",
+    "\ttab",
+]
 
 
 @pytest.fixture
@@ -102,6 +138,66 @@ def test_a_file_s_name_is_the_agent_s_unless_it_says_otherwise(
     written: Written, name: str, content: str, prompt: str
 ) -> None:
     assert load_definition(written(name, content)) == AgentDefinition(name="a", system_prompt=prompt)
+
+
+class Verdict(BaseModel):
+    good: bool
+
+
+WHOLE_MARKDOWN = """---
+name: judge
+label: The judge
+llm: {model: large, prices: {input_usd: 2.5, output_usd: 10}}
+tools: []
+tools_deny: [drop]
+hooks: [guard]
+subagents: [clerk]
+approvals:
+  - tools: ["pay_*", refund]
+    expires_seconds: 3600
+overridable: [steps_limit]
+response_format:
+  type: json_schema
+  name: Verdict
+  json_schema:
+    properties:
+      good: {title: Good, type: boolean}
+    required: [good]
+    title: Verdict
+    type: object
+context:
+  view: all
+  summary: {above_input_tokens: 50000}
+budget: {max_cost: 1.5, deadline: 2030-01-01T00:00:00Z}
+---
+You judge.
+"""
+WHOLE = (
+    Agent.named("judge")
+    .describe("", label="The judge")
+    .prompt("You judge.")
+    .model("large")
+    .no_tools()
+    .deny("drop")
+    .hooks("guard")
+    .subagents("clerk")
+    .approve("pay_*", "refund", expires_seconds=3600)
+    .answers(Verdict)
+    .with_(
+        llm={"model": "large", "prices": {"input_usd": 2.5, "output_usd": 10}},
+        overridable=["steps_limit"],
+        context={"view": "all", "summary": {"above_input_tokens": 50_000}},
+        budget={"max_cost": 1.5, "deadline": "2030-01-01T00:00:00Z"},
+    )
+    .build()
+)
+
+
+def test_the_builder_and_the_files_give_the_very_same_agent() -> None:
+    head, prompt = WHOLE_MARKDOWN.removeprefix("---\n").split("---\n")
+    assert load_text(WHOLE_MARKDOWN, ".md", "x") == WHOLE
+    assert load_text(f"{head}system_prompt: {prompt}", ".yaml", "x") == WHOLE
+    assert load_text(WHOLE.model_dump_json(), ".json", "x") == WHOLE
 
 
 def test_a_folder_gives_its_agents_by_name_and_nothing_else(written: Written, tmp_path: Path) -> None:
@@ -171,6 +267,21 @@ def test_two_files_of_one_name_are_refused(written: Written, tmp_path: Path) -> 
     assert "already defines 'a'; rename one" in message
 
 
+def test_every_broken_file_of_a_folder_is_told_at_once(written: Written, tmp_path: Path) -> None:
+    written("a.md", "---\nbugdet: {}\nerrors: recver\n---\n")
+    written("b.json", "{")
+    written("c.md", "fine")
+    written("d.md", "---\nname: c\n---\n")
+    message = told(lambda: load_agents(tmp_path))
+    for words in (
+        f"{tmp_path / 'a.md'}: errors: 'recver'",
+        "unknown field 'bugdet'",
+        f"{tmp_path / 'b.json'}: cannot be read",
+        f"{tmp_path / 'd.md'}: another file",
+    ):
+        assert message.count(words) == 1, words
+
+
 def test_too_many_definitions_are_refused(written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definitions, "AGENTS_MAX", 1)
     written("a.md", "hi")
@@ -198,7 +309,23 @@ def test_a_folder_that_is_a_file_is_told(written: Written) -> None:
         ("a.yaml", "budget: {max_seconds: 1.0e+300}", "budget.max_seconds"),
         ("a.yaml", "budget: {deadline: 2026-01-01T00:00:00}", "budget.deadline"),
         ("a.yaml", f"budget: {{max_steps: {'9' * 5000}}}", "4300 digits"),
-        ("a.yaml", "metadata: {when: 2020-01-01}", "metadata"),
+        ("a.yaml", "metadata: {when: 2020-01-01}", "metadata.when: input was not a valid JSON value"),
+        ("a.yaml", "metadata: {a: [{b: 2020-01-01}]}", "metadata.a.0.b: input was not"),
+        ("a.yaml", "metadata: {a: {on: 1}}", "metadata.a.1: is no text; put the name in quotes"),
+        ("a.json", '{"metadata": {"\\u001b[31m": NaN}}', "metadata.\\x1b[31m: Input should be a finite number"),
+        ("a.yaml", "errors: recver", "errors: 'recver' is not a value of it, did you mean 'recover'?"),
+        ("a.yaml", "errors: 1", "errors: '1' is not a value of it, there are: fatal, recover"),
+        ("a.yaml", "overridable: [error, step_limit]", "overridable.1: 'step_limit' is not a value of it, did"),
+        ("a.yaml", "response_format: {type: jsn_schema}", "response_format.type: 'jsn_schema' is not a value of it"),
+        ("a.yaml", "response_format: {type: json_schema, schema: {}}", "'response_format.schema', did you mean"),
+        ("a.yaml", "response_format: {type: json_schema}", "response_format.json_schema: is missing"),
+        ("a.yaml", "response_format: {type: json_schema, json_schema: []}", "response_format.json_schema: Input"),
+        ("a.yaml", "context: {summary: {keep: 3}}", "unknown field 'context.summary.keep', there are: above_input_tok"),
+        ("a.yaml", "approvals: [{tool: [pay]}]", "unknown field 'approvals.0.tool', did you mean 'tools'?"),
+        ("a.yaml", "llm: {prices: {input: 1}}", "unknown field 'llm.prices.input', did you mean 'input_usd'?"),
+        ("a.yaml", "tools: [add, add]", "tools: 'add' stands there twice; keep one"),
+        ("a.md", "---\ntools:\n---\n", "nothing stands after `tools:`; write [] for none"),
+        ("a.yaml", "hooks: null", "nothing stands after `hooks:`; write [] for none"),
         ("a.yaml", "when: 2020-99-99", "month must be in 1..12"),
         ("a.yaml", "[1, 2]", "a mapping of fields, this is a list"),
         ("a.yaml", "", "a mapping of fields, this is a NoneType"),
@@ -247,3 +374,70 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, name: str) -> None:
 def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.md")
     assert "not a file" in told(lambda: load_definition(tmp_path / "pipe.md"))
+
+
+def test_a_response_format_is_read_from_a_file(written: Written) -> None:
+    path = written("a.yaml", "response_format: {type: json_schema, json_schema: {type: object, required: [sum]}}\n")
+    wanted = load_definition(path).response_format
+    assert wanted == JsonSchemaFormat(json_schema={"type": "object", "required": ["sum"]})
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("{type: objekt}", "'objekt'"),
+        ("{$ref: 'http://127.0.0.1:9/schema.json'}", "leads to nothing within the schema"),
+        ("{$ref: '#'}", "refers to itself"),
+        ("{pattern: '('}", "regex"),
+    ],
+)
+def test_a_schema_that_no_answer_could_be_checked_against_is_refused(written: Written, schema: str, said: str) -> None:
+    path = written("a.yaml", f"response_format: {{type: json_schema, json_schema: {schema}}}\n")
+    with pytest.raises(DefinitionInvalid, match=said) as caught:
+        load_definition(path)
+    assert "response_format.json_schema" in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+# --- what is written
+
+
+@given(drawn)
+def test_each_written_form_is_read_as_the_same_agent(definition: AgentDefinition) -> None:
+    for write, suffix in FORMS:
+        text = write(definition)
+        assert load_text(text, suffix, "other") == definition, suffix
+        assert write(load_text(text, suffix, "other")) == text, "the canonical form of a canonical form is itself"
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize(("write", "suffix"), FORMS, ids=["md", "yaml", "json"])
+def test_a_written_file_keeps_every_prompt(written: Written, write: Write, suffix: str, prompt: str) -> None:
+    definition = AgentDefinition(name="a", system_prompt=prompt)
+    assert load_definition(written(f"a{suffix}", write(definition))) == definition
+
+
+@pytest.mark.parametrize(("write", "suffix"), FORMS, ids=["md", "yaml", "json"])
+def test_no_tools_and_every_tool_are_told_apart_in_every_form(write: Write, suffix: str) -> None:
+    none, every = AgentDefinition(name="a", tools=(), hooks=()), AgentDefinition(name="a")
+    assert load_text(write(none), suffix, "a").tools == ()
+    assert load_text(write(none), suffix, "a").hooks == ()
+    assert "tools" not in write(every)
+    assert load_text(write(every), suffix, "a").tools is None
+
+
+def test_defaults_are_left_out_and_fields_keep_their_order() -> None:
+    assert to_yaml(AgentDefinition(name="a")) == "name: a\n"
+    assert json.loads(to_json(AgentDefinition(name="a"))) == {"name": "a"}
+    fields = list(json.loads(to_json(WHOLE)))
+    assert fields == [name for name in AgentDefinition.model_fields if name in fields]
+
+
+def test_markdown_holds_the_prompt_as_its_body() -> None:
+    assert to_markdown(CLERK).endswith("---\nYou answer questions.\n\n---\nNever guess.\n")
+    assert "system_prompt" not in to_markdown(CLERK)
+
+
+def test_a_prompt_of_several_lines_is_written_as_lines() -> None:
+    written = to_yaml(AgentDefinition(name="a", system_prompt="Rules:\n\n  - be brief\n"))
+    assert written == "name: a\nsystem_prompt: |\n  Rules:\n\n    - be brief\n"

@@ -26,6 +26,7 @@ from holdfast.core.contracts import STATE_QUERY, ExecutionResult, PageRequest, S
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import ExecutionExists, ExecutionFailed, ExecutionNotFound, InvalidInput, ServerUnavailable
 from holdfast.core.limits import DEFINITION_BYTES_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX, TOOL_RESULT_CHARS_MAX
+from holdfast.core.offer import Offer
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.stopping import StopReason
 from holdfast.core.tools import tool
@@ -247,7 +248,7 @@ async def test_a_follower_waits_out_the_absence_of_a_worker(
         await first.endpoint.until(lambda requests: len(requests) == 2)
         await away.wait()
         assert await client.has_worker()
-    async with serve([call("add", a=1, b=2), say("3")], [add]) as second:
+    async with serve([call("add", a=1, b=2), say("3")], Offer(tools=(add,))) as second:
         await following
         assert len(second.endpoint.requests) == 1
     assert [seen[-1].status, seen[-1].final_response] == [ExecutionStatus.COMPLETED, "3"]
@@ -341,7 +342,7 @@ async def test_a_stop_before_any_worker_is_there_is_kept(settings: Settings, ser
 
 async def test_the_list_tells_a_run_s_facts(serve: Serve) -> None:
     began = datetime.now(UTC)
-    async with serve([call("add", a=1, b=2), say("3")], [add]) as at_work:
+    async with serve([call("add", a=1, b=2), say("3")], Offer(tools=(add,))) as at_work:
         state = await at_work.client.run(AgentDefinition(name="lister", llm=LLM(model="x")), "what is 1+2?")
         line = next(each for each in await at_work.client.list_executions(5) if each.agent == "lister")
     assert line.execution_id == state.running.execution_id
@@ -379,7 +380,9 @@ async def test_a_server_without_our_search_attributes_does_all_but_name_the_agen
     plain_server: str, tmp_path: Path
 ) -> None:
     settings = Settings(address=plain_server, task_queue="plain")
-    async with served(settings, tmp_path / "ledger.jsonl", [call("add", a=1, b=2), say("3")], [add]) as here:
+    async with served(
+        settings, tmp_path / "ledger.jsonl", [call("add", a=1, b=2), say("3")], Offer(tools=(add,))
+    ) as here:
         state = await here.client.run(CLERK, "what is 1+2?")
         again = await here.client.start(CLERK, "what is 1+2?", budget=ExecutionBudget(max_steps=1))
         assert [each.status async for each in here.client.follow(again)][-1] is ExecutionStatus.STOPPED

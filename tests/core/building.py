@@ -27,6 +27,7 @@ from holdfast.core.messages import ToolCall
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.steps import ErrorRecord, InferenceResponse, ToolExecution
 from holdfast.core.stopping import StopReason, StopSignal
+from holdfast.core.tools import ToolTraits
 from holdfast.core.usage import Usage
 from tests.core.invariants import assert_legal
 
@@ -62,7 +63,7 @@ class Run:
         llm: LLM | None = None,
     ) -> None:
         definition = DEFINITION if llm is None else DEFINITION.model_copy(update={"llm": llm})
-        self.loop = AgentLoop(frozenset(tools))
+        self.loop = AgentLoop(definition, tools={name: ToolTraits(name=name) for name in tools})
         self.budget = budget or ExecutionBudget()
         self.state: AgentState = new_agent(definition, agent_id=AGENT_ID, at=START)
         self.commands: tuple[Command, ...] = ()
@@ -139,7 +140,7 @@ class Run:
 
     @property
     def answers(self) -> dict[str, str]:
-        return {str(m.tool_call_id): m.content for m in self.state.messages if m.role == "tool"}
+        return {str(m.tool_call_id): m.text for m in self.state.messages if m.role == "tool"}
 
     @property
     def outcomes(self) -> list[tuple[str, str]]:

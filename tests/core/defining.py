@@ -22,13 +22,12 @@ from holdfast.core.usage import Prices
 from tests.core.strategies import counts, json_maps, moments, texts
 
 names = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)
+_plain = st.sampled_from(["word", "\n", "\n\n", " ", "  - item", "---", "key: value", "# title"])
 _odd = st.sampled_from(
-    ["---", "--- ", " ---", "\n", "\r\n", "\r", "\u2028", "\x85", "\ufeff", "\t", "#", ": ", "'", '"']
+    ["--- ", "\r\n", "\r", "\u2028", "\x85", "\ufeff", "\t", "'", '"', "\x00", "\x1b[31m", "\U0001f600", "\xa0"]
 )
-_more_odd = st.sampled_from(
-    ["\x00", "\x1b[31m", "\U0001f600", "\xa0", "|", "- ", "null", "2020-01-01", "word", "\\", "%"]
-)
-prose = st.lists(_odd | _more_odd | texts, max_size=8).map("".join)
+_misread = st.sampled_from(["|", "- ", "null", "2020-01-01", "\\", "%", "*a", "&a", "!!int 1", "1e3", "0x1f", "yes"])
+prose = st.lists(_plain, max_size=6).map("".join) | st.lists(_plain | _odd | _misread | texts, max_size=8).map("".join)
 """What a person may write: lines, blanks around them, and what means something to Markdown or YAML."""
 
 costs = st.floats(min_value=0, max_value=1e9)
@@ -109,4 +108,5 @@ def _definitions(draw: st.DrawFn) -> AgentDefinition:
     )
 
 
-definitions = _definitions()
+definitions = _definitions() | st.builds(AgentDefinition, name=names, system_prompt=prose)
+"""Those with every field, and those with hardly any."""

@@ -146,6 +146,7 @@ def test_every_problem_is_told_at_once() -> None:
     message = told(
         Agent.named("two words").tools("add", "add").limit(max_steps=-1).answers(wrong).with_(bugdet=1, errors="recver")
     )
+    assert message.startswith("agent 'two words': ")
     for words in (
         "name: String should match pattern",
         "tools: 'add' stands there twice; keep one",

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from holdfast.core.capabilities import Capability, hook_names, resolved, tool_names
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import DefinitionInvalid
+from holdfast.core.limits import DEFINITION_BYTES_MAX, HOOKS_MAX, TOOLS_MAX
 from tests.core.defining import definitions, names
 
 REFUNDS = Capability(name="refunds", tools=("refund", "find_order"), hooks=("guard",), prompt="Refund with care.")
@@ -70,6 +71,21 @@ def test_an_unknown_capability_is_refused_with_the_nearest_name() -> None:
         resolved(AgentDefinition(name="a", capabilities=("refund",)), [REFUNDS, MAIL])
     expected = "agent 'a' names the capability 'refund', which is not there; did you mean 'refunds'?"
     assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("bundle", "words"),
+    [
+        (Capability(name="much", tools=tuple(f"t{number}" for number in range(TOOLS_MAX + 1))), "129 tools"),
+        (Capability(name="much", hooks=tuple(f"h{number}" for number in range(HOOKS_MAX + 1))), "65 hooks"),
+        (Capability(name="much", prompt="x" * DEFINITION_BYTES_MAX), "bytes"),
+    ],
+    ids=["tools", "hooks", "bytes"],
+)
+def test_a_capability_cannot_bring_more_than_a_definition_may_hold(bundle: Capability, words: str) -> None:
+    definition = AgentDefinition(name="a", tools=(), hooks=(), capabilities=("much",))
+    with pytest.raises(DefinitionInvalid, match=f"{words} with its capabilities, at most"):
+        resolved(definition, [bundle])
 
 
 @given(definitions, bundles, st.lists(names, max_size=3, unique=True))

@@ -65,7 +65,7 @@ def test_sections_are_shown_in_their_order_or_in_the_one_selected() -> None:
         store = store.extended(user(name), section=name)
     assert shown(store, ContextPolicy()) == list(NAMES)
     assert shown(store, ContextPolicy(sections=("notes", "messages"))) == ["notes", "messages"]
-    assert shown(store, ContextPolicy(sections=("notes", "absent", "notes"))) == ["notes"]
+    assert shown(store, ContextPolicy(sections=("notes", "absent"))) == ["notes"]
     assert shown(store, ContextPolicy(sections=())) == []
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Mapping
+
 import pytest
-from pydantic import ValidationError
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field, ValidationError
 
 from holdfast.core.frozen import Frozen, canonical, replace
+from holdfast.core.limits import TEXT_CHARS_MAX
 
 
 class Value(Frozen):
@@ -34,3 +41,58 @@ def test_replacing_makes_a_new_value() -> None:
 
 def test_the_canonical_form_follows_the_declaration_not_the_order_of_the_fields_given() -> None:
     assert canonical(Value.model_validate({"text": "ü", "number": 1})) == b'{"number":1.0,"text":"\xc3\xbc"}'
+
+
+class Wider(Value):
+    """A value with a list beside."""
+
+    items: tuple[int, ...] = ()
+    notes: Mapping[str, int] = Field(default_factory=dict[str, int])
+
+
+wider = st.builds(
+    Wider,
+    number=st.floats(allow_nan=False, allow_infinity=False),
+    text=st.text(max_size=5),
+    items=st.lists(st.integers(), max_size=3).map(tuple),
+)
+
+
+@given(wider, wider, st.sets(st.sampled_from(["number", "text", "items"])))
+def test_a_replacement_is_what_pydantics_own_copy_is(old: Wider, other: Wider, names: set[str]) -> None:
+    changes = {name: getattr(other, name) for name in names}
+    new, copied = replace(old, **changes), old.model_copy(update=changes)
+    assert new == copied
+    assert (new.model_fields_set, new.model_extra) == (copied.model_fields_set, copied.model_extra)
+    assert (repr(new), new.model_dump_json()) == (repr(copied), copied.model_dump_json())
+    assert type(new) is Wider
+    assert pickle.loads(pickle.dumps(new)) == new  # noqa: S301  # our own bytes
+    assert copy.deepcopy(new) == new
+    assert Wider.model_validate(new) is new
+
+
+def test_replacing_leaves_the_old_value_as_it_was() -> None:
+    old = Value(number=1)
+    new = replace(old, text="b")
+    assert (old.text, old.model_fields_set) == ("", {"number"})
+    assert new.model_fields_set == {"number", "text"}
+
+
+def test_a_replaced_value_hashes_like_one_made_anew() -> None:
+    assert hash(replace(Value(number=1), text="b")) == hash(Value(number=1, text="b"))
+
+
+def test_a_replaced_value_cannot_be_changed_either() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(replace(Value(), number=2), "number", 1)  # noqa: B010  # the type checkers would refuse the plain form
+
+
+def test_replacing_a_field_that_is_none_is_refused() -> None:
+    with pytest.raises(TypeError, match="Value has no field 'nummer'"):
+        replace(Value(number=1), nummer=2)
+
+
+def test_a_text_has_a_bound_whatever_the_field() -> None:
+    assert Value(text="x" * TEXT_CHARS_MAX).text
+    with pytest.raises(ValidationError, match="at most"):
+        Value(text="x" * (TEXT_CHARS_MAX + 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -120,6 +121,26 @@ def test_an_iteration_ends_where_the_log_ended() -> None:
     assert list(items) == [1, 2]
 
 
+def test_an_iteration_backwards_begins_where_the_log_ended() -> None:
+    log = Log([1, 2])
+    log.append(3)
+    assert list(reversed(log)) == [2, 1]
+
+
+def test_versions_that_share_a_list_are_compared_without_looking_at_its_items() -> None:
+    class Incomparable:
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError
+
+        def __hash__(self) -> int:
+            return 0
+
+    log = Log([Incomparable()])
+    longer = log.append(Incomparable())
+    assert longer.before(1) == log
+    assert longer != log
+
+
 def test_equality_looks_at_the_items_and_at_logs_alone() -> None:
     assert Log([1, 2]) == Log([1, 2, 3]).before(2)
     assert Log([1]) != Log([2])
@@ -164,3 +185,19 @@ def test_an_item_of_a_wrong_type_is_named_by_its_place() -> None:
     with pytest.raises(ValidationError) as caught:
         ADAPTER.validate_python([1, "two"])
     assert caught.value.errors()[0]["loc"] == (1,)
+
+
+def test_json_is_read_as_json_also_where_only_json_may_be_a_text() -> None:
+    moments = TypeAdapter(Log[datetime])
+    assert moments.validate_json('["2026-01-01T00:00:00Z"]', strict=True) == Log([datetime(2026, 1, 1, tzinfo=UTC)])
+
+
+def test_only_the_first_bad_item_is_told() -> None:
+    with pytest.raises(ValidationError) as caught:
+        ADAPTER.validate_json('["a", 1, "b"]')
+    assert [error["loc"] for error in caught.value.errors()] == [(0,)]
+
+
+def test_what_was_read_from_json_grows_like_any_log() -> None:
+    log = ADAPTER.validate_json("[1]")
+    assert (list(log.append(2)), list(log.append(3)), list(log)) == ([1, 2], [1, 3], [1])

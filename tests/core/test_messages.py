@@ -90,8 +90,8 @@ def test_arguments_that_are_a_json_object_are_read_as_they_are(arguments: dict[s
         ('{"\\udfff": 1}', "surrogates not allowed"),
         ('{"a": ' + "1" * 5_000 + "}", "4300 digits"),
         (nested(ARGUMENTS_DEPTH_MAX), f"more than {ARGUMENTS_DEPTH_MAX} levels"),
-        (nested(10_000), "recursion"),
-        ("[" * 100_000, "recursion"),
+        (nested(10_000), "levels deep"),
+        ("[" * 100_000, "levels deep"),
         ('{"a": "' + "\ud800" * 3_000, "Unterminated string"),
     ],
 )
@@ -206,6 +206,7 @@ def test_a_message_may_hold_pictures_between_its_words() -> None:
     [
         ({"role": "robot"}, "'system', 'user', 'assistant' or 'tool'"),
         ({"role": "user", "tool_calls": [{"id": "a", "name": "b"}]}, "only an assistant asks for tool calls"),
+        ({"role": "assistant", "tool_calls": [{"id": "a", "name": "b"}] * 129}, "at most 128 items"),
         ({"role": "tool"}, "needs the `tool_call_id`"),
         ({"role": "tool", "tool_call_id": ""}, "at least 1 character"),
         ({"role": "tool", "tool_call_id": "\ud800"}, "unicode"),

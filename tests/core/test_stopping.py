@@ -72,9 +72,9 @@ def test_without_signals_nothing_is_the_highest() -> None:
     ],
 )
 def test_the_stop_table(*, signals: bool, requested: bool, tools: bool, stops: bool) -> None:
-    there = (signal(StopReason.USER_REQUESTED),) if signals else ()
+    there = (signal(StopReason.STOP_REQUESTED),) if signals else ()
     continuation = Continuation(stop_signals=there, continuation_requested=requested)
-    assert continuation.should_stop(tools_requested=tools) is stops
+    assert continuation.should_stop(more_to_do=tools) is stops
 
 
 def test_a_signal_more_leaves_the_old_continuation_alone() -> None:

@@ -21,7 +21,7 @@ CONTEXT = ToolContext(execution_id="run", idempotency_key="key", attempt=1)
 
 async def ask(tool: AnyTool, **arguments: object) -> str:
     """Call the tool as an activity does: arguments checked, in a thread."""
-    return await run_tool(tool, arguments, CONTEXT)
+    return (await run_tool(tool, arguments, CONTEXT)).text
 
 
 @pytest.fixture(autouse=True)

@@ -161,7 +161,7 @@ async def test_a_sync_tool_runs_in_a_thread_of_its_own_with_the_callers_context(
     def work() -> list[object]:
         return [threading.current_thread() is threading.main_thread(), who.get()]
 
-    assert await run_tool(tool(work), {}, CONTEXT) == '[false,"me"]'
+    assert (await run_tool(tool(work), {}, CONTEXT)).text == '[false,"me"]'
 
 
 async def test_a_result_that_cannot_be_turned_into_text_is_not_an_error_after_the_effect() -> None:

@@ -17,8 +17,7 @@ from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import StopMode
 from holdfast.core.frozen import Frozen
-from holdfast.testing.openai_server import Scripts
-from holdfast.testing.script import DEFAULT_USAGE, Call, Turn
+from holdfast.testing.script import DEFAULT_USAGE, Call, Scripts, Turn
 from tests.scenarios.expected import Expected
 
 CASES = Path(__file__).parent / "cases"

@@ -22,8 +22,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from holdfast.core.errors import InvalidInput, PortTaken
 from holdfast.testing import openai_server
 from holdfast.testing.ledger import Ledger
-from holdfast.testing.openai_server import FakeOpenAI, Scripts, load_script
-from holdfast.testing.script import Call, Turn, call, calls, say
+from holdfast.testing.openai_server import FakeOpenAI, load_script
+from holdfast.testing.script import Call, Scripts, Turn, call, calls, say
 
 USER = {"role": "user", "content": "Hello"}
 CHAT = b'{"model": "m", "messages": [{"role": "user", "content": %s}]}'
@@ -61,6 +61,14 @@ async def stream(client: openai.AsyncOpenAI, **fields: object) -> list[ChatCompl
 def asked(*ids: str, arguments: str = "{}", name: str = "add") -> dict[str, Any]:
     function = {"name": name, "arguments": arguments}
     return {"role": "assistant", "tool_calls": [{"id": id_, "type": "function", "function": function} for id_ in ids]}
+
+
+def schema_named(name: str, **spec: object) -> dict[str, Any]:
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": name, "schema": {}, **spec}}}
+
+
+def closed(more: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, **more}
 
 
 def answered(id_: str) -> dict[str, Any]:
@@ -319,6 +327,17 @@ MALFORMED: list[tuple[dict[str, Any], str]] = [
     ({"temperature": 2.5}, "'temperature'"),
     ({"n": 2}, "'n'"),
     ({"model": 5}, "'model'"),
+    ({"response_format": {"type": "yaml"}}, "'response_format'"),
+    ({"response_format": {"type": "text", "strict": True}}, "response_format.*strict"),
+    ({"response_format": {"type": "json_object"}}, "must contain the word 'json'"),
+    ({"response_format": {"type": "json_schema"}}, r"response_format.*json_schema"),
+    (schema_named("a b"), "response_format.*name"),
+    (schema_named("a", schema=5), "response_format.*schema"),
+    (schema_named("a", strict=True, schema={"type": "array"}), 'type: "object"'),
+    (schema_named("a", strict=True, schema={"type": "object"}), "additionalProperties"),
+    (schema_named("a", strict=True, schema=closed({"properties": {"b": {}}})), "every key"),
+    (schema_named("a", strict=True, schema=closed({"$defs": {"b": {"oneOf": []}}})), "'oneOf' is not permitted"),
+    (schema_named("a", strict=True, schema=closed({"anyOf": [{"$ref": "#", "title": "b"}]})), r"\$ref cannot have"),
     ({"extra_headers": {"content-type": "text/plain"}}, "Unsupported content type: 'text/plain'"),
 ]
 
@@ -342,6 +361,22 @@ UNPAIRED: list[tuple[list[dict[str, Any]], str]] = [
     ([asked("a"), {"role": "tool", "tool_call_id": "a", "content": None}], "content may be null only"),
     ([asked("a"), {"role": "tool", "content": "3"}], "no call '' is open"),
 ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response_format": {"type": "text"}},
+        {"response_format": {"type": "json_object"}, "messages": [{"role": "user", "content": "Say it as JSON."}]},
+        schema_named("a"),
+        schema_named("a", schema={"type": "array", "items": {"type": "integer"}}),
+        schema_named("a", strict=True, schema=closed({"properties": {"b": {}}, "required": ["b"]})),
+    ],
+)
+async def test_every_response_format_is_taken_and_recorded(fields: dict[str, Any]) -> None:
+    async with playing([say("{}")]) as (server, client):
+        await ask(client, **fields)
+    assert server.requests[0].body["response_format"] == fields["response_format"]
 
 
 @pytest.mark.parametrize(("fields", "said"), MALFORMED)
@@ -491,9 +526,9 @@ def test_a_script_that_cannot_be_loaded_is_an_error_that_says_how_to_name_one() 
 
 
 def test_only_the_server_needs_aiohttp() -> None:
-    program = "import sys; sys.modules['aiohttp'] = None; import holdfast.testing.ledger, holdfast.testing.script"
+    program = "import sys; sys.modules['aiohttp'] = None; import holdfast.testing.ledger, holdfast.testing.scripted"
     subprocess.run([sys.executable, "-c", program], check=True)
-    program += ", holdfast.testing.openai_server"
+    program += "; holdfast.testing.FakeOpenAI"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "MissingPart: " in done.stderr
     assert "pip install 'holdfast[testing]'" in done.stderr

@@ -18,6 +18,7 @@ from holdfast.client import Client, Settings
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
 from holdfast.core.errors import ExecutionFailed
+from holdfast.core.offer import Offer
 from holdfast.testing.script import Turn, call, say, turn_number
 from tests.serving import Serve, served
 from workflows.agent_execution import AgentExecution
@@ -42,7 +43,7 @@ async def test_a_cancel_before_any_worker_is_there_stops_the_run_with_a_state(
     client = await Client.connect(settings)
     execution_id = await client.start(AGENT, "wait")
     await client.temporal.get_workflow_handle(execution_id).cancel()
-    async with served(settings, tmp_path / "ledger.jsonl", [say("too late", delay_seconds=60)], ()):
+    async with served(settings, tmp_path / "ledger.jsonl", [say("too late", delay_seconds=60)], Offer()):
         state = await client.result(execution_id)
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)
 
@@ -65,7 +66,7 @@ async def test_a_time_limit_that_passed_without_a_worker_stops_the_run_before_an
     client = await Client.connect(settings)
     past = ExecutionBudget(max_seconds=0.01)
     execution_id = await client.start(AGENT, "too late", budget=past)
-    async with served(settings, tmp_path / "ledger.jsonl", [say("hello")], ()) as late:
+    async with served(settings, tmp_path / "ledger.jsonl", [say("hello")], Offer()) as late:
         state = await client.result(execution_id)
         assert late.endpoint.requests == ()
         history = await client.temporal.get_workflow_handle(execution_id).fetch_history()
@@ -117,7 +118,7 @@ async def test_a_limit_that_strikes_around_the_first_task_replays_whatever_is_as
     started = [await client.start(AGENT, "soon", budget=limit) for limit in limits]
     asked = [asyncio.create_task(client.debug(execution_id)) for execution_id in started]
     await asyncio.sleep(0.5)  # the questions wait at the server for the worker, whose first task brings both
-    async with served(settings, tmp_path / "ledger.jsonl", [say("hello", delay_seconds=5)], ()):
+    async with served(settings, tmp_path / "ledger.jsonl", [say("hello", delay_seconds=5)], Offer()):
         await asyncio.gather(*asked)
         for execution_id in started:
             assert (await client.result(execution_id)).stop_reason is StopReason.TIME_LIMIT

@@ -15,6 +15,7 @@ from activities.transcripts import TranscriptCache
 from holdfast import AgentDefinition, tool
 from holdfast.client import Client, Settings
 from holdfast.core.limits import DELTA_BYTES_MAX, PAYLOAD_BYTES_MAX
+from holdfast.core.offer import Offer
 from holdfast.core.state import ExecutionStatus
 from holdfast.testing.script import Call, Turn, call, calls, say, turn_number
 from tests.serving import Serve, served
@@ -76,7 +77,7 @@ async def test_a_worker_that_never_saw_the_conversation_reads_it_from_the_workfl
 ) -> None:
     script = [*(call("read", size=500, seed=n) for n in range(12)), say("done")]
     forgetful = TranscriptCache(bytes_max=0)
-    async with served(settings, tmp_path / "ledger.jsonl", script, [read], forgetful) as without_memory:
+    async with served(settings, tmp_path / "ledger.jsonl", script, Offer(tools=(read,)), forgetful) as without_memory:
         state = await without_memory.client.run(AGENT, "read on")
     assert state.final_response == "done"
     said = [len(request.body["messages"]) for request in without_memory.endpoint.requests]

@@ -1,0 +1,23 @@
+"""The `run_hooks` activity: the hooks of one place in a run, one after another. What they change, the core decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from temporalio import activity
+
+from holdfast.core.contracts import RUN_HOOKS_ACTIVITY, HooksRan, HooksRequest
+from holdfast.core.hooks import Hook
+from holdfast.local.hooking import run_hooks
+
+
+class Hooks:
+    """The hooks that this worker offers."""
+
+    def __init__(self, offered: Iterable[Hook]) -> None:
+        self._offered = {hook.name: hook for hook in offered}
+
+    @activity.defn(name=RUN_HOOKS_ACTIVITY)
+    async def run(self, request: HooksRequest) -> HooksRan:
+        """Run what is asked for; a hook that fails is part of the answer, with its name."""
+        return HooksRan(runs=tuple(await run_hooks(self._offered, request.hooks, request.context)))

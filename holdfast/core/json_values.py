@@ -1,0 +1,54 @@
+"""`JsonMap`: a JSON object as data, bounded and finite, for what others give us: arguments, metadata, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Annotated, Any, Final
+
+from pydantic import GetCoreSchemaHandler, JsonValue
+from pydantic_core import CoreSchema, core_schema
+
+from holdfast.core.limits import TEXT_CHARS_MAX
+
+_KEY_CHARS_TOLD: Final = 60
+
+
+def _checked(values: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    for key, value in values.items():
+        if type(value) is not str or len(value) > TEXT_CHARS_MAX:  # most are short texts
+            _check(value, key[:_KEY_CHARS_TOLD])
+    return values
+
+
+def _check(value: JsonValue, place: str) -> None:
+    match value:
+        case str() if len(value) > TEXT_CHARS_MAX:
+            raise ValueError(f"the text of {len(value):,} characters at {place!r} is over {TEXT_CHARS_MAX:,}")
+        case float() if not isfinite(value):
+            raise ValueError(f"the number at {place!r} is {value}, which is not JSON")
+        case list():
+            for index, each in enumerate(value):
+                _check(each, f"{place}.{index}")
+        case dict():
+            for key, each in value.items():
+                _check(each, f"{place}.{key[:_KEY_CHARS_TOLD]}")
+        case _:
+            pass
+
+
+class _Bounded:
+    """Adds the check that pydantic leaves out: read from JSON text, a JsonValue is anything at all, NaN too.
+
+    Values made in Python go through Rust with the bounds of `Frozen`, and take no time here.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401  # pydantic's signature
+        mapping = handler(source)
+        checked = core_schema.no_info_after_validator_function(_checked, mapping)
+        return core_schema.json_or_python_schema(json_schema=checked, python_schema=mapping)
+
+
+JsonMap = Annotated[Mapping[str, JsonValue], _Bounded]
+"""A JSON object: texts up to TEXT_CHARS_MAX, no NaN, no infinity, however it is read."""

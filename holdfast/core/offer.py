@@ -1,0 +1,88 @@
+"""`Offer`: what a worker, or a driver, brings for agents to choose from; `Equipment`: what one agent gets of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TypeVar
+
+from holdfast.core.capabilities import Capability, hook_names, resolved
+from holdfast.core.compiling import Compiler
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.errors import InvalidInput, UnknownHook
+from holdfast.core.hooks import Hook
+from holdfast.core.limits import HOOKS_MAX
+from holdfast.core.nearest import nearest
+from holdfast.core.registry import resolve
+from holdfast.core.tools import AnyTool, Tool
+
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What one agent gets: its definition with its capabilities written out, its tools and hooks, its compiler."""
+
+    definition: AgentDefinition
+    tools: Mapping[str, AnyTool]
+    hooks: Mapping[str, Hook]
+    compiler: Compiler | None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Tools, hooks, compilers and capabilities, in the order they were registered."""
+
+    tools: tuple[AnyTool, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+    compilers: tuple[Compiler, ...] = ()
+    capabilities: tuple[Capability, ...] = ()
+
+    @classmethod
+    def of_modules(cls, modules: Iterable[ModuleType]) -> Offer:
+        """Return everything of these kinds that the modules hold, each once."""
+        values = [value for module in modules for value in vars(module).values()]
+        return cls(
+            tools=_of_kind(values, Tool),
+            hooks=_of_kind(values, Hook),
+            compilers=_of_kind(values, Compiler),
+            capabilities=_of_kind(values, Capability),
+        )
+
+    def equip(self, definition: AgentDefinition) -> Equipment:
+        """Return what `definition` chooses.
+
+        Raises UnknownTool, UnknownHook, DefinitionInvalid (a capability) and InvalidInput (a compiler, two of one name,
+        too many), each naming what is meant or what there is.
+        """
+        tools = {tool.name: tool for tool in resolve(definition, self.tools, self.capabilities)}
+        hooks = {hook.name: hook for hook in self._hooks_of(definition)}
+        return Equipment(resolved(definition, self.capabilities), tools, hooks, self._compiler_of(definition))
+
+    def _hooks_of(self, definition: AgentDefinition) -> tuple[Hook, ...]:
+        by_name = {each.name: each for each in self.hooks}
+        if len(by_name) < len(self.hooks):
+            twice = next(each.name for each in self.hooks if by_name[each.name] is not each)
+            raise InvalidInput(f"two hooks are called {twice!r}: rename one with @hook(..., name=...)")
+        wanted = hook_names(definition, tuple(by_name), self.capabilities)
+        for name in wanted:
+            if name not in by_name:
+                raise UnknownHook(f"agent {definition.name!r} names the hook {name!r}, {nearest(name, by_name)}")
+        if len(wanted) > HOOKS_MAX:
+            text = f"agent {definition.name!r} gets {len(wanted)} hooks, at most {HOOKS_MAX} are allowed"
+            raise InvalidInput(f"{text}; name the ones it needs under `hooks`")
+        return tuple(each for each in self.hooks if each.name in wanted)
+
+    def _compiler_of(self, definition: AgentDefinition) -> Compiler | None:
+        name = definition.context.compiler
+        if name is None:
+            return None
+        by_name = {each.name: each for each in self.compilers}
+        if name not in by_name:
+            raise InvalidInput(f"agent {definition.name!r} names the compiler {name!r}, {nearest(name, by_name)}")
+        return by_name[name]
+
+
+def _of_kind(values: Iterable[object], kind: type[ValueT]) -> tuple[ValueT, ...]:
+    return tuple({id(value): value for value in values if isinstance(value, kind)}.values())

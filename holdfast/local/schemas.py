@@ -1,0 +1,152 @@
+"""Checking a value against a JSON Schema, bounded and without the network. Knows no answers; slow to import (0.1 s)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, cast
+
+from jsonschema import (
+    Draft4Validator,
+    Draft6Validator,
+    Draft7Validator,
+    Draft201909Validator,
+    Draft202012Validator,
+)
+from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.protocols import Validator
+from jsonschema.validators import extend  # pyright: ignore[reportUnknownVariableType]  # untyped in the stubs
+from pydantic import JsonValue
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
+
+from holdfast.core.limits import FORMAT_PLACE_CHARS_MAX, FORMAT_PROBLEMS_MAX, SCHEMA_REFS_MAX
+from holdfast.core.texts import clamped
+
+REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+
+DRAFTS: Final[Mapping[str, type[Validator]]] = {
+    str(draft.META_SCHEMA["$schema"]).removesuffix("#"): draft
+    for draft in (Draft4Validator, Draft6Validator, Draft7Validator, Draft201909Validator, Draft202012Validator)
+}
+
+
+class TooMuchWork(Exception):
+    """The value takes more steps to check than are allowed."""
+
+
+def broken_schema(schema: Mapping[str, Any]) -> str | None:
+    """Return why `schema` cannot be checked against, if so: it breaks its own rules or refers to what is not in it."""
+    whole = dict(schema)
+    try:
+        dialect = _dialect(whole)
+        dialect.check_schema(whole)
+        _look_up_references(whole, dialect)
+        # a schema that is only a reference to itself ends nowhere, whatever the value
+        _drained(dialect, whole, {})
+    except SchemaError as error:
+        return _told(error)
+    except Unresolvable as error:
+        return f"the reference {error.ref[:FORMAT_PLACE_CHARS_MAX]!r} leads to nothing within the schema"
+    except RecursionError:
+        return "it refers to itself without end, or is nested too deep"
+    except Exception as error:  # noqa: BLE001  # a schema is anybody's data: whatever breaks the check is its fault
+        return clamped(f"it cannot be used ({type(error).__name__}: {error})", FORMAT_PLACE_CHARS_MAX)
+    return None
+
+
+def schema_problems(value: JsonValue, schema: Mapping[str, Any]) -> list[str]:
+    """Return the first problems of `value`, each with its JSON path; none when it fits. Never raises.
+
+    What remains unbounded is the schema's own doing: a `pattern` that backtracks without end does so on a value of any
+    size, and holds up the whole process. Definitions are written by whoever runs the worker, not by models.
+    """
+    whole = dict(schema)
+    try:
+        return _drained(_dialect(whole), whole, value)
+    except TooMuchWork:
+        return [f"$: it takes more than {SCHEMA_REFS_MAX:,} steps to check; answer with something simpler"]
+    except RecursionError:
+        return ["$: it is nested too deep to check against the schema; answer with something flatter"]
+    except Exception as error:  # noqa: BLE001  # an answer must not end a worker's call, whatever the schema does to it
+        return [clamped(f"$: it cannot be checked ({type(error).__name__}: {error})", FORMAT_PLACE_CHARS_MAX)]
+
+
+def _drained(dialect: type[Validator], schema: dict[str, Any], value: JsonValue) -> list[str]:
+    checking = _bounded(dialect)(schema, registry=Registry())  # an empty one: by default `$ref`s are fetched
+    return [_told(error) for error in islice(checking.iter_errors(value), FORMAT_PROBLEMS_MAX)]
+
+
+def _dialect(schema: dict[str, Any]) -> type[Validator]:
+    """Return the checker for the schema's own draft, by default the latest."""
+    named = schema.get("$schema")
+    if named is None:
+        return Draft202012Validator
+    if not isinstance(named, str) or (plain := named.removesuffix("#")) not in DRAFTS:
+        raise ValueError(f"its $schema {str(named)[:FORMAT_PLACE_CHARS_MAX]!r} is none that is known; leave it out")
+    return DRAFTS[plain]
+
+
+def _look_up_references(schema: dict[str, Any], dialect: type[Validator]) -> None:
+    """Raise Unresolvable for a reference that leads out of the schema or to nothing; the check itself fetches none."""
+    whole: Resource[Any] = Resource.from_contents({"$schema": dialect.META_SCHEMA["$schema"], **schema})
+    waiting = [(whole, Registry[Any]().resolver_with_root(whole))]
+    while waiting:
+        resource, resolver = waiting.pop()
+        contents: object = resource.contents
+        for key, ref in cast("dict[str, Any]", contents).items() if isinstance(contents, dict) else ():
+            if key in REFERENCES:
+                resolver.lookup(ref)
+        waiting.extend((inner, resolver.in_subresource(inner)) for inner in resource.subresources())
+
+
+def _bounded(dialect: type[Validator]) -> type[Validator]:
+    """Return `dialect` with its two ways to more than linear work closed.
+
+    Every recursion goes through a reference, and a union that fails tries all its members at every level. Finding
+    repeated items takes the package a comparison of each with each: 2,000 objects took 2.6 s.
+    """
+    left = SCHEMA_REFS_MAX
+
+    def counted(follow: Any) -> Any:  # noqa: ANN401  # the package's keyword functions are untyped
+        def following(*arguments: Any) -> Iterator[ValidationError]:  # noqa: ANN401
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise TooMuchWork
+            yield from follow(*arguments)
+
+        return following
+
+    rules: dict[str, Any] = {key: counted(rule) for key, rule in dialect.VALIDATORS.items() if key in REFERENCES}
+    extended = cast("Any", extend)
+    made: type[Validator] = extended(dialect, {**rules, "uniqueItems": _unique_items})
+    return made
+
+
+def _unique_items(checking: Any, wanted: object, items: Any, _: object) -> Iterator[ValidationError]:  # noqa: ANN401
+    if wanted is True and checking.is_type(items, "array"):
+        spelled = {json.dumps(_normal(item), sort_keys=True) for item in items}
+        if len(spelled) < len(items):
+            yield ValidationError("has items that repeat; each may be there once")
+
+
+def _normal(value: object) -> object:
+    """Return `value` with numbers that are equal spelled equally: to a schema 1.0 is 1, and true is not."""
+    if isinstance(value, dict):
+        return {name: _normal(each) for name, each in cast("dict[str, object]", value).items()}
+    if isinstance(value, list):
+        return [_normal(each) for each in cast("list[object]", value)]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _told(error: ValidationError | SchemaError) -> str:
+    """Return the place and the complaint; one that quotes half the answer is told by the rule it breaks instead."""
+    said = error.message
+    if len(said) > FORMAT_PLACE_CHARS_MAX:
+        rule = json.dumps(error.validator_value, ensure_ascii=False, default=str)
+        said = f"breaks the schema's {error.validator}: {rule}"
+        if len(said) > FORMAT_PLACE_CHARS_MAX:
+            said = f"{said[: FORMAT_PLACE_CHARS_MAX - 1]}…"
+    return f"{error.json_path[:FORMAT_PLACE_CHARS_MAX]}: {said}"

@@ -1,0 +1,76 @@
+"""The `response_format` of a request, taken as strictly as OpenAI takes it; it must not hold answers or I/O.
+
+The rules are those of https://platform.openai.com/docs/guides/structured-outputs that a schema of ours could break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Spec(_Strict):
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    description: str = ""
+    body: Annotated[dict[str, Any], Field(alias="schema")]
+    strict: bool | None = None
+
+    @model_validator(mode="after")
+    def _keeps_the_strict_rules(self) -> Self:
+        if self.strict and self.body.get("type") != "object":
+            raise ValueError("schema must be a JSON Schema of 'type: \"object\"'")
+        for schema in _within(self.body) if self.strict else ():
+            _check_strict(schema)
+        return self
+
+
+class AskedText(_Strict):
+    """An answer in words."""
+
+    type: Literal["text"]
+
+
+class AskedObject(_Strict):
+    """Some JSON object."""
+
+    type: Literal["json_object"]
+
+
+class AskedSchema(_Strict):
+    """JSON as a schema says."""
+
+    type: Literal["json_schema"]
+    json_schema: _Spec
+
+
+AskedFormat = Annotated[AskedText | AskedObject | AskedSchema, Field(discriminator="type")]
+
+
+def _within(schema: object) -> Iterator[dict[str, Any]]:
+    """Yield the schema and those inside it."""
+    if not isinstance(schema, dict):
+        return
+    fields = cast("dict[str, Any]", schema)
+    yield fields
+    inner: list[object] = [fields.get("items"), *fields.get("anyOf", ())]
+    inner += [*fields.get("properties", {}).values(), *fields.get("$defs", {}).values()]
+    for each in inner:
+        yield from _within(each)
+
+
+def _check_strict(schema: dict[str, Any]) -> None:
+    if schema.get("type") == "object":
+        if schema.get("additionalProperties") is not False:
+            raise ValueError("'additionalProperties' is required to be supplied and to be false")
+        if set(schema.get("required", ())) != set(schema.get("properties", ())):
+            raise ValueError("'required' is required to include every key in properties")
+    if "$ref" in schema and len(schema) > 1:
+        raise ValueError("$ref cannot have keywords beside it")
+    if refused := sorted({"oneOf", "allOf", "not", "default", "prefixItems"} & schema.keys()):
+        raise ValueError(f"'{refused[0]}' is not permitted")

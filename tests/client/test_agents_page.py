@@ -1,0 +1,131 @@
+"""docs/agents.md shows agents that load, and tells every field with the default it has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
+
+from holdfast.client.definitions import load_text
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.errors import DefinitionInvalid
+from holdfast.core.limits import CAPABILITIES_MAX, HOOKS_MAX, SUBAGENTS_MAX, TOOLS_MAX
+from holdfast.core.registry import AgentRegistry
+
+PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
+
+
+def section(heading: str) -> str:
+    return TEXT.split(f"## {heading}\n")[1].split("\n## ")[0]
+
+
+def rows() -> dict[str, str]:
+    """Return the default that the table tells of each field."""
+    lines = [line for line in section("Every field").splitlines() if line.startswith("| `")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert all(len(row) == 4 for row in cells)
+    return {row[0].strip("`"): row[3] for row in cells}
+
+
+def models(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401  # any type form
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from models(inner)
+
+
+def fields(model: type[BaseModel], before: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield every field that holds no model, by its whole path; `[]` marks a list."""
+    for name, field in model.model_fields.items():
+        inner = list(models(field.annotation))
+        many = "[]" if field.default == () else ""
+        if not inner:
+            yield before + name, field
+        for each in inner:
+            yield from fields(each, f"{before}{name}{many}.")
+
+
+def given(data: dict[str, Any], before: str = "") -> Iterator[str]:
+    """Yield the paths of the fields that the example gives, down to what is no field any more."""
+    known = {path for path, _ in fields(AgentDefinition)}
+    for name, value in data.items():
+        path = before + name
+        if path in known:
+            yield path
+        elif isinstance(value, list):
+            yield from given(value[0], f"{path}[].")  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            yield from given(value, f"{path}.")
+
+
+def python() -> dict[str, Any]:
+    """Run the page's code on agents, and return what it names."""
+    names: dict[str, Any] = {}
+    for code in blocks("python")[:2]:
+        exec(code, names)  # noqa: S102  # our own page
+    return names
+
+
+def test_the_same_agent_stands_there_in_every_form() -> None:
+    (markdown,) = blocks("markdown")
+    clerk = python()["clerk"]
+    assert load_text(markdown, ".md", "clerk") == clerk
+    assert load_text(blocks("yaml")[0], ".yaml", "clerk") == clerk
+
+
+def test_the_agents_of_the_page_fit_its_worker() -> None:
+    names = python()
+    agents = names["agents"]
+    assert isinstance(agents, AgentRegistry)
+    assert agents.names == ("clerk", "writer")
+    with pytest.raises(DefinitionInvalid, match="'mail' is not there"):
+        agents.check(capabilities=[])
+
+
+def test_the_table_tells_every_field_and_no_other() -> None:
+    assert list(rows()) == list(dict.fromkeys(path for path, _ in fields(AgentDefinition)))
+
+
+def test_the_example_gives_every_field_and_loads() -> None:
+    whole = blocks("yaml")[1]
+    assert set(given(yaml.safe_load(whole))) == set(rows())
+    assert load_text(whole, ".yaml", "x").name == "clerk"
+
+
+def test_the_example_shows_other_values_than_the_defaults() -> None:
+    shown = load_text(blocks("yaml")[1], ".yaml", "x")
+    same = {name for name, value in AgentDefinition(name="x") if getattr(shown, name) == value}
+    assert same == set()
+
+
+def test_the_defaults_are_the_real_ones() -> None:
+    real: dict[str, Any] = {}
+    for path, field in fields(AgentDefinition):
+        default = None if field.is_required() else to_jsonable_python(field.get_default(call_default_factory=True))
+        real.setdefault(path, default)
+    told = {path: default for path, default in rows().items() if default.startswith("`")}
+    assert {path: yaml.safe_load(default.strip("`")) for path, default in told.items()} == {
+        path: real[path] for path in told
+    }
+    in_words = {path for path in rows() if path not in told}
+    assert {path for path, default in real.items() if default is None} == in_words
+
+
+def test_the_limits_are_the_real_ones() -> None:
+    words = section("Every field")
+    assert f"names of the worker's tools, at most {TOOLS_MAX};" in words
+    assert f"like tools, at most {SUBAGENTS_MAX} |" in words
+    assert f"`@hook` functions, at most {HOOKS_MAX};" in words
+    assert f"that the worker offers, at most {CAPABILITIES_MAX};" in words

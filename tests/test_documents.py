@@ -1,0 +1,82 @@
+"""Every Python example of these documents runs as it stands there: tests under pytest, anything else as a program."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import testing
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = ["docs/testing.md"]
+"""Documents whose examples all run by themselves, without a server."""
+
+SECONDS_MAX = 40
+
+OPTIONS = ["asyncio_mode=auto", "asyncio_default_fixture_loop_scope=function", "filterwarnings=error"]
+PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *(word for option in OPTIONS for word in ("-o", option))]
+
+
+def examples(document: str) -> list[tuple[int, str]]:
+    """Return the Python blocks of a document with the line each begins at."""
+    text = (ROOT / document).read_text()
+    found = re.finditer(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, block.start(1)) + 1, block[1]) for block in found]
+
+
+def ran(codes: list[tuple[int, str]], folder: Path) -> list[subprocess.CompletedProcess[str]]:
+    """Run each of `codes` as a file of its own in `folder`: tests in one pytest, every program in its own process."""
+    tests, programs = list[str](), list[str]()
+    for line, code in codes:
+        path = folder / f"test_line_{line}.py"
+        path.write_text(code)
+        is_test = re.search(r"^(async )?def test_", code, flags=re.MULTILINE)
+        (tests if is_test else programs).append(path.name)
+    commands = [[*PYTEST, *tests]] if tests else []
+    return [_run(command, folder) for command in (*commands, *([program] for program in programs))]
+
+
+def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", *command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_example_of_a_document_runs(document: str, tmp_path: Path) -> None:
+    found = examples(document)
+    assert found, "it has no examples"
+    for done in ran(found, tmp_path):
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_examples_that_are_wrong_are_noticed(tmp_path: Path) -> None:
+    wrong = [(1, "raise SystemExit(3)"), (2, "def test_it() -> None:\n    assert False"), (3, "print('fine')")]
+    tests, *programs = ran(wrong, tmp_path)
+    assert "1 failed" in tests.stdout
+    assert [tests.returncode, *(done.returncode for done in programs)] == [1, 3, 0]
+
+
+def test_the_page_on_testing_names_everything_there_is_to_test_with() -> None:
+    page = (ROOT / "docs" / "testing.md").read_text()
+    known = {"Script", "ScriptedTool", "ResultsExhausted", "told_run", "calls_of", "an_error"}  # in their docstrings
+    assert {name for name in testing.__all__ if name not in known and name not in page} == set()
+
+
+def test_everything_named_for_users_exists() -> None:
+    for name in testing.__all__:
+        assert inspect.getdoc(getattr(testing, name)), name
+    with pytest.raises(AttributeError, match="no attribute 'Mock'"):
+        getattr(testing, "Mock")  # noqa: B009  # not known to type checkers either

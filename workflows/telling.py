@@ -1,0 +1,67 @@
+"""What the model has been told in one run, kept so that each model call's input holds only what is new."""
+
+from __future__ import annotations
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.core import limits
+    from holdfast.core.compiling import View
+    from holdfast.core.contracts import InferenceInput, TranscriptPage, TranscriptRequest
+    from holdfast.core.paging import fitting
+    from holdfast.core.state import AgentState
+    from holdfast.core.transcript import Mark, Opening, advanced, root
+
+
+class Telling:
+    """The transcript as the model sees it: `opening`, then the view of the conversation that its policy gives."""
+
+    def __init__(self, opening: Opening) -> None:
+        self.opening = opening
+        self._view: View | None = None
+        self._told: Mark | None = None
+        """How far the model has been told this view; none before its first call."""
+
+    def inference_input(self, state: AgentState, max_output_tokens: int | None) -> InferenceInput:
+        """Return what is new since the last model call; what does not fit is left for the activity to fetch.
+
+        A view that does not continue the last one (older messages were summarised) is told from its beginning again.
+        """
+        first = self._told is None
+        base = self._advance(state)
+        said = self._shown.messages
+        new = [said[index] for index in range(base.length, len(said))]
+        target = advanced(base, new)
+        delta = fitting(new, limits.DELTA_BYTES_MAX)
+        self._told = target
+        return InferenceInput(
+            opening=self.opening if first else None,
+            base=base,
+            delta=delta,
+            target=target,
+            max_output_tokens=max_output_tokens,
+        )
+
+    def page(self, request: TranscriptRequest) -> TranscriptPage:
+        """Return a run of messages as the model sees them."""
+        said = self._view.messages if self._view else ()
+        stop = min(request.stop, len(said))
+        asked = (said[index] for index in range(request.start, stop))
+        messages = fitting(asked, limits.PAGE_BYTES_MAX, at_least=1)
+        return TranscriptPage(opening=self.opening, start=request.start, messages=messages)
+
+    @property
+    def _shown(self) -> View:
+        if self._view is None:
+            raise ValueError("the model has not been asked yet")
+        return self._view
+
+    def _advance(self, state: AgentState) -> Mark:
+        """Bring the view up to date; return where what is new begins."""
+        if self._view is None:
+            policy, execution_id = self.opening.definition.context, state.running.execution_id
+            self._view = View.of(state.store, policy, execution_id)
+        else:
+            self._view = self._view.advanced(state.store)
+        told = self._told if self._view.continues else None
+        return told or root(self.opening)
