@@ -289,7 +289,8 @@ def _call_moved(turn: Turn, call_id: str, move: Callable[[OpenCall], None]) -> N
 
 
 def _go_on_when_answered(turn: Turn) -> None:
-    if not turn.execution.open_calls and turn.execution.hooks_under_way is None:
+    execution = turn.execution
+    if execution.current_step is not None and not execution.open_calls and execution.hooks_under_way is None:
         _step_complete(turn)
 
 
@@ -302,8 +303,9 @@ def _step_complete(turn: Turn) -> None:
 
 def _evaluate(turn: Turn) -> None:
     """Decide whether to go on, and archive the step (SPEC section 4)."""
-    should_stop = turn.should_stop(more_to_do=ending.more_to_do(turn))
-    overridden = not should_stop and _note_override(turn, more_to_do=ending.more_to_do(turn))
+    more_to_do = ending.more_to_do(turn)
+    should_stop = turn.execution.continuation.should_stop(more_to_do=more_to_do, rule=turn.rules.override)
+    overridden = not should_stop and _note_override(turn, more_to_do=more_to_do)
     step, execution = turn.step, turn.execution
     turn.tell(AgentStepCompleted, step=step)
     facts = {"usage": step.usage, "cost": step.cost, "total": execution.usage, "total_cost": execution.cost}

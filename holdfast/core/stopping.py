@@ -115,12 +115,15 @@ class Continuation(Frozen):
     """All stop signals of an execution, oldest first, and whether trusted code asked to go on regardless.
 
     `overrides` counts the steps whose stop was overridden; `overriding` says that the step under way is counted.
+    `settled` is how many of the signals were there at the latest override: until the next step has been taken, they
+    stop nothing.
     """
 
     stop_signals: tuple[StopSignal, ...] = ()
     continuation_requested: bool = False
     overrides: int = Field(default=0, ge=0)
     overriding: bool = False
+    settled: int = Field(default=0, ge=0)
 
     @property
     def highest(self) -> StopSignal | None:
@@ -137,15 +140,16 @@ class Continuation(Frozen):
             return False
         return all(signal.reason in rule.reasons for signal in self.stop_signals)
 
-    def should_stop(self, *, more_to_do: bool, rule: OverrideRule = OverrideRule()) -> bool:
-        """Apply the table at the top of this file; `more_to_do` is its third row."""
+    def should_stop(self, *, more_to_do: bool, rule: OverrideRule = OverrideRule(), since: int = 0) -> bool:
+        """Apply the table at the top of this file; `more_to_do` is its third row, `since` the first signal to count."""
         if self.granted(rule):
             return False
-        return bool(self.stop_signals) or not more_to_do
+        return len(self.stop_signals) > since or not more_to_do
 
     def overridden(self) -> Continuation:
         """Return this continuation with the override of the step under way counted, once however often it is used."""
-        return self if self.overriding else replace(self, overrides=self.overrides + 1, overriding=True)
+        overrides = self.overrides if self.overriding else self.overrides + 1
+        return replace(self, overrides=overrides, overriding=True, settled=len(self.stop_signals))
 
     def after_step(self) -> Continuation:
         """Return what the next step begins with: the signals, but no request."""

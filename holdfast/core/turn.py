@@ -128,8 +128,9 @@ class Turn:
         self.change(usage=self.execution.usage + usage, cost=self.execution.cost + cost)
 
     def should_stop(self, *, more_to_do: bool) -> bool:
-        """Apply the stop table."""
-        return self.execution.continuation.should_stop(more_to_do=more_to_do, rule=self.rules.override)
+        """Apply the stop table at a checkpoint within a step: what was overridden before it does not stop it."""
+        continuation = self.execution.continuation
+        return continuation.should_stop(more_to_do=more_to_do, rule=self.rules.override, since=continuation.settled)
 
     def context_for(
         self, trigger: Trigger, call: ToolCall | None = None, execution: ToolExecution | None = None
