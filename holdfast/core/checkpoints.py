@@ -20,12 +20,13 @@ def before_step(turn: Turn) -> bool:
     strikes_at = turn.execution.time_limit_at
     if strikes_at is not None and turn.at >= strikes_at:
         signal_time(turn)
-    return turn.should_stop(more_to_do=True)
+    return turn.must_stop
 
 
-def after_summary(turn: Turn) -> bool:
-    """Signal what a summary used up; return whether to stop before the model call it was made for."""
-    return _signal_spent(turn) and turn.should_stop(more_to_do=True)
+def before_call(turn: Turn) -> bool:
+    """Signal what forbids the step's model call after something else was used for it; return whether to stop."""
+    _signal_spent(turn)
+    return turn.must_stop
 
 
 def after_inference(turn: Turn, response: InferenceResponse) -> bool:
@@ -36,7 +37,9 @@ def after_inference(turn: Turn, response: InferenceResponse) -> bool:
             _signal_tokens(turn)
         if budget.max_cost is not None and execution.cost >= budget.max_cost:
             _signal_cost(turn)
-    return turn.should_stop(more_to_do=True)
+    if all(signal.reason is StopReason.USER_REQUESTED for signal in turn.execution.continuation.standing):
+        return False  # had it been `now`, we would not be here: this one lets the step finish
+    return turn.must_stop
 
 
 def after_step(turn: Turn, *, more_to_do: bool) -> None:
@@ -60,7 +63,7 @@ def cost_of(turn: Turn, usage: Usage, told: float | None = None) -> float:
 def output_clamp(turn: Turn) -> int | None:
     """Return the most the next answer may hold: the definition's own limit and what the budget has left.
 
-    A limit that has nothing left was overridden, or there would be no call; it does not limit this one.
+    A limit that has nothing left was overridden, or no call would be made: it does not count any more.
     """
     llm = turn.llm
     own = llm.max_output_tokens if llm else None
@@ -79,15 +82,6 @@ def _signal_steps(turn: Turn, steps: int) -> None:
         turn.signal_once(StopReason.STEPS_LIMIT, f"max_steps {limit} reached", "budget")
 
 
-def _signal_spent(turn: Turn) -> bool:
-    tokens, cost = _tokens_spent(turn), _cost_spent(turn)
-    if tokens:
-        _signal_tokens(turn)
-    if cost:
-        _signal_cost(turn)
-    return tokens or cost
-
-
 def _signal_tokens(turn: Turn) -> None:
     limit, used = turn.execution.budget.max_tokens or 0, turn.execution.usage.total_tokens
     room = "reached" if used >= limit else f"leaves no room for another call after {used}"
@@ -98,6 +92,13 @@ def _signal_cost(turn: Turn) -> None:
     limit, used = turn.execution.budget.max_cost or 0.0, turn.execution.cost
     room = "reached" if used >= limit else f"leaves no room for another call after {used:.6f}"
     turn.signal_once(StopReason.COST_LIMIT, f"max_cost {limit:g} USD {room}", "budget")
+
+
+def _signal_spent(turn: Turn) -> None:
+    if _tokens_spent(turn):
+        _signal_tokens(turn)
+    if _cost_spent(turn):
+        _signal_cost(turn)
 
 
 def _time_told(budget: ExecutionBudget, at: datetime) -> str:

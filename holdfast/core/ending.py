@@ -56,8 +56,11 @@ def more_to_do(turn: Turn) -> bool:
     return bool(turn.step.requested_tool_calls) or turn.execution.answer_due
 
 
-def archive(turn: Turn) -> None:
-    """Move the step from under way to archived: say its messages, keep it, forget the continuation request."""
+def archive(turn: Turn, *, overridden: bool = False) -> None:
+    """Move the step from under way to archived: say its messages, keep it, forget the continuation request.
+
+    `overridden` says that the loop goes on only because of that request.
+    """
     step, execution = turn.step, turn.execution
     tags = {"step_id": step.id} if step.step_type == "final_response" else {"step_id": step.id, "is_trace": True}
     turn.say(step.output_messages, **tags)
@@ -70,7 +73,7 @@ def archive(turn: Turn) -> None:
     )
     turn.change(
         step_executions=execution.step_executions.append(done),
-        continuation=execution.continuation.after_step(),
+        continuation=execution.continuation.after_step(overridden=overridden),
         current_step=None,
         current_step_started_at=None,
         open_calls=(),

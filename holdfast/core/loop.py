@@ -231,10 +231,12 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
         turn.change_step(overhead=step.overhead + event.usage, overhead_cost=step.overhead_cost + cost)
         if event.text.strip():
             turn.store = summarised(turn.store, event.text)
-    if checkpoints.after_summary(turn):
-        _abort(turn)
-    else:
-        _ask_model(turn)
+        if checkpoints.before_call(turn):
+            _end(turn)  # the summary used up what was left; a call that cannot fit is not made
+            return
+        _note_override(turn)
+    _flush_messages(turn)
+    _ask_model(turn)
 
 
 def _ask_model(turn: Turn) -> None:
@@ -289,7 +291,7 @@ def _call_moved(turn: Turn, call_id: str, move: Callable[[OpenCall], None]) -> N
 
 
 def _go_on_when_answered(turn: Turn) -> None:
-    execution = turn.execution
+    execution = turn.execution  # a hook that raised has archived the step already
     if execution.current_step is not None and not execution.open_calls and execution.hooks_under_way is None:
         _step_complete(turn)
 
@@ -303,29 +305,25 @@ def _step_complete(turn: Turn) -> None:
 
 def _evaluate(turn: Turn) -> None:
     """Decide whether to go on, and archive the step (SPEC section 4)."""
-    more_to_do = ending.more_to_do(turn)
-    should_stop = turn.execution.continuation.should_stop(more_to_do=more_to_do, rule=turn.rules.override)
-    overridden = not should_stop and _note_override(turn, more_to_do=more_to_do)
+    more_to_do, signals = ending.more_to_do(turn), turn.execution.continuation.stop_signals
+    should_stop = turn.should_stop(more_to_do=more_to_do)
+    overridden = not should_stop and (bool(signals) or not more_to_do)
     step, execution = turn.step, turn.execution
     turn.tell(AgentStepCompleted, step=step)
     facts = {"usage": step.usage, "cost": step.cost, "total": execution.usage, "total_cost": execution.cost}
     turn.tell(TokenUsageReported, **facts)
     turn.tell(ContinuationEvaluated, should_stop=should_stop, overridden=overridden)
-    ending.archive(turn)
+    ending.archive(turn, overridden=overridden)
     if should_stop:
         _end(turn)
     else:
         _next_step(turn)
 
 
-def _note_override(turn: Turn, *, more_to_do: bool = True) -> bool:
-    """Count the override when the loop goes on only because a hook asked for it; return whether it does."""
-    continuation = turn.execution.continuation
-    needed = bool(continuation.stop_signals) or not more_to_do
-    if not (needed and continuation.granted(turn.rules.override)):
-        return False
-    turn.change(continuation=continuation.overridden())
-    return True
+def _note_override(turn: Turn) -> None:
+    """Count the override when the step under way goes on only because a hook asked for it."""
+    if turn.execution.continuation.standing and not turn.must_stop:
+        turn.change(continuation=turn.execution.continuation.overriding_now())
 
 
 # --- what comes from outside
@@ -335,7 +333,7 @@ def _message_arrived(turn: Turn, message: Message) -> None:
     """Keep a message for the next model call; the loop does not end before the model has answered it."""
     waiting = turn.execution.waiting_messages
     if len(waiting) >= MESSAGES_WAITING_MAX:
-        turn.warn(f"more than {MESSAGES_WAITING_MAX} messages came in during one step; the rest was not taken")
+        turn.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken")
         return
     turn.change(waiting_messages=(*waiting, message), answer_due=True)
     turn.tell(MessageInjected, message=message)
@@ -361,13 +359,15 @@ def _driver_failed(turn: Turn, error: ErrorRecord) -> None:
     ending_already = turn.execution.hooks_under_way in ENDING
     turn.fail(error)
     if ending_already:
+        turn.do(CancelInFlight())
+        turn.change(hooks_under_way=None)
         _conclude(turn)  # no hooks any more: whoever runs them has failed
     else:
         _abort(turn)
 
 
 def _abort_unless_overridden(turn: Turn) -> None:
-    if turn.should_stop(more_to_do=True):
+    if turn.must_stop:
         _abort(turn)
     else:
         _note_override(turn)
@@ -468,7 +468,9 @@ def _apply(turn: Turn, event: HooksReturned) -> ErrorRecord | None:
 def _change(turn: Turn, changes: Changes, hook: str) -> None:
     turn.metadata = merged(turn.metadata, changes.metadata)
     if changes.messages:
-        room = MESSAGES_WAITING_MAX - len(turn.execution.waiting_messages)
+        room = max(0, MESSAGES_WAITING_MAX - len(turn.execution.waiting_messages))
+        if len(changes.messages) > room:
+            turn.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken")
         turn.change(waiting_messages=(*turn.execution.waiting_messages, *changes.messages[:room]))
     if changes.stop is not None:
         reason = StopReason.named(changes.stop_reason)
@@ -511,7 +513,8 @@ def _keep_time(turn: Turn) -> None:
     execution = turn.execution
     if not turn.rules.definition.pause_while_waiting:
         return
-    waiting = bool(execution.open_calls) and all(each.stage is CallStage.APPROVAL for each in execution.open_calls)
+    stages = {each.stage for each in execution.open_calls}
+    waiting = CallStage.APPROVAL in stages and stages <= {CallStage.APPROVAL, CallStage.WAITING}
     if waiting and execution.paused_at is None and not execution.status.is_terminal:
         turn.change(paused_at=turn.at)
     elif execution.paused_at is not None and not waiting:

@@ -128,9 +128,13 @@ class Turn:
         self.change(usage=self.execution.usage + usage, cost=self.execution.cost + cost)
 
     def should_stop(self, *, more_to_do: bool) -> bool:
-        """Apply the stop table at a checkpoint within a step: what was overridden before it does not stop it."""
-        continuation = self.execution.continuation
-        return continuation.should_stop(more_to_do=more_to_do, rule=self.rules.override, since=continuation.settled)
+        """Apply the stop table."""
+        return self.execution.continuation.should_stop(more_to_do=more_to_do, rule=self.rules.override)
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether the loop must stop before the step under way is complete."""
+        return self.execution.continuation.forbids(self.rules.override)
 
     def context_for(
         self, trigger: Trigger, call: ToolCall | None = None, execution: ToolExecution | None = None
