@@ -107,8 +107,9 @@ def _assert_consistent(loop: AgentLoop, state: AgentState) -> None:
     assert len(set(execution.warnings)) == len(execution.warnings)
     assert [done.step.number for done in execution.step_executions] == list(range(1, state.step_count + 1))
     steps = (*state.steps, under_way) if under_way else state.steps
-    assert state.usage == sum((step.usage for step in steps), Usage())
-    assert abs(state.cost - sum(step.cost for step in steps)) < 1e-9
+    looked_at = [each.ended for each in execution.open_calls if each.ended is not None]
+    assert state.usage == sum((each.usage for each in (*steps, *looked_at)), Usage())
+    assert abs(state.cost - sum(each.cost for each in (*steps, *looked_at))) < 1e-9
     assert_every_call_has_one_answer(state.messages)
     for step in state.steps:
         executed = [each.call.id for each in step.tool_executions]
@@ -216,7 +217,7 @@ def _assert_command_fits(loop: AgentLoop, after: AgentState, command: Command) -
             if context.call is None:
                 assert execution.hooks_under_way is context.trigger
             else:
-                assert open_calls[context.call.id].stage == context.trigger
+                assert open_calls[context.call.id].stage.value == context.trigger.value
             assert (context.execution is not None) == (context.trigger == "after_tool")
         case Emit():
             envelope = command.event
