@@ -16,14 +16,17 @@ UNKNOWN_PRICE = "nobody knows what the model's tokens cost: the cost counts as z
 def before_step(turn: Turn) -> bool:
     """Signal every limit that forbids another step; return whether the loop must stop."""
     _signal_steps(turn, turn.step_number)
-    if _tokens_spent(turn):
-        _signal_tokens(turn)
-    if _cost_spent(turn):
-        _signal_cost(turn)
+    _signal_spent(turn)
     strikes_at = turn.execution.time_limit_at
     if strikes_at is not None and turn.at >= strikes_at:
         signal_time(turn)
-    return turn.must_end()
+    return turn.must_stop
+
+
+def before_call(turn: Turn) -> bool:
+    """Signal what forbids the step's model call after something else was used for it; return whether to stop."""
+    _signal_spent(turn)
+    return turn.must_stop
 
 
 def after_inference(turn: Turn, response: InferenceResponse) -> bool:
@@ -34,7 +37,9 @@ def after_inference(turn: Turn, response: InferenceResponse) -> bool:
             _signal_tokens(turn)
         if budget.max_cost is not None and execution.cost >= budget.max_cost:
             _signal_cost(turn)
-    return turn.must_end()
+    if all(signal.reason is StopReason.USER_REQUESTED for signal in turn.execution.continuation.standing):
+        return False  # had it been `now`, we would not be here: this one lets the step finish
+    return turn.must_stop
 
 
 def after_step(turn: Turn, *, more_to_do: bool) -> None:
@@ -56,11 +61,14 @@ def cost_of(turn: Turn, usage: Usage, told: float | None = None) -> float:
 
 
 def output_clamp(turn: Turn) -> int | None:
-    """Return the most the next answer may hold: the definition's own limit and what the budget has left."""
+    """Return the most the next answer may hold: the definition's own limit and what the budget has left.
+
+    A limit that has nothing left was overridden, or no call would be made: it does not count any more.
+    """
     llm = turn.llm
     own = llm.max_output_tokens if llm else None
     limits = (own, _tokens_left(turn), _tokens_affordable(turn))
-    return min((limit for limit in limits if limit is not None), default=None)
+    return min((limit for limit in limits if limit is not None and limit > 0), default=None)
 
 
 def signal_time(turn: Turn) -> None:
@@ -84,6 +92,13 @@ def _signal_cost(turn: Turn) -> None:
     limit, used = turn.execution.budget.max_cost or 0.0, turn.execution.cost
     room = "reached" if used >= limit else f"leaves no room for another call after {used:.6f}"
     turn.signal_once(StopReason.COST_LIMIT, f"max_cost {limit:g} USD {room}", "budget")
+
+
+def _signal_spent(turn: Turn) -> None:
+    if _tokens_spent(turn):
+        _signal_tokens(turn)
+    if _cost_spent(turn):
+        _signal_cost(turn)
 
 
 def _time_told(budget: ExecutionBudget, at: datetime) -> str:

@@ -59,8 +59,11 @@ def more_to_do(turn: Turn) -> bool:
     return bool(turn.step.requested_tool_calls) or turn.execution.answer_due
 
 
-def archive(turn: Turn) -> None:
-    """Move the step from under way to archived: say its messages, keep it, forget the continuation request."""
+def archive(turn: Turn, *, overridden: bool = False) -> None:
+    """Move the step from under way to archived: say its messages, keep it, forget the continuation request.
+
+    `overridden` says that the loop goes on only because of that request.
+    """
     step, execution = turn.step, turn.execution
     tags = {"step_id": step.id} if step.step_type == "final_response" else {"step_id": step.id, "is_trace": True}
     turn.say(step.output_messages, **tags)
@@ -76,7 +79,7 @@ def archive(turn: Turn) -> None:
     turn.tell(TokenUsageReported, **facts)
     turn.change(
         step_executions=execution.step_executions.append(done),
-        continuation=execution.continuation.after_step(),
+        continuation=execution.continuation.after_step(overridden=overridden),
         current_step=None,
         current_step_started_at=None,
         open_calls=(),
@@ -88,7 +91,7 @@ def conclude(turn: Turn) -> None:
     execution = turn.execution
     highest = execution.continuation.highest
     fatal = turn.rules.definition.errors == "fatal" and any(done.step.all_errors for done in execution.step_executions)
-    if execution.error is not None or fatal:
+    if execution.error is not None or fatal or (highest is not None and highest.reason is StopReason.ERROR):
         status = ExecutionStatus.FAILED
     elif highest is not None and highest.reason.forced:
         status = ExecutionStatus.STOPPED
@@ -105,8 +108,9 @@ def _tell_end(turn: Turn, status: ExecutionStatus) -> None:
     state = turn.state
     signal = state.stop_signal
     if status is ExecutionStatus.FAILED:
-        unknown = ErrorRecord(type="Error", message="a step had errors", source="loop")
-        turn.tell(AgentExecutionFailed, error=turn.execution.error or unknown)
+        why, source = (signal.message, signal.source) if signal else ("", "")
+        asked_for = ErrorRecord(type="Error", message=why, source=source)  # a hook's stop with the reason `error`
+        turn.tell(AgentExecutionFailed, error=turn.execution.error or next(iter(state.errors), asked_for))
     elif status is ExecutionStatus.STOPPED and signal is not None:
         turn.tell(AgentExecutionStopped, reason=signal.reason, message=signal.message)
     else:

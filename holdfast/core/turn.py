@@ -126,9 +126,10 @@ class Turn:
         """Apply the stop table."""
         return self.execution.continuation.should_stop(more_to_do=more_to_do, rule=self.rules.override)
 
-    def must_end(self) -> bool:
-        """Apply the stop table's first row within a step."""
-        return self.execution.continuation.must_end(self.rules.override)
+    @property
+    def must_stop(self) -> bool:
+        """Whether the loop must stop before the step under way is complete."""
+        return self.execution.continuation.forbids(self.rules.override)
 
     def context_for(
         self, trigger: Trigger, call: ToolCall | None = None, execution: ToolExecution | None = None
