@@ -17,7 +17,7 @@ from typing import assert_never
 
 from holdfast.core.commands import AskApproval, CallTool, RunHooks, SpawnSubagent
 from holdfast.core.events import ApprovalExpired, ApprovalGiven, SubagentReturned, ToolFailed, ToolReturned
-from holdfast.core.frozen import replace
+from holdfast.core.frozen import replace, trusted
 from holdfast.core.hooks import Changes, Trigger
 from holdfast.core.limits import CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, STEP_RESULTS_BYTES_MAX
 from holdfast.core.messages import ToolCall
@@ -62,7 +62,7 @@ def open_calls(turn: Turn) -> None:
     for index, call in enumerate(turn.step.requested_tool_calls):
         problem = _problem_with(turn, call, index)
         if problem is None:
-            opened.append(OpenCall(index=index, call=call))
+            opened.append(trusted(OpenCall, index=index, call=call))
         else:
             _record(turn, _ended(turn, OpenCall(index=index, call=call), Outcome.FAILED, error=problem))
     turn.change(open_calls=tuple(opened))
@@ -329,7 +329,8 @@ def _ended(
     usage: Usage = NOTHING_USED,
     cost: float = 0.0,
 ) -> ToolExecution:
-    return ToolExecution.model_construct(
+    return trusted(
+        ToolExecution,
         id=named_id(turn.execution.execution_id, call_name(turn.step.number, each.index)),
         call=each.call,
         outcome=outcome,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.commands import Finish
+from holdfast.core.frozen import trusted
 from holdfast.core.messages import Message
 from holdfast.core.observed import AgentExecutionCompleted, AgentExecutionFailed, AgentExecutionStopped
 from holdfast.core.state import ExecutionStatus
@@ -57,7 +58,8 @@ def archive(turn: Turn) -> None:
     step, execution = turn.step, turn.execution
     tags = {"step_id": step.id} if step.step_type == "final_response" else {"step_id": step.id, "is_trace": True}
     turn.say(step.output_messages, **tags)
-    done = StepExecution.model_construct(
+    done = trusted(
+        StepExecution,
         step=step,
         started_at=execution.current_step_started_at or turn.at,
         completed_at=turn.at,

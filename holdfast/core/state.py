@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 from uuid import UUID, uuid5
 
@@ -18,6 +19,7 @@ from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM
 from holdfast.core.frozen import Frozen, replace
 from holdfast.core.hooks import Trigger, merged
+from holdfast.core.json_values import JsonMap
 from holdfast.core.limits import ERRORS_TOLD_MAX
 from holdfast.core.log import Log
 from holdfast.core.messages import Message, MessageStore
@@ -58,7 +60,7 @@ Id = Annotated[str, AfterValidator(checked_id)]
 
 def step_id(execution_id: str, number: int) -> str:
     """Return the id of step `number`: a function of the execution, so that a replayed or repeated step keeps it."""
-    return str(uuid5(UUID(execution_id), f"step/{number}"))
+    return str(uuid5(_space(execution_id), f"step/{number}"))
 
 
 def call_name(number: int, index: int | None = None) -> str:
@@ -68,14 +70,20 @@ def call_name(number: int, index: int | None = None) -> str:
 
 def named_id(execution_id: str, name: str) -> str:
     """Return the id of the call of that `name`: its record's id and its idempotency key, equally stable."""
-    return str(uuid5(UUID(execution_id), name))
+    return str(uuid5(_space(execution_id), name))
+
+
+@lru_cache(maxsize=1_000)
+def _space(execution_id: str) -> UUID:
+    """Return the id as what other ids are derived from; parsing it for each of them would take as long as deriving."""
+    return UUID(execution_id)
 
 
 class AgentContext(Frozen):
     """What the model is told: the conversation, the prompt, and notes of ours that it never sees."""
 
     store: MessageStore = MessageStore()
-    metadata: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
     system_prompt: str = ""
     response_format: ResponseFormat = TextFormat()
 

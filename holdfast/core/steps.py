@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from holdfast.core.frozen import Frozen
+from holdfast.core.frozen import Frozen, trusted
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.stopping import Continuation
 from holdfast.core.usage import Usage
@@ -83,7 +83,7 @@ class ToolExecution(Frozen):
             content = f"Error ({self.error.type}): {self.error.message}"
         else:
             content = self.result or ""
-        return Message(role="tool", content=content, tool_call_id=self.call.id)
+        return trusted(Message, role="tool", content=content, tool_call_id=self.call.id)
 
 
 class CallStage(StrEnum):
@@ -137,6 +137,8 @@ class AgentStep(Frozen):
     @property
     def all_errors(self) -> tuple[ErrorRecord, ...]:
         """Errors of failed tools first, then explicit ones, none twice."""
+        if not self.errors and all(execution.outcome is not Outcome.FAILED for execution in self.tool_executions):
+            return ()  # the usual case, asked for several times in every step
         found = (execution.error for execution in self.tool_executions if execution.outcome is Outcome.FAILED)
         return tuple(dict.fromkeys(error for error in (*found, *self.errors) if error is not None))
 
@@ -174,7 +176,7 @@ class AgentStep(Frozen):
         response = self.inference_response
         if response is None:
             return ()
-        said = Message(role="assistant", content=response.text, tool_calls=response.tool_calls)
+        said = trusted(Message, role="assistant", content=response.text, tool_calls=response.tool_calls)
         ended = {execution.call.id: execution for execution in self.tool_executions}
         return (said, *(ended[call.id].answer for call in response.tool_calls if call.id in ended))
 

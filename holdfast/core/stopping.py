@@ -26,7 +26,6 @@ Should the loop stop? The first row that holds decides (`Continuation.should_sto
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -34,6 +33,7 @@ from typing import Final
 from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.frozen import Frozen, replace
+from holdfast.core.json_values import JsonMap
 from holdfast.core.limits import REASON_CHARS_MAX
 
 
@@ -108,7 +108,7 @@ class StopSignal(Frozen):
     message: str = Field(default="", max_length=REASON_CHARS_MAX)
     source: str = Field(default="", max_length=200)
     at: AwareDatetime
-    context: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    context: JsonMap = Field(default_factory=dict[str, JsonValue])
 
 
 class Continuation(Frozen):

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from holdfast.core.commands import Command, Emit
-from holdfast.core.frozen import replace
+from holdfast.core.frozen import replace, trusted
 from holdfast.core.hooks import HookContext, Trigger
 from holdfast.core.limits import HOOK_MESSAGES_MAX, REASON_CHARS_MAX, STOP_SIGNALS_MAX, WARNINGS_MAX
 from holdfast.core.messages import Message, ToolCall
@@ -132,7 +132,8 @@ class Turn:
         """Return what a hook at `trigger` may know; `call` and `execution` are what it is about."""
         state, step = self.state, self.execution.current_step
         said = (*state.messages[-HOOK_MESSAGES_MAX:], *self.execution.waiting_messages)
-        return HookContext.model_construct(
+        return trusted(
+            HookContext,
             trigger=trigger,
             agent=self.rules.definition.name,
             agent_id=state.agent_id,

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import Field
 
-from holdfast.core.frozen import Frozen
+from holdfast.core.frozen import Frozen, trusted
 
 
 class Usage(Frozen):
@@ -23,7 +23,8 @@ class Usage(Frozen):
     def __add__(self, other: Usage) -> Usage:
         if not (other.input_tokens or other.output_tokens):
             return self
-        return Usage.model_construct(
+        return trusted(
+            Usage,
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
         )

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from itertools import chain, count
+from typing import Any, Protocol, assert_never, cast
+from uuid import UUID, uuid5
 
 from activities.provider import OpenAIModel, ProviderSettings
+from holdfast.client import Client
 from holdfast.core.errors import ExecutionFailed
+from holdfast.core.observed import ApprovalRequested
 from holdfast.core.state import AgentState
 from holdfast.local import LocalDriver
+from holdfast.local.work import Verdict
 from holdfast.testing.openai_server import FakeOpenAI
-from tests.scenarios.scenario import MODEL, Deed, Scenario, Stop
+from tests.scenarios.hooks import HOOKS
+from tests.scenarios.scenario import MODEL, Approve, Deed, Deny, Edit, Scenario, Stop, Tell
 from tests.scenarios.tools import Gate, tools_at
 from tests.serving import Served
 
@@ -28,22 +33,93 @@ the same endpoint, so that texts which name its address are equal, too.
 MOMENT = "2025-01-01T00:00:00Z"
 
 
-async def locally(scenario: Scenario, endpoint: FakeOpenAI, agent_id: str, execution_id: str) -> AgentState:
-    """Run `scenario` with the in-process driver."""
-    gate, ids, seen = Gate(), iter((agent_id, execution_id)), len(endpoint.requests)
-    model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model=MODEL))
-    driver = LocalDriver(scenario.agent, model=model, tools=tools_at(gate), new_id=lambda: next(ids))
+class Outside(Protocol):
+    """Who acts on a run from outside."""
 
-    async def perform(deed: Deed) -> None:
+    async def perform(self, deed: Deed) -> None:
+        """Do it."""
+        ...
+
+    async def approval_asked(self, nth: int) -> None:
+        """Return once the `nth` call of the run waits for a person."""
+        ...
+
+
+class InProcess:
+    """Acts on a driver's run, and listens to it."""
+
+    def __init__(self, driver: LocalDriver) -> None:
+        self._driver = driver
+        self._waiting: list[str] = []
+        self._changed = asyncio.Event()
+        self.observed: list[str] = []
+        driver.wiretap(lambda event: self.observed.append(type(event).__name__)).on(ApprovalRequested, self._asked)
+
+    def _asked(self, event: ApprovalRequested) -> None:
+        self._waiting.append(event.call.id)
+        self._changed.set()
+
+    async def approval_asked(self, nth: int) -> None:
+        while len(self._waiting) < nth:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def perform(self, deed: Deed) -> None:
         match deed:
             case Stop():
-                driver.stop(deed.reason, mode=deed.mode)
+                self._driver.stop(deed.reason, mode=deed.mode)
+            case Tell():
+                self._driver.say(deed.text)
+            case Approve():
+                self._driver.decide(self._waiting[deed.nth - 1], Verdict("approve", by="somebody"))
+            case Deny():
+                verdict = Verdict("deny", by="somebody", reason=deed.reason)
+                self._driver.decide(self._waiting[deed.nth - 1], verdict)
+            case Edit():
+                verdict = Verdict("edit", by="somebody", arguments=deed.arguments)
+                self._driver.decide(self._waiting[deed.nth - 1], verdict)
             case _:
-                raise NotImplementedError(f"the in-process driver cannot do {deed.do!r} yet")
+                assert_never(deed)
 
+
+class OnTemporal:
+    """Acts on a workflow through the client."""
+
+    def __init__(self, client: Client, execution_id: str) -> None:
+        self._client = client
+        self._execution_id = execution_id
+
+    async def approval_asked(self, nth: int) -> None:
+        raise NotImplementedError(f"a client cannot see approval {nth} yet")
+
+    async def perform(self, deed: Deed) -> None:
+        match deed:
+            case Stop():
+                stopped = await self._client.stop(self._execution_id, deed.reason, mode=deed.mode, source="local")
+                assert stopped, "the run had ended already"
+            case _:
+                raise NotImplementedError(f"a client cannot do {deed.do!r} yet")
+
+
+async def locally(
+    scenario: Scenario, endpoint: FakeOpenAI, agent_id: str, execution_id: str
+) -> tuple[AgentState, list[str]]:
+    """Run `scenario` with the in-process driver; return its end and the names of the events it told."""
+    gate, seen = Gate(), len(endpoint.requests)
+    ids = chain((agent_id, execution_id), (str(uuid5(UUID(execution_id), f"child/{n}")) for n in count()))
+    model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model=MODEL))
+    driver = LocalDriver(
+        scenario.agent,
+        model=model,
+        tools=tools_at(gate),
+        hooks=HOOKS,
+        agents=scenario.agents,
+        new_id=lambda: next(ids),
+    )
+    outside = InProcess(driver)
     try:
         run = asyncio.create_task(driver.execute(scenario.question, budget=scenario.budget))
-        return await _finished(scenario, run, gate, endpoint, seen, perform)
+        return await _finished(scenario, run, gate, endpoint, seen, outside), outside.observed
     finally:
         await model.close()
 
@@ -61,16 +137,8 @@ async def on_temporal(scenario: Scenario, served: Served, gate: Gate, agent_id: 
         except ExecutionFailed as failed:
             return AgentState.from_dict(failed.state or {})
 
-    async def perform(deed: Deed) -> None:
-        match deed:
-            case Stop():
-                stopped = await client.stop(execution_id, deed.reason, mode=deed.mode, source="local")
-                assert stopped, "the run had ended already"
-            case _:
-                raise NotImplementedError(f"a client cannot do {deed.do!r} yet")
-
     run = asyncio.create_task(result())
-    return await _finished(scenario, run, gate, served.endpoint, seen, perform)
+    return await _finished(scenario, run, gate, served.endpoint, seen, OnTemporal(client, execution_id))
 
 
 async def _finished(
@@ -79,7 +147,7 @@ async def _finished(
     gate: Gate,
     endpoint: FakeOpenAI,
     seen: int,
-    perform: Callable[[Deed], Awaitable[None]],
+    outside: Outside,
 ) -> AgentState:
     """Do what happens from outside, each deed at its moment and one after another, and wait for the end.
 
@@ -87,21 +155,21 @@ async def _finished(
     """
     async with asyncio.timeout(SECONDS_MAX):
         for index, deed in enumerate(scenario.outside):
-            await _come(deed, gate, endpoint, seen)
-            await perform(deed)
+            match deed.when:
+                case "the model is asked":
+                    await _asked(endpoint, seen + deed.nth)
+                case "the gate is reached":
+                    await asyncio.to_thread(gate.reached.wait, SECONDS_MAX)
+                case "an approval is asked":
+                    await outside.approval_asked(deed.nth)
+            await outside.perform(deed)
             if not any(later.when == "the gate is reached" for later in scenario.outside[index + 1 :]):
                 gate.opened.set()
         return await run
 
 
-async def _come(deed: Deed, gate: Gate, endpoint: FakeOpenAI, seen: int) -> None:
-    match deed.when:
-        case "the model is asked":
-            await endpoint.until(lambda requests: len(requests) >= seen + deed.nth)
-        case "the gate is reached":
-            await asyncio.to_thread(gate.reached.wait, SECONDS_MAX)
-        case "an approval is asked":
-            raise NotImplementedError("no driver asks for approvals yet")
+async def _asked(endpoint: FakeOpenAI, times: int) -> None:
+    await endpoint.until(lambda requests: len(requests) >= times)
 
 
 def masked(state: AgentState) -> AgentState:

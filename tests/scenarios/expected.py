@@ -121,10 +121,16 @@ class Expected(Frozen):
         return self
 
 
-def disappointments(expected: Expected, state: AgentState, requests: Sequence[RequestRecord]) -> list[str]:
-    """Return what is not as expected, one readable line each; `requests` are those of this run alone."""
-    if (expected.cost_usd, expected.warnings, expected.observed) != (None, None, None):
-        raise NotImplementedError("`cost_usd`, `warnings` and `observed` cannot be judged yet")
+def disappointments(
+    expected: Expected,
+    state: AgentState,
+    requests: Sequence[RequestRecord],
+    observed: Sequence[str] | None = None,
+) -> list[str]:
+    """Return what is not as expected, one readable line each.
+
+    `requests` are those of this run alone; `observed` are the names of its events, none where nobody listened.
+    """
     roles = [message.role for message in state.messages]
     errors = [f"{error.type}: {error.message}" for error in state.errors]
     signals = [signal.reason for signal in state.execution.continuation.stop_signals] if state.execution else []
@@ -138,6 +144,9 @@ def disappointments(expected: Expected, state: AgentState, requests: Sequence[Re
         *_misfits("errors", expected.errors, errors),
         *_other("signals", expected.signals, tuple(signals)),
         *_other("tokens", expected.tokens, state.usage.total_tokens),
+        *_other("cost_usd", expected.cost_usd, round(state.cost, 9)),
+        *_misfits("warnings", expected.warnings, state.warnings),
+        *_other("observed", expected.observed if observed is not None else None, tuple(observed or ())),
         *(
             line
             for name, value in (expected.metadata or {}).items()

@@ -6,6 +6,7 @@ Every field is strict: an unknown one, one given twice, or one of the wrong type
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -20,6 +21,9 @@ from holdfast.testing.script import DEFAULT_USAGE, Call, Scripts, Turn
 from tests.scenarios.expected import Expected
 
 CASES = Path(__file__).parent / "cases"
+IN_PROCESS = Path(__file__).parent / "in_process"
+"""Scenarios that run in-process only, until workers have learned what they are about."""
+
 MODEL = "scripted"
 """The worker's own model, which answers where a definition names none."""
 
@@ -142,6 +146,8 @@ class Scenario(Frozen):
     budget: ExecutionBudget = ExecutionBudget()
     question: str = QUESTION
     script: Turns = Field(min_length=1)
+    turn_by_turn: bool = False
+    """Each request gets the next turn, whatever its conversation; for runs that take messages out of it."""
     scripts: Mapping[str, Turns] = Field(default_factory=dict[str, Turns])
     outside: tuple[Deed, ...] = ()
     expect: Expected
@@ -154,6 +160,9 @@ class Scenario(Frozen):
     @property
     def plays(self) -> Scripts:
         """What the endpoint plays: the turns alone, or all scripts by the names of their models."""
+        if self.turn_by_turn:
+            turns = cycle(self.turns)  # once around for each driver
+            return lambda _: next(turns)
         if not self.scripts:
             return self.turns
         return {MODEL: self.turns, **{model: _turns(script) for model, script in self.scripts.items()}}

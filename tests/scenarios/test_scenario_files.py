@@ -22,6 +22,10 @@ covers: [SPEC 6]
 script: [{text: "42"}]
 expect: {ends: [completed, completed], steps: 1}
 """
+Ended = tuple[AgentState, tuple[RequestRecord, ...], list[str]]
+STEP = ("AgentExecutionStarted", "AgentStepStarted", "InferenceRequestStarted", "InferenceResponseReceived")
+TWO_CALLS = ("ToolCallStarted", "ToolCallStarted", "ToolCallCompleted", "ToolCallCompleted")
+ARCHIVED = ("AgentStepCompleted", "TokenUsageReported", "ContinuationEvaluated")
 ALL_OF_IT = {
     "ends": ("completed", "completed"),
     "final": "anyway",
@@ -32,6 +36,9 @@ ALL_OF_IT = {
     "errors": ("LookupError: nothing there",),
     "signals": (),
     "tokens": 240,
+    "cost_usd": 0,
+    "warnings": ({"contains": "the cost counts as zero"},),
+    "observed": (*STEP, *TWO_CALLS, *ARCHIVED, "AgentStepStarted", *STEP[2:], *ARCHIVED, "AgentExecutionCompleted"),
     "metadata": {"agent": "scenario"},
     "shown": ({"request": 2, "messages": 5, "last": {"length": 1}, "anywhere": {"contains": "Be brief."}},),
 }
@@ -45,17 +52,21 @@ OTHERWISE = {
     "errors": (),
     "signals": ("error",),
     "tokens": 241,
+    "cost_usd": 0.1,
+    "warnings": ("no price",),
+    "observed": ("AgentExecutionStarted",),
     "metadata": {"agent": "another"},
     "shown": ({"request": 2, "output_tokens_max": 5},),
 }
 
 
 @pytest.fixture
-async def ended() -> tuple[AgentState, tuple[RequestRecord, ...]]:
+async def ended() -> Ended:
     """What a run with a tool that raises and one that answers leaves behind."""
     scenario = load(CASES / "a_tool_that_raises.yaml")
     async with FakeOpenAI(scenario.turns) as endpoint:
-        return await locally(scenario, endpoint, str(uuid4()), str(uuid4())), tuple(endpoint.requests)
+        state, observed = await locally(scenario, endpoint, str(uuid4()), str(uuid4()))
+        return state, tuple(endpoint.requests), observed
 
 
 def test_there_are_enough_scenarios_and_each_shows_something_else() -> None:
@@ -65,15 +76,13 @@ def test_there_are_enough_scenarios_and_each_shows_something_else() -> None:
 
 
 async def test_a_run_that_is_as_expected_disappoints_nobody(
-    ended: tuple[AgentState, tuple[RequestRecord, ...]],
+    ended: Ended,
 ) -> None:
     assert disappointments(Expected.model_validate(ALL_OF_IT), *ended) == []
 
 
 @pytest.mark.parametrize("field", OTHERWISE)
-async def test_every_expectation_can_be_disappointed(
-    field: str, ended: tuple[AgentState, tuple[RequestRecord, ...]]
-) -> None:
+async def test_every_expectation_can_be_disappointed(field: str, ended: Ended) -> None:
     expected = Expected.model_validate({**ALL_OF_IT, field: OTHERWISE[field]})
     found = disappointments(expected, *ended)
     assert len(found) == 1
@@ -84,14 +93,12 @@ async def test_every_expectation_can_be_disappointed(
     "verb",
     [{"is": "4"}, {"starts_with": "4"}, {"contains": "4"}, {"matches": "^.$."}, {"length": 2}, {"length_max": 0}],
 )
-async def test_every_verb_can_be_disappointed(
-    verb: dict[str, object], ended: tuple[AgentState, tuple[RequestRecord, ...]]
-) -> None:
+async def test_every_verb_can_be_disappointed(verb: dict[str, object], ended: Ended) -> None:
     expected = Expected.model_validate({"ends": ("completed", "completed"), "answers": ({"contains": "Error"}, verb)})
     assert len(disappointments(expected, *ended)) == 1
 
 
-async def test_an_answer_too_few_or_too_many_is_noticed(ended: tuple[AgentState, tuple[RequestRecord, ...]]) -> None:
+async def test_an_answer_too_few_or_too_many_is_noticed(ended: Ended) -> None:
     for answers in [({"length": 34},), ({"length": 34}, {"is": "3", "repeat": 2})]:
         expected = Expected.model_validate({"ends": ("completed", "completed"), "answers": answers})
         assert len(disappointments(expected, *ended)) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -17,36 +18,45 @@ from holdfast.testing.script import Call, calls, say
 from tests.core.invariants import assert_every_call_has_one_answer
 from tests.scenarios.driving import SECONDS_MAX, differences, locally, masked, on_temporal
 from tests.scenarios.expected import disappointments
-from tests.scenarios.scenario import CASES, Scenario, load
+from tests.scenarios.scenario import CASES, IN_PROCESS, Scenario, load
 from tests.scenarios.tools import Gate, tools_at
 from tests.serving import Serve
 
-FILES = sorted(CASES.glob("*.yaml"))
-each_scenario = pytest.mark.parametrize("scenario", [load(path) for path in FILES], ids=[path.stem for path in FILES])
+IN_BOTH = sorted(CASES.glob("*.yaml"))
+ALL = sorted((*IN_BOTH, *IN_PROCESS.glob("*.yaml")))
 
 
-def assert_ended_well(scenario: Scenario, state: AgentState, requests: Sequence[RequestRecord]) -> None:
-    found = disappointments(scenario.expect, state, requests)
+def each_scenario(files: Sequence[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("scenario", [load(path) for path in files], ids=[path.stem for path in files])
+
+
+def assert_ended_well(
+    scenario: Scenario,
+    state: AgentState,
+    requests: Sequence[RequestRecord],
+    observed: Sequence[str] | None = None,
+) -> None:
+    found = disappointments(scenario.expect, state, requests, observed)
     assert not found, "\n".join(found)
     assert_every_call_has_one_answer(state.messages)
     assert AgentState.from_dict(state.to_dict()) == state
 
 
-@each_scenario
+@each_scenario(ALL)
 async def test_a_scenario_ends_as_it_must(scenario: Scenario) -> None:
     async with FakeOpenAI(scenario.plays) as endpoint:
-        state = await locally(scenario, endpoint, str(uuid4()), str(uuid4()))
-    assert_ended_well(scenario, state, endpoint.requests)
+        state, observed = await locally(scenario, endpoint, str(uuid4()), str(uuid4()))
+    assert_ended_well(scenario, state, endpoint.requests, observed)
 
 
 @pytest.mark.temporal
-@each_scenario
+@each_scenario(IN_BOTH)
 async def test_a_scenario_leaves_the_same_state_in_process_and_on_temporal(scenario: Scenario, serve: Serve) -> None:
     gate, agent_id, execution_id = Gate(), str(uuid4()), str(uuid4())
     async with serve(scenario.plays, tools_at(gate)) as served:
         durable = await on_temporal(scenario, served, gate, agent_id, execution_id)
         asked = served.endpoint.requests
-        local = await locally(scenario, served.endpoint, agent_id, execution_id)
+        local, _ = await locally(scenario, served.endpoint, agent_id, execution_id)
     assert_ended_well(scenario, durable, asked)
     found = differences(masked(durable).to_dict(), masked(local).to_dict())
     assert not found, "\n".join(found)

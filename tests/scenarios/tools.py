@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 
-from holdfast.core.tools import AnyTool, ToolContext, tool
+from holdfast.core.tools import AnyTool, StopRun, ToolContext, tool
 
 GATE_SECONDS_MAX = 30
 
@@ -90,6 +90,12 @@ async def slow_once() -> str:
     return await _never()
 
 
+@tool
+def enough() -> StopRun:
+    """Ask to stop."""
+    return StopRun("enough", reason="nothing is left to do")
+
+
 async def _never() -> str:
     await asyncio.Event().wait()
     return "never"
@@ -112,4 +118,9 @@ def tools_at(gate: Gate) -> Sequence[AnyTool]:
         """Wait for company."""
         return people.stay(patience_seconds)
 
-    return (add, echo, whoami, broken, leaving, giving_up, slow, slow_once, wait, crowd)
+    @tool(sequential=True)
+    def queue(patience_seconds: float) -> int:
+        """Wait for company that does not come."""
+        return people.stay(patience_seconds)
+
+    return (add, echo, whoami, broken, leaving, giving_up, slow, slow_once, enough, wait, crowd, queue)
