@@ -34,6 +34,9 @@ def after_inference(turn: Turn, response: InferenceResponse) -> bool:
             _signal_tokens(turn)
         if budget.max_cost is not None and execution.cost >= budget.max_cost:
             _signal_cost(turn)
+    signals = turn.execution.continuation.stop_signals
+    if signals and all(signal.reason is StopReason.USER_REQUESTED for signal in signals):
+        return False  # of the mode after_step, else the run had ended at once: it lets the step finish
     return turn.should_stop(more_to_do=True)
 
 
