@@ -23,7 +23,7 @@ def before_step(turn: Turn) -> bool:
     strikes_at = turn.execution.time_limit_at
     if strikes_at is not None and turn.at >= strikes_at:
         signal_time(turn)
-    return turn.should_stop(more_to_do=True)
+    return turn.must_end()
 
 
 def after_inference(turn: Turn, response: InferenceResponse) -> bool:
@@ -34,10 +34,7 @@ def after_inference(turn: Turn, response: InferenceResponse) -> bool:
             _signal_tokens(turn)
         if budget.max_cost is not None and execution.cost >= budget.max_cost:
             _signal_cost(turn)
-    signals = turn.execution.continuation.stop_signals
-    if signals and all(signal.reason is StopReason.USER_REQUESTED for signal in signals):
-        return False  # of the mode after_step, else the run had ended at once: it lets the step finish
-    return turn.should_stop(more_to_do=True)
+    return turn.must_end()
 
 
 def after_step(turn: Turn, *, more_to_do: bool) -> None:

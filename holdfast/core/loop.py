@@ -46,14 +46,12 @@ from holdfast.core.limits import MESSAGES_WAITING_MAX
 from holdfast.core.messages import Message
 from holdfast.core.observed import (
     AgentExecutionStarted,
-    AgentStepCompleted,
     AgentStepStarted,
     ContinuationEvaluated,
     HookExecuted,
     InferenceRequestStarted,
     InferenceResponseReceived,
     MessageInjected,
-    TokenUsageReported,
 )
 from holdfast.core.rules import Rules
 from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus, step_id
@@ -286,7 +284,8 @@ def _call_moved(turn: Turn, call_id: str, move: Callable[[OpenCall], None]) -> N
 
 
 def _go_on_when_answered(turn: Turn) -> None:
-    if not turn.execution.open_calls and turn.execution.hooks_under_way is None:
+    execution = turn.execution
+    if execution.current_step is not None and not execution.open_calls and execution.hooks_under_way is None:
         _step_complete(turn)
 
 
@@ -299,28 +298,24 @@ def _step_complete(turn: Turn) -> None:
 
 def _evaluate(turn: Turn) -> None:
     """Decide whether to go on, and archive the step (SPEC section 4)."""
-    should_stop = turn.should_stop(more_to_do=ending.more_to_do(turn))
-    overridden = not should_stop and _note_override(turn, more_to_do=ending.more_to_do(turn))
-    step, execution = turn.step, turn.execution
-    turn.tell(AgentStepCompleted, step=step)
-    facts = {"usage": step.usage, "cost": step.cost, "total": execution.usage, "total_cost": execution.cost}
-    turn.tell(TokenUsageReported, **facts)
-    turn.tell(ContinuationEvaluated, should_stop=should_stop, overridden=overridden)
+    continuation, more_to_do = turn.execution.continuation, ending.more_to_do(turn)
+    should_stop = turn.should_stop(more_to_do=more_to_do)
+    overridden = not should_stop and (bool(continuation.stop_signals) or not more_to_do)
+    if overridden:
+        turn.change(continuation=continuation.overridden())
     ending.archive(turn)
+    turn.tell(ContinuationEvaluated, should_stop=should_stop, overridden=overridden)
     if should_stop:
         _end(turn)
     else:
         _next_step(turn)
 
 
-def _note_override(turn: Turn, *, more_to_do: bool = True) -> bool:
-    """Count the override when the loop goes on only because a hook asked for it; return whether it does."""
+def _note_override(turn: Turn) -> None:
+    """Count the override when a step goes on only because a hook asked for it."""
     continuation = turn.execution.continuation
-    needed = bool(continuation.stop_signals) or not more_to_do
-    if not (needed and continuation.granted(turn.rules.override)):
-        return False
-    turn.change(continuation=continuation.overridden())
-    return True
+    if len(continuation.stop_signals) > continuation.passed and continuation.granted(turn.rules.override):
+        turn.change(continuation=continuation.overridden())
 
 
 # --- what comes from outside
@@ -362,7 +357,7 @@ def _driver_failed(turn: Turn, error: ErrorRecord) -> None:
 
 
 def _abort_unless_overridden(turn: Turn) -> None:
-    if turn.should_stop(more_to_do=True):
+    if turn.must_end():
         _abort(turn)
     else:
         _note_override(turn)

@@ -115,12 +115,15 @@ class Continuation(Frozen):
     """All stop signals of an execution, oldest first, and whether trusted code asked to go on regardless.
 
     `overrides` counts the steps whose stop was overridden; `overriding` says that the step under way is counted.
+    `passed` is how many signals an override has passed: they are kept and decide again once the step it won is done, but
+    what is looked at within that step are the signals that came since.
     """
 
     stop_signals: tuple[StopSignal, ...] = ()
     continuation_requested: bool = False
     overrides: int = Field(default=0, ge=0)
     overriding: bool = False
+    passed: int = Field(default=0, ge=0)
 
     @property
     def highest(self) -> StopSignal | None:
@@ -143,15 +146,20 @@ class Continuation(Frozen):
             return False
         return bool(self.stop_signals) or not more_to_do
 
+    def must_end(self, rule: OverrideRule) -> bool:
+        """Apply the first row within a step: there is a signal that no override has passed, and no granted request."""
+        return len(self.stop_signals) > self.passed and not self.granted(rule)
+
     def overridden(self) -> Continuation:
         """Return this continuation with the override of the step under way counted, once however often it is used."""
         return self if self.overriding else replace(self, overrides=self.overrides + 1, overriding=True)
 
     def after_step(self) -> Continuation:
         """Return what the next step begins with: the signals, but no request."""
-        if not (self.continuation_requested or self.overriding):
+        if not (self.continuation_requested or self.overriding or self.passed):
             return self
-        return replace(self, continuation_requested=False, overriding=False)
+        passed = len(self.stop_signals) if self.overriding else 0
+        return replace(self, continuation_requested=False, overriding=False, passed=passed)
 
     def describe(self) -> str:
         """Return one readable line."""

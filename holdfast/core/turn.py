@@ -126,6 +126,10 @@ class Turn:
         """Apply the stop table."""
         return self.execution.continuation.should_stop(more_to_do=more_to_do, rule=self.rules.override)
 
+    def must_end(self) -> bool:
+        """Apply the stop table's first row within a step."""
+        return self.execution.continuation.must_end(self.rules.override)
+
     def context_for(
         self, trigger: Trigger, call: ToolCall | None = None, execution: ToolExecution | None = None
     ) -> HookContext:
@@ -138,7 +142,7 @@ class Turn:
             agent=self.rules.definition.name,
             agent_id=state.agent_id,
             execution_id=self.execution.execution_id,
-            step_number=self.step_number,
+            step_number=self.step_number + (trigger is Trigger.BEFORE_STEP),
             at=self.at,
             metadata=self.metadata,
             messages=said[-HOOK_MESSAGES_MAX:],
