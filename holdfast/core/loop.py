@@ -478,8 +478,9 @@ def _change(turn: Turn, changes: Changes, hook: str) -> None:
 
 def _end(turn: Turn) -> None:
     highest = turn.execution.continuation.highest
-    failing = turn.execution.error is not None or (highest is not None and highest.reason is StopReason.ERROR)
-    _reach(turn, Trigger.ON_ERROR if failing else Trigger.ON_STOP)
+    if turn.execution.error is None and highest is not None and highest.reason is StopReason.ERROR:
+        turn.change(error=ErrorRecord(type="ErrorForbade", message=highest.message, source=highest.source))
+    _reach(turn, Trigger.ON_STOP if turn.execution.error is None else Trigger.ON_ERROR)
 
 
 def _flush_messages(turn: Turn) -> None:
