@@ -375,6 +375,7 @@ def _abort(turn: Turn) -> None:
     turn.change(hooks_under_way=None, summary_under_way=False)
     if step is not None and step.inference_response is not None:
         calls.cancel_calls(turn)
+        ending.judge_errors(turn)
         ending.archive(turn)
     _end(turn)
 
@@ -477,10 +478,7 @@ def _change(turn: Turn, changes: Changes, hook: str) -> None:
 
 
 def _end(turn: Turn) -> None:
-    highest = turn.execution.continuation.highest
-    if turn.execution.error is None and highest is not None and highest.reason is StopReason.ERROR:
-        turn.change(error=ErrorRecord(type="ErrorForbade", message=highest.message, source=highest.source))
-    _reach(turn, Trigger.ON_STOP if turn.execution.error is None else Trigger.ON_ERROR)
+    _reach(turn, Trigger.ON_ERROR if turn.execution.error is not None else Trigger.ON_STOP)
 
 
 def _flush_messages(turn: Turn) -> None:
