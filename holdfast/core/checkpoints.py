@@ -34,6 +34,10 @@ def after_inference(turn: Turn, response: InferenceResponse) -> bool:
             _signal_tokens(turn)
         if budget.max_cost is not None and execution.cost >= budget.max_cost:
             _signal_cost(turn)
+    continuation = turn.execution.continuation
+    new = continuation.stop_signals[continuation.passed :]
+    if all(signal.reason is StopReason.USER_REQUESTED for signal in new):
+        return False  # a stop of the mode after_step, else the run had ended at once: it lets the step finish
     return turn.must_end()
 
 
