@@ -150,14 +150,15 @@ def happening(state: AgentState, place: str) -> Iterator[tuple[str, Event]]:
 
 
 def _hooks(state: AgentState, trigger: Trigger, call_id: str | None = None) -> Iterator[tuple[str, Event]]:
-    quiet = FATAL if state.running.error else STOP if state.stop_signal else ""
+    failed = FATAL if state.running.error else ""
+    quiet = failed or (STOP if state.stop_signal else "")
     step = state.running.current_step
     if trigger in WORDS and step is not None:
         quiet = quiet or WORDS[trigger][bool(step.requested_tool_calls)]
     if trigger is Trigger.AFTER_STEP:
-        yield "a hook asks to go on", _hooked(trigger, None, Changes(go_on=True))
+        yield failed or "a hook asks to go on", _hooked(trigger, None, Changes(go_on=True))
     if trigger not in AROUND_TOOLS:
-        yield STOP, _hooked(trigger, None, Changes(stop="enough"))
+        yield failed or STOP, _hooked(trigger, None, Changes(stop="enough"))
     yield quiet, _hooked(trigger, call_id, None)
     yield RAISES, HooksReturned(trigger, call_id, (HookRun(name=trigger, error=_error()),), LATER)
 
