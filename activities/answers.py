@@ -18,6 +18,7 @@ from holdfast.core.limits import (
     CALLS_KEPT_MAX,
     REASONING_BYTES_MAX,
     RESPONSE_BYTES_MAX,
+    WORD_CHARS_MAX,
 )
 from holdfast.core.messages import ToolCall
 from holdfast.core.steps import InferenceResponse
@@ -26,9 +27,6 @@ from holdfast.core.usage import Usage
 
 TOKENS_MAX: Final = 10**12
 """A reported token count above this is a fault of the endpoint and is cut to it."""
-
-WORD_CHARS_MAX: Final = 64
-"""How much of a finish reason, model name or response id is kept."""
 
 
 class UnusableAnswer(Exception):

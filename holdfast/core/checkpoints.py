@@ -16,14 +16,17 @@ UNKNOWN_PRICE = "nobody knows what the model's tokens cost: the cost counts as z
 def before_step(turn: Turn) -> bool:
     """Signal every limit that forbids another step; return whether the loop must stop."""
     _signal_steps(turn, turn.step_number)
-    if _tokens_spent(turn):
-        _signal_tokens(turn)
-    if _cost_spent(turn):
-        _signal_cost(turn)
+    _signal_spent(turn)
     strikes_at = turn.execution.time_limit_at
     if strikes_at is not None and turn.at >= strikes_at:
         signal_time(turn)
-    return turn.must_end()
+    return turn.must_stop
+
+
+def before_call(turn: Turn) -> bool:
+    """Signal what forbids the step's model call after something else was used for it; return whether to stop."""
+    _signal_spent(turn)
+    return turn.must_stop
 
 
 def after_inference(turn: Turn, response: InferenceResponse) -> bool:
@@ -34,11 +37,9 @@ def after_inference(turn: Turn, response: InferenceResponse) -> bool:
             _signal_tokens(turn)
         if budget.max_cost is not None and execution.cost >= budget.max_cost:
             _signal_cost(turn)
-    continuation = turn.execution.continuation
-    new = continuation.stop_signals[continuation.passed :]
-    if all(signal.reason is StopReason.USER_REQUESTED for signal in new):
-        return False  # a stop of the mode after_step, else the run had ended at once: it lets the step finish
-    return turn.must_end()
+    if all(signal.reason is StopReason.USER_REQUESTED for signal in turn.execution.continuation.standing):
+        return False  # had it been `now`, we would not be here: this one lets the step finish
+    return turn.must_stop
 
 
 def after_step(turn: Turn, *, more_to_do: bool) -> None:
@@ -60,11 +61,14 @@ def cost_of(turn: Turn, usage: Usage, told: float | None = None) -> float:
 
 
 def output_clamp(turn: Turn) -> int | None:
-    """Return the most the next answer may hold: the definition's own limit and what the budget has left."""
+    """Return the most the next answer may hold: the definition's own limit and what the budget has left.
+
+    A limit that has nothing left was overridden, or no call would be made: it does not count any more.
+    """
     llm = turn.llm
     own = llm.max_output_tokens if llm else None
     limits = (own, _tokens_left(turn), _tokens_affordable(turn))
-    return min((limit for limit in limits if limit is not None), default=None)
+    return min((limit for limit in limits if limit is not None and limit > 0), default=None)
 
 
 def signal_time(turn: Turn) -> None:
@@ -90,6 +94,13 @@ def _signal_cost(turn: Turn) -> None:
     turn.signal_once(StopReason.COST_LIMIT, f"max_cost {limit:g} USD {room}", "budget")
 
 
+def _signal_spent(turn: Turn) -> None:
+    if _tokens_spent(turn):
+        _signal_tokens(turn)
+    if _cost_spent(turn):
+        _signal_cost(turn)
+
+
 def _time_told(budget: ExecutionBudget, at: datetime) -> str:
     by_deadline = budget.max_seconds is None or (budget.deadline is not None and at >= budget.deadline)
     return f"deadline {budget.deadline} passed" if by_deadline else f"max_seconds {budget.max_seconds:g} reached"
@@ -104,8 +115,9 @@ def _cost_spent(turn: Turn) -> bool:
     limit = turn.execution.budget.max_cost
     if limit is None:
         return False
-    affordable = _tokens_affordable(turn)
-    return turn.execution.cost >= limit or (affordable is not None and affordable <= 0)
+    left, affordable = _money_left(turn), _tokens_affordable(turn)
+    unaffordable = (left is not None and left < 0) or (affordable is not None and affordable <= 0)
+    return turn.execution.cost >= limit or unaffordable
 
 
 def _last_input(turn: Turn) -> int:
@@ -123,8 +135,15 @@ def _tokens_left(turn: Turn) -> int | None:
 
 def _tokens_affordable(turn: Turn) -> int | None:
     """Return how many tokens of answer the budget's money still pays, none when that is unlimited or unknown."""
-    limit, llm = turn.execution.budget.max_cost, turn.llm
-    if limit is None or llm is None or llm.prices is None or not llm.prices.output_usd:
+    left, llm = _money_left(turn), turn.llm
+    if left is None or llm is None or llm.prices is None or not llm.prices.output_usd:
         return None
-    left = limit - turn.execution.cost - llm.prices.cost(Usage(input_tokens=_last_input(turn)))
     return int(left * TOKENS_PRICED / llm.prices.output_usd)
+
+
+def _money_left(turn: Turn) -> float | None:
+    """Return the US dollars that the budget has left for the next answer, none when unlimited or unknown."""
+    limit, llm = turn.execution.budget.max_cost, turn.llm
+    if limit is None or llm is None or llm.prices is None:
+        return None
+    return limit - turn.execution.cost - llm.prices.cost(Usage(input_tokens=_last_input(turn)))

@@ -23,17 +23,20 @@ UNUSABLE_ANSWER = "InvalidAnswer"
 
 def judge_answer(turn: Turn) -> None:
     """Look at what the step came to: an answer of the wrong form, one that ended early, an error that is fatal."""
-    step = turn.step
-    response = step.inference_response
-    definition = turn.rules.definition
+    response = turn.step.inference_response
     if response is not None and not response.tool_calls:
-        if response.finish_reason in definition.finish_reasons:
+        if response.finish_reason in turn.rules.definition.finish_reasons:
             text = f"the model's answer ended with {response.finish_reason!r}"
             turn.signal_once(StopReason.FINISH_REASON, text, "model")
         if response.format_problem is not None:
             _reask(turn, response.format_problem)
+    judge_errors(turn)
+
+
+def judge_errors(turn: Turn) -> None:
+    """Fail the execution for an error of the step, where the definition says that errors are fatal."""
     errors = turn.step.all_errors
-    if errors and definition.errors == "fatal":
+    if errors and turn.rules.definition.errors == "fatal":
         turn.fail(errors[0])
 
 
@@ -59,8 +62,11 @@ def more_to_do(turn: Turn) -> bool:
     return bool(turn.step.requested_tool_calls) or turn.execution.answer_due
 
 
-def archive(turn: Turn) -> None:
-    """Move the step from under way to archived: say its messages, keep it, forget the continuation request."""
+def archive(turn: Turn, *, overridden: bool = False) -> None:
+    """Move the step from under way to archived: say its messages, keep it, forget the continuation request.
+
+    `overridden` says that the loop goes on only because of that request.
+    """
     step, execution = turn.step, turn.execution
     tags = {"step_id": step.id} if step.step_type == "final_response" else {"step_id": step.id, "is_trace": True}
     turn.say(step.output_messages, **tags)
@@ -76,7 +82,7 @@ def archive(turn: Turn) -> None:
     turn.tell(TokenUsageReported, **facts)
     turn.change(
         step_executions=execution.step_executions.append(done),
-        continuation=execution.continuation.after_step(),
+        continuation=execution.continuation.after_step(overridden=overridden),
         current_step=None,
         current_step_started_at=None,
         open_calls=(),
@@ -84,11 +90,13 @@ def archive(turn: Turn) -> None:
 
 
 def conclude(turn: Turn) -> None:
-    """Give the execution its final status, by the first row that holds (SPEC section 2)."""
+    """Give the execution its final status, by the first row that holds (SPEC section 2).
+
+    Errors that are fatal have been judged as their step ended (`judge_errors`).
+    """
     execution = turn.execution
     highest = execution.continuation.highest
-    fatal = turn.rules.definition.errors == "fatal" and any(done.step.all_errors for done in execution.step_executions)
-    if execution.error is not None or fatal:
+    if execution.error is not None:
         status = ExecutionStatus.FAILED
     elif highest is not None and highest.reason.forced:
         status = ExecutionStatus.STOPPED
@@ -103,10 +111,9 @@ def _tell_end(turn: Turn, status: ExecutionStatus) -> None:
     if not turn.rules.observed:
         return
     state = turn.state
-    signal = state.stop_signal
-    if status is ExecutionStatus.FAILED:
-        unknown = ErrorRecord(type="Error", message="a step had errors", source="loop")
-        turn.tell(AgentExecutionFailed, error=turn.execution.error or unknown)
+    signal, error = state.stop_signal, turn.execution.error
+    if error is not None:
+        turn.tell(AgentExecutionFailed, error=error)
     elif status is ExecutionStatus.STOPPED and signal is not None:
         turn.tell(AgentExecutionStopped, reason=signal.reason, message=signal.message)
     else:

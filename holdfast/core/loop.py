@@ -229,6 +229,11 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
         turn.change_step(overhead=step.overhead + event.usage, overhead_cost=step.overhead_cost + cost)
         if event.text.strip():
             turn.store = summarised(turn.store, event.text)
+        if checkpoints.before_call(turn):
+            _end(turn)  # the summary used up what was left; a call that cannot fit is not made
+            return
+        _note_override(turn)
+    _flush_messages(turn)
     _ask_model(turn)
 
 
@@ -284,7 +289,7 @@ def _call_moved(turn: Turn, call_id: str, move: Callable[[OpenCall], None]) -> N
 
 
 def _go_on_when_answered(turn: Turn) -> None:
-    execution = turn.execution
+    execution = turn.execution  # a hook that raised has archived the step already
     if execution.current_step is not None and not execution.open_calls and execution.hooks_under_way is None:
         _step_complete(turn)
 
@@ -298,12 +303,10 @@ def _step_complete(turn: Turn) -> None:
 
 def _evaluate(turn: Turn) -> None:
     """Decide whether to go on, and archive the step (SPEC section 4)."""
-    continuation, more_to_do = turn.execution.continuation, ending.more_to_do(turn)
+    more_to_do, signals = ending.more_to_do(turn), turn.execution.continuation.stop_signals
     should_stop = turn.should_stop(more_to_do=more_to_do)
-    overridden = not should_stop and (bool(continuation.stop_signals) or not more_to_do)
-    if overridden:
-        turn.change(continuation=continuation.overridden())
-    ending.archive(turn)
+    overridden = not should_stop and (bool(signals) or not more_to_do)
+    ending.archive(turn, overridden=overridden)
     turn.tell(ContinuationEvaluated, should_stop=should_stop, overridden=overridden)
     if should_stop:
         _end(turn)
@@ -312,10 +315,9 @@ def _evaluate(turn: Turn) -> None:
 
 
 def _note_override(turn: Turn) -> None:
-    """Count the override when a step goes on only because a hook asked for it."""
-    continuation = turn.execution.continuation
-    if len(continuation.stop_signals) > continuation.passed and continuation.granted(turn.rules.override):
-        turn.change(continuation=continuation.overridden())
+    """Count the override when the step under way goes on only because a hook asked for it."""
+    if turn.execution.continuation.standing and not turn.must_stop:
+        turn.change(continuation=turn.execution.continuation.overriding_now())
 
 
 # --- what comes from outside
@@ -325,7 +327,7 @@ def _message_arrived(turn: Turn, message: Message) -> None:
     """Keep a message for the next model call; the loop does not end before the model has answered it."""
     waiting = turn.execution.waiting_messages
     if len(waiting) >= MESSAGES_WAITING_MAX:
-        turn.warn(f"more than {MESSAGES_WAITING_MAX} messages came in during one step; the rest was not taken")
+        turn.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken")
         return
     turn.change(waiting_messages=(*waiting, message), answer_due=True)
     turn.tell(MessageInjected, message=message)
@@ -351,13 +353,15 @@ def _driver_failed(turn: Turn, error: ErrorRecord) -> None:
     ending_already = turn.execution.hooks_under_way in ENDING
     turn.fail(error)
     if ending_already:
+        turn.do(CancelInFlight())
+        turn.change(hooks_under_way=None)
         _conclude(turn)  # no hooks any more: whoever runs them has failed
     else:
         _abort(turn)
 
 
 def _abort_unless_overridden(turn: Turn) -> None:
-    if turn.must_end():
+    if turn.must_stop:
         _abort(turn)
     else:
         _note_override(turn)
@@ -371,6 +375,7 @@ def _abort(turn: Turn) -> None:
     turn.change(hooks_under_way=None, summary_under_way=False)
     if step is not None and step.inference_response is not None:
         calls.cancel_calls(turn)
+        ending.judge_errors(turn)
         ending.archive(turn)
     _end(turn)
 
@@ -457,7 +462,9 @@ def _apply(turn: Turn, event: HooksReturned) -> ErrorRecord | None:
 def _change(turn: Turn, changes: Changes, hook: str) -> None:
     turn.metadata = merged(turn.metadata, changes.metadata)
     if changes.messages:
-        room = MESSAGES_WAITING_MAX - len(turn.execution.waiting_messages)
+        room = max(0, MESSAGES_WAITING_MAX - len(turn.execution.waiting_messages))
+        if len(changes.messages) > room:
+            turn.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken")
         turn.change(waiting_messages=(*turn.execution.waiting_messages, *changes.messages[:room]))
     if changes.stop is not None:
         reason = StopReason.named(changes.stop_reason)
@@ -471,10 +478,7 @@ def _change(turn: Turn, changes: Changes, hook: str) -> None:
 
 
 def _end(turn: Turn) -> None:
-    highest = turn.execution.continuation.highest
-    if turn.execution.error is None and highest is not None and highest.reason is StopReason.ERROR:
-        turn.change(error=ErrorRecord(type="ErrorForbade", message=highest.message, source=highest.source))
-    _reach(turn, Trigger.ON_STOP if turn.execution.error is None else Trigger.ON_ERROR)
+    _reach(turn, Trigger.ON_ERROR if turn.execution.error is not None else Trigger.ON_STOP)
 
 
 def _flush_messages(turn: Turn) -> None:
@@ -503,7 +507,8 @@ def _keep_time(turn: Turn) -> None:
     execution = turn.execution
     if not turn.rules.definition.pause_while_waiting:
         return
-    waiting = bool(execution.open_calls) and all(each.stage is CallStage.APPROVAL for each in execution.open_calls)
+    stages = {each.stage for each in execution.open_calls}
+    waiting = CallStage.APPROVAL in stages and stages <= {CallStage.APPROVAL, CallStage.WAITING}
     if waiting and execution.paused_at is None and not execution.status.is_terminal:
         turn.change(paused_at=turn.at)
     elif execution.paused_at is not None and not waiting:

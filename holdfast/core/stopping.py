@@ -15,6 +15,7 @@
 
 "Overridable" is what a definition says when it says nothing: a hook's continuation request holds against these reasons.
 A request counts as granted while every signal there is may be overridden, at most `max_overrides` times (OverrideRule).
+It lets one step run: the one under way, or the next one where the step was evaluated.
 
 Should the loop stop? The first row that holds decides (`Continuation.should_stop`):
 
@@ -114,16 +115,15 @@ class StopSignal(Frozen):
 class Continuation(Frozen):
     """All stop signals of an execution, oldest first, and whether trusted code asked to go on regardless.
 
-    `overrides` counts the steps whose stop was overridden; `overriding` says that the step under way is counted.
-    `passed` is how many signals an override has passed: they are kept and decide again once the step it won is done, but
-    what is looked at within that step are the signals that came since.
+    `overrides` counts the steps that run only because it did. `overriding` says that the step under way is one of
+    them, in spite of the first `overridden` signals: those stop the loop again when that step is evaluated.
     """
 
     stop_signals: tuple[StopSignal, ...] = ()
     continuation_requested: bool = False
     overrides: int = Field(default=0, ge=0)
     overriding: bool = False
-    passed: int = Field(default=0, ge=0)
+    overridden: int = Field(default=0, ge=0)
 
     @property
     def highest(self) -> StopSignal | None:
@@ -136,30 +136,45 @@ class Continuation(Frozen):
 
     def granted(self, rule: OverrideRule) -> bool:
         """Return whether a continuation was requested and `rule` lets it hold against every signal there is."""
-        if not self.continuation_requested or not (self.overriding or self.overrides < rule.times_max):
+        if not self.continuation_requested or self.overrides >= rule.times_max:
             return False
-        return all(signal.reason in rule.reasons for signal in self.stop_signals)
+        return self._overridable(rule)
 
     def should_stop(self, *, more_to_do: bool, rule: OverrideRule = OverrideRule()) -> bool:
-        """Apply the table at the top of this file; `more_to_do` is its third row."""
+        """Apply the table at the top of this file at the end of a step; `more_to_do` is its third row."""
         if self.granted(rule):
             return False
         return bool(self.stop_signals) or not more_to_do
 
-    def must_end(self, rule: OverrideRule) -> bool:
-        """Apply the first row within a step: there is a signal that no override has passed, and no granted request."""
-        return len(self.stop_signals) > self.passed and not self.granted(rule)
+    @property
+    def standing(self) -> tuple[StopSignal, ...]:
+        """The signals in spite of which the step under way must not go on, unless a request is granted."""
+        return self.stop_signals[self.overridden :]
 
-    def overridden(self) -> Continuation:
-        """Return this continuation with the override of the step under way counted, once however often it is used."""
-        return self if self.overriding else replace(self, overrides=self.overrides + 1, overriding=True)
+    def forbids(self, rule: OverrideRule) -> bool:
+        """Return whether the loop must stop before the step under way is complete."""
+        if not self.standing:
+            return False
+        return not (self.granted(rule) or (self.overriding and self.continuation_requested and self._overridable(rule)))
 
-    def after_step(self) -> Continuation:
-        """Return what the next step begins with: the signals, but no request."""
-        if not (self.continuation_requested or self.overriding or self.passed):
+    def overriding_now(self) -> Continuation:
+        """Return this continuation with the step under way counted, once however often a stop is overridden in it."""
+        count = self.overrides if self.overriding else self.overrides + 1
+        return replace(self, overrides=count, overriding=True, overridden=len(self.stop_signals))
+
+    def after_step(self, *, overridden: bool = False) -> Continuation:
+        """Return what the next step begins with: the signals, but no request.
+
+        When it runs only because a request was granted (`overridden`), it is counted, and not stopped by what there is.
+        """
+        if overridden:
+            return replace(self, continuation_requested=False, overriding=False).overriding_now()
+        if not (self.continuation_requested or self.overriding):
             return self
-        passed = len(self.stop_signals) if self.overriding else 0
-        return replace(self, continuation_requested=False, overriding=False, passed=passed)
+        return replace(self, continuation_requested=False, overriding=False, overridden=0)
+
+    def _overridable(self, rule: OverrideRule) -> bool:
+        return all(signal.reason in rule.reasons for signal in self.stop_signals)
 
     def describe(self) -> str:
         """Return one readable line."""

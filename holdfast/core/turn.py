@@ -24,6 +24,9 @@ from holdfast.core.steps import AgentStep, ErrorRecord, ToolExecution
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.usage import Usage
 
+FORBIDDEN = "ErrorForbade"
+"""The type of the error of a stop signal that says `error` by itself, such as a hook's."""
+
 
 class Turn:
     """The state as it becomes, at the moment `at`, and the commands that it brings so far."""
@@ -93,6 +96,8 @@ class Turn:
         continuation = self.execution.continuation
         if signal.reason is StopReason.USER_REQUESTED and len(continuation.stop_signals) >= STOP_SIGNALS_MAX:
             return
+        if signal.reason is StopReason.ERROR and self.execution.error is None:
+            self.change(error=ErrorRecord(type=FORBIDDEN, message=signal.message, source=signal.source))
         self.change(continuation=continuation.with_signal(signal))
         self.tell(StopSignalReceived, signal=signal)
 
@@ -126,9 +131,10 @@ class Turn:
         """Apply the stop table."""
         return self.execution.continuation.should_stop(more_to_do=more_to_do, rule=self.rules.override)
 
-    def must_end(self) -> bool:
-        """Apply the stop table's first row within a step."""
-        return self.execution.continuation.must_end(self.rules.override)
+    @property
+    def must_stop(self) -> bool:
+        """Whether the loop must stop before the step under way is complete."""
+        return self.execution.continuation.forbids(self.rules.override)
 
     def context_for(
         self, trigger: Trigger, call: ToolCall | None = None, execution: ToolExecution | None = None

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from pydantic_core import to_json
 
 from holdfast.core.inference import ModelRequest
-from holdfast.core.limits import ARGUMENTS_BYTES_MAX, CALLS_KEPT_MAX, RESPONSE_BYTES_MAX
+from holdfast.core.limits import ARGUMENTS_BYTES_MAX, CALLS_KEPT_MAX, RESPONSE_BYTES_MAX, WORD_CHARS_MAX
 from holdfast.core.messages import ToolCall
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.texts import clamped, clamped_json, encodable
@@ -40,7 +40,6 @@ MODEL_NAME: Final = "scripted"
 REQUESTS_MAX: Final = 1_000
 """Requests kept; the oldest go first."""
 
-WORD_CHARS_MAX: Final = 64
 TOKENS_MAX: Final = 10**12
 
 
@@ -121,7 +120,7 @@ def _tool_calls(wanted: list[tuple[str, str, str]]) -> tuple[ToolCall, ...]:
 
 
 def _sent_bytes(body: Mapping[str, Any]) -> int:
-    return len(to_json([body["messages"], body.get("tools", [])]))
+    return len(to_json([body["messages"], body.get("tools", []), body.get("response_format", {})]))
 
 
 def _received_bytes(text: str, wanted: list[tuple[str, str, str]]) -> int:

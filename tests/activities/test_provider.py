@@ -24,6 +24,7 @@ from holdfast.core.limits import (
     PAYLOAD_BYTES_MAX,
     REASONING_BYTES_MAX,
     RESPONSE_BYTES_MAX,
+    WORD_CHARS_MAX,
 )
 from holdfast.core.messages import ImagePart, Message, TextPart, ToolCall
 from holdfast.core.policies import JsonObjectFormat, JsonSchemaFormat, TextFormat
@@ -234,7 +235,7 @@ async def test_reasoning_is_kept_under_either_name_and_bounded(field: str) -> No
 async def test_an_unknown_finish_reason_is_kept_bounded_and_encodable(reason: str) -> None:
     turn = completion({}, choices=[{"index": 0, "finish_reason": reason, "message": {"content": "x"}}])
     response = await answer_to(turn)
-    assert len(response.finish_reason) <= 64
+    assert len(response.finish_reason) <= WORD_CHARS_MAX
     response.model_dump_json()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Self, TypeVar
 from uuid import UUID
 
 from holdfast.core.budget import ExecutionBudget
@@ -81,7 +81,7 @@ class Run:
         self.seconds += seconds
         return moment(self.seconds)
 
-    def begin(self, question: str = "Do it.") -> Run:
+    def begin(self, question: str = "Do it.") -> Self:
         self._executions += 1
         id_ = str(UUID(int=self._executions))
         self.feed(ExecutionStarted(id_, (user_message(question),), self.budget, self.tick()))
@@ -89,36 +89,36 @@ class Run:
 
     def answer(
         self, text: str = "", *calls: ToolCall, usage: Usage = USAGE, finish_reason: str = "", after: float = 1
-    ) -> Run:
+    ) -> Self:
         ending = finish_reason or ("tool_calls" if calls else "stop")
         response = InferenceResponse(text=text, tool_calls=calls, finish_reason=ending, usage=usage)
         self.feed(ModelAnswered(response, self.tick(after)))
         return self
 
-    def model_fails(self, error: ErrorRecord = BOOM) -> Run:
+    def model_fails(self, error: ErrorRecord = BOOM) -> Self:
         self.feed(ModelFailed(error, self.tick()))
         return self
 
-    def returns(self, call_id: str, result: str = "fine") -> Run:
+    def returns(self, call_id: str, result: str = "fine") -> Self:
         self.feed(ToolReturned(call_id, result, moment(self.seconds), self.tick()))
         return self
 
-    def fails(self, call_id: str, error: ErrorRecord = BOOM) -> Run:
+    def fails(self, call_id: str, error: ErrorRecord = BOOM) -> Self:
         self.feed(ToolFailed(call_id, error, moment(self.seconds), self.tick()))
         return self
 
-    def stop(self, message: str = "enough", mode: StopMode = "now") -> Run:
+    def stop(self, message: str = "enough", mode: StopMode = "now") -> Self:
         at = self.tick()
         self.feed(
             StopRequested(StopSignal(reason=StopReason.USER_REQUESTED, message=message, source="me", at=at), mode, at)
         )
         return self
 
-    def timer(self, after: float = 1) -> Run:
+    def timer(self, after: float = 1) -> Self:
         self.feed(TimerFired(self.tick(after)))
         return self
 
-    def driver_fails(self, error: ErrorRecord = BOOM) -> Run:
+    def driver_fails(self, error: ErrorRecord = BOOM) -> Self:
         self.feed(DriverFailed(error, self.tick()))
         return self
 

@@ -98,7 +98,7 @@ def test_an_answer_shares_the_fate_of_its_call_whatever_its_tags_say() -> None:
 policies = st.builds(
     ContextPolicy,
     view=st.sampled_from(["current_trace", "all"]),
-    sections=st.none() | st.lists(st.sampled_from(NAMES), max_size=4).map(tuple),
+    sections=st.none() | st.lists(st.sampled_from(NAMES), unique=True, max_size=4).map(tuple),
     tool_output_chars_max=st.none() | st.just(100),
 )
 owners: st.SearchStrategy[dict[str, JsonValue]] = st.sampled_from([{}, *({"execution_id": x} for x in (NOW, EARLIER))])

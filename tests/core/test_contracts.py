@@ -15,6 +15,7 @@ from holdfast.core.limits import REASON_CHARS_MAX
 from holdfast.core.loop import user_message
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.stopping import StopReason
+from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.tools import RESERVED_NAMES
 from holdfast.core.transcript import Opening, advanced, root
 from holdfast.core.usage import Usage
@@ -66,4 +67,6 @@ def test_an_execution_needs_a_real_agent_id() -> None:
 
 
 def test_no_tool_can_take_the_name_of_an_activity_of_ours() -> None:
-    assert {contracts.INFERENCE_ACTIVITY, contracts.RESOLVE_TOOLS_ACTIVITY} == RESERVED_NAMES
+    ours = {value for name, value in vars(contracts).items() if name.endswith("_ACTIVITY")}
+    assert {contracts.INFERENCE_ACTIVITY, contracts.RESOLVE_TOOLS_ACTIVITY} <= ours
+    assert ours | {SPAWN_TOOL} <= RESERVED_NAMES

@@ -8,7 +8,7 @@ from holdfast.core import limits
 def test_every_limit_names_a_positive_number_with_its_unit() -> None:
     found = {name: value for name, value in vars(limits).items() if name.endswith("_MAX")}
     assert found
-    assert all(isinstance(value, int) and value > 0 for value in found.values())
+    assert all(isinstance(value, int | float) and value > 0 for value in found.values())
 
 
 def test_a_question_and_a_definition_fit_one_start() -> None:

@@ -7,7 +7,6 @@ from itertools import permutations
 import pytest
 
 from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Finish
-from holdfast.core.errors import InvalidInput
 from holdfast.core.limits import CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, ERROR_CHARS_MAX
 from holdfast.core.loop import new_agent
 from holdfast.core.state import ExecutionStatus, call_name, named_id, step_id
@@ -286,10 +285,15 @@ def test_a_failed_agent_begins_afresh_without_its_error() -> None:
     assert not run.state.has_errors
 
 
-def test_beginning_while_a_run_is_in_progress_is_refused() -> None:
-    run = Run().begin()
-    with pytest.raises((ValueError, InvalidInput), match="in progress"):
-        run.begin()
+def test_beginning_while_a_run_is_in_progress_goes_on_with_it() -> None:
+    run = Run().begin("one")
+    before = run.state.running
+    run.begin("two")
+    assert run.state.running.execution_id == before.execution_id
+    assert run.state.execution_count == 1
+    assert run.model_call.step_number == 1, "the question that nobody has answered is asked again"
+    run.answer("one is done").answer("two as well")
+    assert [m.content for m in run.state.messages] == ["one", "one is done", "two", "two as well"]
 
 
 def test_the_end_of_a_run_decides_its_reason() -> None:

@@ -92,7 +92,8 @@ def test_an_answer_cut_short_by_the_token_limit_says_so() -> None:
 
 def test_an_answer_cut_by_the_providers_own_limit_is_not_a_spent_budget() -> None:
     run = Run(ExecutionBudget(max_tokens=1_000)).begin().answer("I was about to s", finish_reason="length")
-    assert run.ended == COMPLETED
+    assert run.ended == (ExecutionStatus.COMPLETED, StopReason.FINISH_REASON)
+    assert run.signals == ["finish_reason"]
 
 
 def test_the_output_is_clamped_to_the_tokens_that_are_left() -> None:
@@ -156,9 +157,13 @@ def test_a_deadline_that_struck_is_named() -> None:
 
 
 @pytest.mark.parametrize("budget", [ExecutionBudget(deadline=moment(60)), ExecutionBudget(max_seconds=60)])
-def test_a_timer_that_fires_a_moment_early_stops_all_the_same(budget: ExecutionBudget) -> None:
+def test_a_timer_that_fires_a_moment_early_stops_nothing(budget: ExecutionBudget) -> None:
     run = Run(budget).begin()
-    run.feed(TimerFired(moment(60) - timedelta(milliseconds=1)))
+    strikes_at = run.wanted(StartTimer)[0].fires_at
+    before = run.state
+    run.feed(TimerFired(strikes_at - timedelta(milliseconds=1)))
+    assert run.state is before, "a timer from before a pause"
+    run.feed(TimerFired(strikes_at))
     assert run.ended == stopped(StopReason.TIME_LIMIT)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.core import serialization
 from holdfast.core.errors import InvalidInput, StateInvalid
 from holdfast.core.frozen import replace
-from holdfast.core.limits import PROBLEMS_READ_MAX, STATE_BYTES_MAX, TEXT_CHARS_MAX
+from holdfast.core.limits import MESSAGE_BYTES_MAX, PROBLEMS_READ_MAX, STATE_BYTES_MAX
 from holdfast.core.loop import new_agent
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.serialization import FORMAT, from_dict, from_json, to_dict, to_json
@@ -150,18 +150,18 @@ def test_a_saved_state_of_ten_thousand_steps_fits() -> None:
         (
             ("context", "store", "sections", 0, "name"),
             "messages",
-            "context.store.sections: 'messages' is there 2 times",
+            "context.store.sections: there are two sections called 'messages'",
         ),
         (
             ("context", "store", "sections", 2, "name"),
             "other",
-            "context.store.sections: there is none called 'messages'",
+            "context.store.sections: the section 'messages' is missing",
         ),
         ((*MESSAGES, 0, "role"), "robot", "context.store.sections.2.messages.0.role: Input should be 'system', 'user'"),
         (
             (*MESSAGES, 0, "content"),
             "x" * 10_000_000,
-            "context.store.sections.2.messages.0.content: String should have at",
+            "context.store.sections.2.messages.0.content.constrained-str: String should have at",
         ),
         ((*MESSAGES, 1), "x" * 10_000_000, "messages.1: Input should be an object (it is 'xxx"),
         (("surprise",), 1, "surprise: Extra inputs are not permitted"),
@@ -264,7 +264,7 @@ def test_a_state_that_json_cannot_carry_is_not_written() -> None:
 
 
 def test_the_longest_text_comes_back() -> None:
-    state = STATE.with_messages(AT, Message(role="user", content="\x00" * TEXT_CHARS_MAX))
+    state = STATE.with_messages(AT, Message(role="user", content="\x00" * MESSAGE_BYTES_MAX))
     assert from_json(to_json(state)) == state
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from pydantic import ValidationError
 
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.errors import StateInvalid
 from holdfast.core.frozen import canonical
 from holdfast.core.loop import new_agent, user_message
 from holdfast.core.messages import Message
@@ -52,7 +53,7 @@ def test_microseconds_are_kept() -> None:
 def test_the_form_carries_its_version_and_another_one_is_refused() -> None:
     data = NEW.to_dict()
     assert data["format"] == 1
-    with pytest.raises(ValidationError, match="format"):
+    with pytest.raises(StateInvalid, match="format"):
         AgentState.from_dict({**data, "format": 2})
 
 
@@ -66,7 +67,7 @@ def test_the_form_carries_its_version_and_another_one_is_refused() -> None:
     ],
 )
 def test_a_bad_field_is_named(changes: dict[str, Any], field: str) -> None:
-    with pytest.raises(ValidationError, match=field):
+    with pytest.raises(StateInvalid, match=field):
         AgentState.from_dict({**NEW.to_dict(), **changes})
 
 
@@ -222,6 +223,8 @@ def test_debug_tells_the_few_facts_one_asks_for_first() -> None:
         "errors": [],
         "errors_total": 0,
         "usage": {"input_tokens": 0, "output_tokens": 0},
+        "cost": 0.0,
+        "warnings": [],
     }
     told = Run().begin().answer("", call("a")).fails("a").stop("enough").state.debug()
     assert told["continuation"] == "user_requested: enough"
