@@ -56,7 +56,8 @@ FAULT: Final = "a fault of the driver"
 RAISES: Final = "a hook raises"
 FATAL: Final = "an error that is fatal"
 FAILS: Final = "the model fails"
-ANYWHERE: Final = frozenset({STOP_NOW, FAULT, RAISES})
+TOO_LATE: Final = "a stop after an error that is fatal"
+ANYWHERE: Final = frozenset({STOP_NOW, FAULT, RAISES, TOO_LATE})
 """What can happen at any place, and to every call at once."""
 
 WORDS: Final = {
@@ -105,9 +106,11 @@ def _walk(notes: Notes, loop: AgentLoop) -> None:
     waiting, seen = [(fresh, BEGIN)], set[object]()
     while waiting:
         state, place = waiting.pop()
-        for label, event in (("", begin),) if place in (BEGIN, END) else happening(state, place):
+        for said, event in (("", begin),) if place in (BEGIN, END) else happening(state, place):
             after, commands = loop.step(state, event)
             reached = place_after(commands, after, place)
+            late = said == STOP_NOW and after.running.error is not None  # a stop does not take an error back
+            label = TOO_LATE if late else said
             _note(notes, (state, place), (after, reached), label)
             _note_calls(notes, (state, after), event, label)
             key = (reached, _essence(after))
@@ -131,9 +134,8 @@ def place_after(commands: tuple[Command, ...], state: AgentState, before: str) -
 
 def happening(state: AgentState, place: str) -> Iterator[tuple[str, Event]]:
     """Yield all that can happen in `state`, each with what a reader calls it."""
-    stop_now = FATAL if state.running.error else STOP_NOW  # a stop does not take an error back
-    yield stop_now, StopRequested(StopSignal(reason=StopReason.USER_REQUESTED, at=LATER), "now", LATER)
-    yield stop_now, TimerFired(AFTER_ALL)
+    yield STOP_NOW, StopRequested(StopSignal(reason=StopReason.USER_REQUESTED, at=LATER), "now", LATER)
+    yield STOP_NOW, TimerFired(AFTER_ALL)
     yield FAULT, DriverFailed(_error(), LATER)
     if place in set(Trigger):
         yield from _hooks(state, Trigger(place))
@@ -142,8 +144,9 @@ def happening(state: AgentState, place: str) -> Iterator[tuple[str, Event]]:
         yield "answered", ModelAnswered(_answer("refund", "refund", "unknown"), LATER)
         yield FAILS, ModelFailed(_error(), LATER)
     elif place == "SummariseBuffer":
-        yield "summarised, or not", BufferSummarised("They want money.", Usage(), LATER)
-        yield "summarised, or not", SummaryFailed(_error(), LATER)
+        label = STOP if state.stop_signal else "summarised, or not"
+        yield label, BufferSummarised("They want money.", Usage(), LATER)
+        yield label, SummaryFailed(_error(), LATER)
     else:
         for each in state.running.open_calls:
             yield from _call(state, each)
