@@ -144,9 +144,9 @@ def happening(state: AgentState, place: str) -> Iterator[tuple[str, Event]]:
         yield "answered", ModelAnswered(_answer("refund", "refund", "unknown"), LATER)
         yield FAILS, ModelFailed(_error(), LATER)
     elif place == "SummariseBuffer":
-        label = STOP if state.stop_signal else "summarised, or not"
-        yield label, BufferSummarised("They want money.", Usage(), LATER)
-        yield label, SummaryFailed(_error(), LATER)
+        done = STOP if state.stop_signal else "summarised, or not"
+        yield done, BufferSummarised("They want money.", Usage(), LATER)
+        yield "summarised, or not", SummaryFailed(_error(), LATER)
     else:
         for each in state.running.open_calls:
             yield from _call(state, each)
