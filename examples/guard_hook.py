@@ -20,7 +20,7 @@ def run_sql(statement: str) -> str:
 
 @hook("before_tool", tools=["run_sql"], priority=10)
 def only_reading(context: HookContext) -> Changes | None:
-    """Block whatever would change the database; the model is told why and can do something else."""
+    """Block what does not begin as a question; the model is told why. A real database also gets a read-only account."""
     statement = str(context.call.arguments["statement"]) if context.call else ""
     if statement.lstrip().upper().startswith("SELECT"):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from docs.diagrams.walk import FAULT, LOOP, RAISES, STOP_NOW, Notes, walked
+from docs.diagrams.walk import FATAL, FAULT, LOOP, RAISES, STOP_NOW, Notes, walked
 from docs.diagrams.write import PAGE, drawn, loop_diagram
 from holdfast import ExecutionStatus
 from holdfast.core.hooks import Trigger
@@ -41,3 +41,7 @@ def test_a_stop_and_an_error_lead_to_one_place_from_everywhere() -> None:
     notes = Notes(places={("before_step", "on_stop"): [FAULT], ("CallModel", "on_error"): [FAULT]})
     with pytest.raises(ValueError, match="elsewhere to on_stop"):
         list(loop_diagram(notes))
+
+
+def test_under_fatal_errors_a_step_with_an_error_is_the_last() -> None:
+    assert FATAL in NOTES.places["after_step", "on_error"]

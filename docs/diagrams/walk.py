@@ -6,10 +6,11 @@ so that it passes every place there is. In each state it meets everything that c
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, get_args
 from uuid import UUID
 
 from holdfast import AgentDefinition, AgentState, Changes, ExecutionBudget, ToolCall, Usage
@@ -30,9 +31,10 @@ from holdfast.core.events import (
     ToolFailed,
     ToolReturned,
 )
+from holdfast.core.frozen import replace
 from holdfast.core.hooks import AROUND_TOOLS, HookRun, HookTraits, Trigger
 from holdfast.core.loop import AgentLoop, new_agent, user_message
-from holdfast.core.policies import ApprovalRule, ContextPolicy, SummaryPolicy
+from holdfast.core.policies import ApprovalRule, ContextPolicy, ErrorPolicy, SummaryPolicy
 from holdfast.core.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.tools import ToolTraits
@@ -52,8 +54,10 @@ STOP: Final = "a stop signal, a limit"
 STOP_NOW: Final = "a stop, the time limit"
 FAULT: Final = "a fault of the driver"
 RAISES: Final = "a hook raises"
+FATAL: Final = "an error that is fatal"
 FAILS: Final = "the model fails"
-ANYWHERE: Final = frozenset({STOP_NOW, FAULT, RAISES})
+TOO_LATE: Final = "a stop after an error that is fatal"
+ANYWHERE: Final = frozenset({STOP_NOW, FAULT, RAISES, TOO_LATE})
 """What can happen at any place, and to every call at once."""
 
 WORDS: Final = {
@@ -89,23 +93,30 @@ class Notes:
 
 
 def walked() -> Notes:
-    """Return what leads where, from a new agent on."""
+    """Return what leads where, from a new agent on, under either policy for errors."""
     notes = Notes()
+    for policy in get_args(ErrorPolicy):
+        _walk(notes, dataclasses.replace(LOOP, definition=replace(LOOP.definition, errors=policy)))
+    return notes
+
+
+def _walk(notes: Notes, loop: AgentLoop) -> None:
     begin = ExecutionStarted(ID, (user_message("Pay me back."),), ExecutionBudget(max_seconds=30), NOON)
-    fresh = new_agent(LOOP.definition, agent_id=ID, at=NOON)
+    fresh = new_agent(loop.definition, agent_id=ID, at=NOON)
     waiting, seen = [(fresh, BEGIN)], set[object]()
     while waiting:
         state, place = waiting.pop()
-        for label, event in (("", begin),) if place in (BEGIN, END) else happening(state, place):
-            after, commands = LOOP.step(state, event)
+        for said, event in (("", begin),) if place in (BEGIN, END) else happening(state, place):
+            after, commands = loop.step(state, event)
             reached = place_after(commands, after, place)
+            late = said == STOP_NOW and after.running.error is not None  # a stop does not take an error back
+            label = TOO_LATE if late else said
             _note(notes, (state, place), (after, reached), label)
             _note_calls(notes, (state, after), event, label)
             key = (reached, _essence(after))
             if key not in seen and after.step_count < STEPS_WALKED:
                 seen.add(key)
                 waiting.append((after, reached))
-    return notes
 
 
 def place_after(commands: tuple[Command, ...], state: AgentState, before: str) -> str:
@@ -133,7 +144,8 @@ def happening(state: AgentState, place: str) -> Iterator[tuple[str, Event]]:
         yield "answered", ModelAnswered(_answer("refund", "refund", "unknown"), LATER)
         yield FAILS, ModelFailed(_error(), LATER)
     elif place == "SummariseBuffer":
-        yield "summarised, or not", BufferSummarised("They want money.", Usage(), LATER)
+        done = STOP if state.stop_signal else "summarised, or not"
+        yield done, BufferSummarised("They want money.", Usage(), LATER)
         yield "summarised, or not", SummaryFailed(_error(), LATER)
     else:
         for each in state.running.open_calls:
@@ -141,14 +153,15 @@ def happening(state: AgentState, place: str) -> Iterator[tuple[str, Event]]:
 
 
 def _hooks(state: AgentState, trigger: Trigger, call_id: str | None = None) -> Iterator[tuple[str, Event]]:
-    quiet = STOP if state.stop_signal else ""
+    failed = FATAL if state.running.error else ""
+    quiet = failed or (STOP if state.stop_signal else "")
     step = state.running.current_step
     if trigger in WORDS and step is not None:
         quiet = quiet or WORDS[trigger][bool(step.requested_tool_calls)]
     if trigger is Trigger.AFTER_STEP:
-        yield "a hook asks to go on", _hooked(trigger, None, Changes(go_on=True))
+        yield failed or "a hook asks to go on", _hooked(trigger, None, Changes(go_on=True))
     if trigger not in AROUND_TOOLS:
-        yield STOP, _hooked(trigger, None, Changes(stop="enough"))
+        yield failed or STOP, _hooked(trigger, None, Changes(stop="enough"))
     yield quiet, _hooked(trigger, call_id, None)
     yield RAISES, HooksReturned(trigger, call_id, (HookRun(name=trigger, error=_error()),), LATER)
 

@@ -156,7 +156,7 @@ def drawn(page: str) -> str:
         text = "\n".join(draw(notes))
         whole = f"```mermaid\n{text}\n```" if name in PICTURES else text
         head, _, rest = page.partition(begin)
-        page = f"{head}{begin}{whole}\n{end}{rest.partition(end)[2]}"
+        page = f"{head}{begin}\n{whole}\n\n{end}{rest.partition(end)[2]}"
     return page
 
 
