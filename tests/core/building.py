@@ -132,7 +132,7 @@ class Run:
         self.seconds += seconds
         return moment(self.seconds)
 
-    def begin(self, question: str = "Do it.") -> Self:
+    def begin(self, question: str = "Do it.") -> Run:
         self._executions += 1
         id_ = str(UUID(int=self._executions))
         self.feed(ExecutionStarted(id_, (user_message(question),), self.budget, self.tick()))
@@ -172,7 +172,7 @@ class Run:
         self.feed(ToolReturned(call_id, result, moment(self.seconds), self.tick(after), stop))
         return self
 
-    def fails(self, call_id: str, error: ErrorRecord = BOOM) -> Self:
+    def fails(self, call_id: str, error: ErrorRecord = BOOM) -> Run:
         self.feed(ToolFailed(call_id, error, moment(self.seconds), self.tick()))
         return self
 
@@ -251,7 +251,7 @@ class Run:
         self.feed(TimerFired(self.tick(after)))
         return self
 
-    def driver_fails(self, error: ErrorRecord = BOOM) -> Self:
+    def driver_fails(self, error: ErrorRecord = BOOM) -> Run:
         self.feed(DriverFailed(error, self.tick()))
         return self
 
