@@ -115,8 +115,9 @@ def _cost_spent(turn: Turn) -> bool:
     limit = turn.execution.budget.max_cost
     if limit is None:
         return False
-    affordable = _tokens_affordable(turn)
-    return turn.execution.cost >= limit or (affordable is not None and affordable <= 0)
+    left, affordable = _money_left(turn), _tokens_affordable(turn)
+    unaffordable = (left is not None and left < 0) or (affordable is not None and affordable <= 0)
+    return turn.execution.cost >= limit or unaffordable
 
 
 def _last_input(turn: Turn) -> int:
@@ -134,8 +135,15 @@ def _tokens_left(turn: Turn) -> int | None:
 
 def _tokens_affordable(turn: Turn) -> int | None:
     """Return how many tokens of answer the budget's money still pays, none when that is unlimited or unknown."""
-    limit, llm = turn.execution.budget.max_cost, turn.llm
-    if limit is None or llm is None or llm.prices is None or not llm.prices.output_usd:
+    left, llm = _money_left(turn), turn.llm
+    if left is None or llm is None or llm.prices is None or not llm.prices.output_usd:
         return None
-    left = limit - turn.execution.cost - llm.prices.cost(Usage(input_tokens=_last_input(turn)))
     return int(left * TOKENS_PRICED / llm.prices.output_usd)
+
+
+def _money_left(turn: Turn) -> float | None:
+    """Return the US dollars that the budget has left for the next answer, none when unlimited or unknown."""
+    limit, llm = turn.execution.budget.max_cost, turn.llm
+    if limit is None or llm is None or llm.prices is None:
+        return None
+    return limit - turn.execution.cost - llm.prices.cost(Usage(input_tokens=_last_input(turn)))

@@ -5,7 +5,13 @@ from __future__ import annotations
 from holdfast.core.commands import Finish
 from holdfast.core.frozen import trusted
 from holdfast.core.messages import Message
-from holdfast.core.observed import AgentExecutionCompleted, AgentExecutionFailed, AgentExecutionStopped
+from holdfast.core.observed import (
+    AgentExecutionCompleted,
+    AgentExecutionFailed,
+    AgentExecutionStopped,
+    AgentStepCompleted,
+    TokenUsageReported,
+)
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import ErrorRecord, StepExecution
 from holdfast.core.stopping import StopReason
@@ -17,17 +23,20 @@ UNUSABLE_ANSWER = "InvalidAnswer"
 
 def judge_answer(turn: Turn) -> None:
     """Look at what the step came to: an answer of the wrong form, one that ended early, an error that is fatal."""
-    step = turn.step
-    response = step.inference_response
-    definition = turn.rules.definition
+    response = turn.step.inference_response
     if response is not None and not response.tool_calls:
-        if response.finish_reason in definition.finish_reasons:
+        if response.finish_reason in turn.rules.definition.finish_reasons:
             text = f"the model's answer ended with {response.finish_reason!r}"
             turn.signal_once(StopReason.FINISH_REASON, text, "model")
         if response.format_problem is not None:
             _reask(turn, response.format_problem)
+    judge_errors(turn)
+
+
+def judge_errors(turn: Turn) -> None:
+    """Fail the execution for an error of the step, where the definition says that errors are fatal."""
     errors = turn.step.all_errors
-    if errors and definition.errors == "fatal":
+    if errors and turn.rules.definition.errors == "fatal":
         turn.fail(errors[0])
 
 
@@ -68,6 +77,9 @@ def archive(turn: Turn, *, overridden: bool = False) -> None:
         completed_at=turn.at,
         continuation=execution.continuation,
     )
+    turn.tell(AgentStepCompleted, step=step)
+    facts = {"usage": step.usage, "cost": step.cost, "total": execution.usage, "total_cost": execution.cost}
+    turn.tell(TokenUsageReported, **facts)
     turn.change(
         step_executions=execution.step_executions.append(done),
         continuation=execution.continuation.after_step(overridden=overridden),
@@ -78,11 +90,13 @@ def archive(turn: Turn, *, overridden: bool = False) -> None:
 
 
 def conclude(turn: Turn) -> None:
-    """Give the execution its final status, by the first row that holds (SPEC section 2)."""
+    """Give the execution its final status, by the first row that holds (SPEC section 2).
+
+    Errors that are fatal have been judged as their step ended (`judge_errors`).
+    """
     execution = turn.execution
     highest = execution.continuation.highest
-    fatal = turn.rules.definition.errors == "fatal" and any(done.step.all_errors for done in execution.step_executions)
-    if execution.error is not None or fatal or (highest is not None and highest.reason is StopReason.ERROR):
+    if execution.error is not None:
         status = ExecutionStatus.FAILED
     elif highest is not None and highest.reason.forced:
         status = ExecutionStatus.STOPPED
@@ -97,11 +111,9 @@ def _tell_end(turn: Turn, status: ExecutionStatus) -> None:
     if not turn.rules.observed:
         return
     state = turn.state
-    signal = state.stop_signal
-    if status is ExecutionStatus.FAILED:
-        why, source = (signal.message, signal.source) if signal else ("", "")
-        asked_for = ErrorRecord(type="Error", message=why, source=source)  # a hook's stop with the reason `error`
-        turn.tell(AgentExecutionFailed, error=turn.execution.error or next(iter(state.errors), asked_for))
+    signal, error = state.stop_signal, turn.execution.error
+    if error is not None:
+        turn.tell(AgentExecutionFailed, error=error)
     elif status is ExecutionStatus.STOPPED and signal is not None:
         turn.tell(AgentExecutionStopped, reason=signal.reason, message=signal.message)
     else:

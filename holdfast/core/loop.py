@@ -46,14 +46,12 @@ from holdfast.core.limits import MESSAGES_WAITING_MAX
 from holdfast.core.messages import Message
 from holdfast.core.observed import (
     AgentExecutionStarted,
-    AgentStepCompleted,
     AgentStepStarted,
     ContinuationEvaluated,
     HookExecuted,
     InferenceRequestStarted,
     InferenceResponseReceived,
     MessageInjected,
-    TokenUsageReported,
 )
 from holdfast.core.rules import Rules
 from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus, step_id
@@ -308,12 +306,8 @@ def _evaluate(turn: Turn) -> None:
     more_to_do, signals = ending.more_to_do(turn), turn.execution.continuation.stop_signals
     should_stop = turn.should_stop(more_to_do=more_to_do)
     overridden = not should_stop and (bool(signals) or not more_to_do)
-    step, execution = turn.step, turn.execution
-    turn.tell(AgentStepCompleted, step=step)
-    facts = {"usage": step.usage, "cost": step.cost, "total": execution.usage, "total_cost": execution.cost}
-    turn.tell(TokenUsageReported, **facts)
-    turn.tell(ContinuationEvaluated, should_stop=should_stop, overridden=overridden)
     ending.archive(turn, overridden=overridden)
+    turn.tell(ContinuationEvaluated, should_stop=should_stop, overridden=overridden)
     if should_stop:
         _end(turn)
     else:
@@ -381,6 +375,7 @@ def _abort(turn: Turn) -> None:
     turn.change(hooks_under_way=None, summary_under_way=False)
     if step is not None and step.inference_response is not None:
         calls.cancel_calls(turn)
+        ending.judge_errors(turn)
         ending.archive(turn)
     _end(turn)
 
@@ -483,9 +478,7 @@ def _change(turn: Turn, changes: Changes, hook: str) -> None:
 
 
 def _end(turn: Turn) -> None:
-    highest = turn.execution.continuation.highest
-    failing = turn.execution.error is not None or (highest is not None and highest.reason is StopReason.ERROR)
-    _reach(turn, Trigger.ON_ERROR if failing else Trigger.ON_STOP)
+    _reach(turn, Trigger.ON_ERROR if turn.execution.error is not None else Trigger.ON_STOP)
 
 
 def _flush_messages(turn: Turn) -> None:

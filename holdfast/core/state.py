@@ -345,9 +345,12 @@ class AgentState(Frozen):
 
     @property
     def current_response(self) -> str:
-        """The final response, else the latest text the assistant said."""
+        """The final response, else the latest text the assistant said, also in the step under way."""
         if self.final_response:
             return self.final_response
+        step = self.execution.current_step if self.execution else None
+        if step is not None and step.inference_response is not None and step.inference_response.text.strip():
+            return step.inference_response.text
         said = (m.text for m in reversed(self.messages) if m.role == "assistant" and m.text.strip())
         return next(said, "")
 

@@ -24,6 +24,9 @@ from holdfast.core.steps import AgentStep, ErrorRecord, ToolExecution
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.usage import Usage
 
+FORBIDDEN = "ErrorForbade"
+"""The type of the error of a stop signal that says `error` by itself, such as a hook's."""
+
 
 class Turn:
     """The state as it becomes, at the moment `at`, and the commands that it brings so far."""
@@ -93,6 +96,8 @@ class Turn:
         continuation = self.execution.continuation
         if signal.reason is StopReason.USER_REQUESTED and len(continuation.stop_signals) >= STOP_SIGNALS_MAX:
             return
+        if signal.reason is StopReason.ERROR and self.execution.error is None:
+            self.change(error=ErrorRecord(type=FORBIDDEN, message=signal.message, source=signal.source))
         self.change(continuation=continuation.with_signal(signal))
         self.tell(StopSignalReceived, signal=signal)
 
@@ -143,7 +148,7 @@ class Turn:
             agent=self.rules.definition.name,
             agent_id=state.agent_id,
             execution_id=self.execution.execution_id,
-            step_number=self.step_number,
+            step_number=self.step_number + (trigger is Trigger.BEFORE_STEP),
             at=self.at,
             metadata=self.metadata,
             messages=said[-HOOK_MESSAGES_MAX:],
