@@ -125,8 +125,8 @@ async def test_a_definition_that_cannot_travel_starts_nothing(settings: Settings
         await client.start(
             AgentDefinition(name="a", system_prompt="x" * DEFINITION_BYTES_MAX), "hi", execution_id=chosen
         )
+    odd = AgentDefinition(name="a").model_copy(update={"metadata": {"by": "\ud800"}})  # as no file can hold it
     with pytest.raises(InvalidInput, match="Unicode"):
-        odd = AgentDefinition(name="a").model_copy(update={"metadata": {"by": "\ud800"}})  # as no file can hold it
         await client.start(odd, "hi", execution_id=chosen)
     with pytest.raises(ExecutionNotFound):
         await client.stop(chosen)
