@@ -355,6 +355,6 @@ def test_whatever_happens_the_rules_hold() -> None:
             stateful_step_count=60,
             database=None,
             phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
         ),
     )
