@@ -215,10 +215,12 @@ async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta 
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary=_summary(command),
     )
-    told = cast("dict[str, object]", result) if isinstance(result, dict) else {}
-    if told.get("kind") == REPLY_KIND:
-        return reply_of(StopRun(told.get("text", ""), str(told.get("stop", ""))))
-    return reply_of(cast("object", result))
+    if not isinstance(result, dict):
+        return reply_of(result)
+    told = cast("dict[str, object]", result)
+    if told.get("kind") != REPLY_KIND:
+        return reply_of(told)
+    return reply_of(StopRun(told.get("text", ""), str(told.get("stop", ""))))
 
 
 def model_error(error: ActivityError) -> ErrorRecord:
