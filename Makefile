@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test check lint types bench schema lock clean
+.PHONY: help setup demo test check lint types bench schema diagrams lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,6 +47,9 @@ bench: setup ## measure the core, and Holdfast against a bare Temporal loop
 
 schema: setup ## write the JSON Schemas in docs/schema anew
 	$(BIN)/python -m docs.schema.write
+
+diagrams: setup ## draw the pictures of docs/concepts.md anew
+	$(BIN)/python -m docs.diagrams.write
 
 lock: ## renew requirements.lock (needs uv)
 	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes \

@@ -30,8 +30,8 @@ def blocks(language: str, page: Path = README) -> list[str]:
 
 
 def test_the_page_on_agents_shows_code_that_runs() -> None:
-    *_, refund, program, in_process = blocks("python", AGENTS_PAGE)
-    for code in (refund, in_process):
+    *_, refund, program, answers, in_process = blocks("python", AGENTS_PAGE)
+    for code in (refund, answers, in_process):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), done
     assert "It left this morning." in done.stdout

@@ -14,11 +14,9 @@ from temporalio.service import RPCError
 from examples.repo_detective.evidence import keys_after_first_step, under_way
 from examples.repo_detective.screen import Narrator, Screen
 from examples.repo_detective.stage import AGENTS, PAUSE_SECONDS, START_SECONDS_MAX, DemoWorker, in_order
+from holdfast import AgentState, ExecutionBudget, HoldfastError
 from holdfast.client import Client, Settings
 from holdfast.client.definitions import load_definition
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.errors import HoldfastError
-from holdfast.core.state import AgentState
 from holdfast.testing.ledger import Entry, Ledger
 
 AGENT: Final = "repo_detective"

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from examples.repo_detective.scripted_model import script
-from holdfast.core.errors import HoldfastError
+from holdfast import HoldfastError
 from holdfast.testing.openai_server import FakeOpenAI, serve
 
 

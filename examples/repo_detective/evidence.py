@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from holdfast import AgentState
 from holdfast.core.limits import CALLS_PER_STEP_MAX
-from holdfast.core.state import AgentState, call_name, named_id
+from holdfast.core.state import call_name, named_id
 from holdfast.core.steps import NOT_RUN, Outcome, ToolExecution
 from holdfast.testing.ledger import Entry
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
+from holdfast import ToolContext
 from holdfast.core.errors import InvalidInput
-from holdfast.core.tools import ToolContext
 from holdfast.testing.ledger import Ledger
 
 LEDGER: Final = "HOLDFAST_LEDGER"

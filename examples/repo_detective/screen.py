@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from examples.repo_detective.evidence import ModelCount, ToolCount
-from holdfast.core.state import AgentState
+from holdfast import AgentState
 from holdfast.core.steps import AgentStep, ToolExecution
 from holdfast.core.texts import printable
 

@@ -32,13 +32,13 @@ from examples.repo_detective.stage import (
     start_server,
     worker_environment,
 )
+from holdfast import ExecutionStatus, HoldfastError
 from holdfast.client import Settings
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.ports import HOST
 from holdfast.client.requests import check_question
 from holdfast.client.settings import DEFAULT_DATA_DIR
-from holdfast.core.errors import HoldfastError, InvalidInput
-from holdfast.core.state import ExecutionStatus
+from holdfast.core.errors import InvalidInput
 from holdfast.testing.ledger import Ledger
 
 QUESTION: Final = "What does this project do, and where is the agent loop?"

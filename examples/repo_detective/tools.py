@@ -18,8 +18,8 @@ from pydantic import Field
 from examples.repo_detective.folder import READ_BYTES_MAX, FileText, Folder, shown
 from examples.repo_detective.globbing import Glob
 from examples.repo_detective.recording import recorded
+from holdfast import ToolContext, tool
 from holdfast.core.errors import InvalidInput
-from holdfast.core.tools import ToolContext, tool
 
 FOLDER: Final = "HOLDFAST_FOLDER"
 

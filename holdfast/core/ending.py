@@ -5,7 +5,13 @@ from __future__ import annotations
 from holdfast.core.commands import Finish
 from holdfast.core.frozen import trusted
 from holdfast.core.messages import Message
-from holdfast.core.observed import AgentExecutionCompleted, AgentExecutionFailed, AgentExecutionStopped
+from holdfast.core.observed import (
+    AgentExecutionCompleted,
+    AgentExecutionFailed,
+    AgentExecutionStopped,
+    AgentStepCompleted,
+    TokenUsageReported,
+)
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import ErrorRecord, StepExecution
 from holdfast.core.stopping import StopReason
@@ -71,6 +77,9 @@ def archive(turn: Turn, *, overridden: bool = False) -> None:
         completed_at=turn.at,
         continuation=execution.continuation,
     )
+    turn.tell(AgentStepCompleted, step=step)
+    facts = {"usage": step.usage, "cost": step.cost, "total": execution.usage, "total_cost": execution.cost}
+    turn.tell(TokenUsageReported, **facts)
     turn.change(
         step_executions=execution.step_executions.append(done),
         continuation=execution.continuation.after_step(overridden=overridden),

@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Final, assert_never
 
 from holdfast.core import calls, checkpoints, ending
-from holdfast.core.commands import CallModel, CancelInFlight, Command, RunHooks, StartTimer, SummariseBuffer
+from holdfast.core.commands import CallModel, CancelInFlight, Command, RunHooks, SummariseBuffer
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import (
     ApprovalExpired,
@@ -41,25 +41,21 @@ from holdfast.core.events import (
     ToolReturned,
 )
 from holdfast.core.frozen import replace, trusted
-from holdfast.core.hooks import ENDING, Changes, Trigger, merged
-from holdfast.core.limits import MESSAGES_WAITING_MAX
+from holdfast.core.hooks import ENDING, Trigger
+from holdfast.core.keeping import keep_changes, keep_message, say_waiting
 from holdfast.core.messages import Message
 from holdfast.core.observed import (
     AgentExecutionStarted,
-    AgentStepCompleted,
     AgentStepStarted,
     ContinuationEvaluated,
-    HookExecuted,
     InferenceRequestStarted,
     InferenceResponseReceived,
-    MessageInjected,
-    TokenUsageReported,
 )
 from holdfast.core.rules import Rules
 from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus, step_id
 from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall
-from holdfast.core.stopping import StopReason
 from holdfast.core.summarising import due, summarised, to_buffer
+from holdfast.core.timing import keep_time, start_timer
 from holdfast.core.turn import Turn
 
 Transition = tuple[AgentState, tuple[Command, ...]]
@@ -96,7 +92,7 @@ class AgentLoop(Rules):
         else:
             turn = Turn(self, state, state.execution, event.at)
             _take_in(turn, event)
-        _keep_time(turn)
+        keep_time(turn)
         return turn.state, tuple(turn.commands)
 
 
@@ -115,7 +111,7 @@ def _take_in(turn: Turn, event: Event) -> None:  # noqa: C901  # one case per ev
         case BufferSummarised() | SummaryFailed():
             _buffer_summarised(turn, event)
         case MessageArrived():
-            _message_arrived(turn, event.message)
+            keep_message(turn, event.message)
         case StopRequested():
             _stop_requested(turn, event)
         case TimerFired():
@@ -145,7 +141,7 @@ def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Turn
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
     turn.say(event.messages)
     _reach(turn, Trigger.BEFORE_EXECUTION)
-    _start_timer(turn)
+    start_timer(turn)
     return turn
 
 
@@ -155,7 +151,7 @@ def _taken_up(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> T
     turn = Turn(rules, state, execution, event.at)
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
     for message in event.messages:
-        _message_arrived(turn, message)
+        keep_message(turn, message)
     trigger, step = execution.hooks_under_way, execution.current_step
     if trigger is not None:
         _run_hooks(turn, trigger)
@@ -168,7 +164,7 @@ def _taken_up(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> T
         turn.do(SummariseBuffer(step.number, checkpoints.output_clamp(turn)))
     else:
         _ask_model(turn)
-    _start_timer(turn)
+    start_timer(turn)
     return turn
 
 
@@ -193,7 +189,7 @@ def _before_step_passed(turn: Turn) -> None:
         _end(turn)
         return
     _note_override(turn)
-    _flush_messages(turn)
+    say_waiting(turn)
     number = len(turn.execution.step_executions) + 1
     step = trusted(
         AgentStep, id=step_id(turn.execution.execution_id, number), number=number, input_length=len(turn.store.messages)
@@ -204,7 +200,7 @@ def _before_step_passed(turn: Turn) -> None:
 
 
 def _before_inference_passed(turn: Turn) -> None:
-    _flush_messages(turn)
+    say_waiting(turn)
     policy = turn.rules.definition.context.summary
     done = turn.execution.step_executions
     response = done[-1].step.inference_response if done else None
@@ -231,11 +227,11 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
         turn.change_step(overhead=step.overhead + event.usage, overhead_cost=step.overhead_cost + cost)
         if event.text.strip():
             turn.store = summarised(turn.store, event.text)
-        if checkpoints.before_call(turn):
-            _end(turn)  # the summary used up what was left; a call that cannot fit is not made
-            return
-        _note_override(turn)
-    _flush_messages(turn)
+    if checkpoints.before_call(turn):
+        _end(turn)  # the summary used up what was left; a call that cannot fit is not made
+        return
+    _note_override(turn)
+    say_waiting(turn)
     _ask_model(turn)
 
 
@@ -308,12 +304,8 @@ def _evaluate(turn: Turn) -> None:
     more_to_do, signals = ending.more_to_do(turn), turn.execution.continuation.stop_signals
     should_stop = turn.should_stop(more_to_do=more_to_do)
     overridden = not should_stop and (bool(signals) or not more_to_do)
-    step, execution = turn.step, turn.execution
-    turn.tell(AgentStepCompleted, step=step)
-    facts = {"usage": step.usage, "cost": step.cost, "total": execution.usage, "total_cost": execution.cost}
-    turn.tell(TokenUsageReported, **facts)
-    turn.tell(ContinuationEvaluated, should_stop=should_stop, overridden=overridden)
     ending.archive(turn, overridden=overridden)
+    turn.tell(ContinuationEvaluated, should_stop=should_stop, overridden=overridden)
     if should_stop:
         _end(turn)
     else:
@@ -327,16 +319,6 @@ def _note_override(turn: Turn) -> None:
 
 
 # --- what comes from outside
-
-
-def _message_arrived(turn: Turn, message: Message) -> None:
-    """Keep a message for the next model call; the loop does not end before the model has answered it."""
-    waiting = turn.execution.waiting_messages
-    if len(waiting) >= MESSAGES_WAITING_MAX:
-        turn.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken")
-        return
-    turn.change(waiting_messages=(*waiting, message), answer_due=True)
-    turn.tell(MessageInjected, message=message)
 
 
 def _stop_requested(turn: Turn, event: StopRequested) -> None:
@@ -423,7 +405,7 @@ def _hooks_returned(turn: Turn, event: HooksReturned) -> None:
     if turn.execution.hooks_under_way is not event.trigger:
         return
     turn.change(hooks_under_way=None)
-    problem = _apply(turn, event)
+    problem = keep_changes(turn, event)
     if problem is None:
         AFTER[event.trigger](turn)
     elif event.trigger is Trigger.ON_ERROR:
@@ -441,7 +423,7 @@ def _call_hooks_returned(turn: Turn, each: OpenCall, event: HooksReturned) -> No
     stage = CallStage.BEFORE_TOOL if event.trigger is Trigger.BEFORE_TOOL else CallStage.AFTER_TOOL
     if each.stage is not stage:
         return
-    problem = _apply(turn, event)
+    problem = keep_changes(turn, event)
     if problem is not None:
         turn.fail(problem)
         _abort(turn)
@@ -454,32 +436,6 @@ def _call_hooks_returned(turn: Turn, each: OpenCall, event: HooksReturned) -> No
         calls.after_hooks(turn, changed)
 
 
-def _apply(turn: Turn, event: HooksReturned) -> ErrorRecord | None:
-    """Keep what the hooks changed, up to the one that raised; return its error."""
-    for run in event.runs:
-        turn.tell(HookExecuted, hook=run.name, trigger=event.trigger, error=run.error)
-        if run.error is not None:
-            return run.error
-        if run.changes is not None:
-            _change(turn, run.changes, run.name)
-    return None
-
-
-def _change(turn: Turn, changes: Changes, hook: str) -> None:
-    turn.metadata = merged(turn.metadata, changes.metadata)
-    if changes.messages:
-        room = max(0, MESSAGES_WAITING_MAX - len(turn.execution.waiting_messages))
-        if len(changes.messages) > room:
-            turn.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken")
-        turn.change(waiting_messages=(*turn.execution.waiting_messages, *changes.messages[:room]))
-    if changes.stop is not None:
-        reason = StopReason.named(changes.stop_reason)
-        given = {"given": changes.stop_reason} if reason is StopReason.UNKNOWN else {}
-        turn.signal_now(reason, changes.stop, hook, **given)
-    if changes.go_on:
-        turn.change(continuation=replace(turn.execution.continuation, continuation_requested=True))
-
-
 # --- the end
 
 
@@ -487,40 +443,9 @@ def _end(turn: Turn) -> None:
     _reach(turn, Trigger.ON_ERROR if turn.execution.error is not None else Trigger.ON_STOP)
 
 
-def _flush_messages(turn: Turn) -> None:
-    """Say what waited for the next model call."""
-    if turn.execution.waiting_messages:
-        turn.say(turn.execution.waiting_messages)
-        turn.change(waiting_messages=(), answer_due=False)
-
-
 def _conclude(turn: Turn) -> None:
-    _flush_messages(turn)
+    say_waiting(turn)
     ending.conclude(turn)
-
-
-# --- time
-
-
-def _start_timer(turn: Turn) -> None:
-    strikes_at = turn.execution.time_limit_at
-    if strikes_at is not None and not turn.execution.status.is_terminal:
-        turn.commands.insert(0, StartTimer(fires_at=strikes_at))  # first, so that it is there before what it limits
-
-
-def _keep_time(turn: Turn) -> None:
-    """Hold `max_seconds` while nothing but people are waited for, where the definition says so."""
-    execution = turn.execution
-    if not turn.rules.definition.pause_while_waiting:
-        return
-    stages = {each.stage for each in execution.open_calls}
-    waiting = CallStage.APPROVAL in stages and stages <= {CallStage.APPROVAL, CallStage.WAITING}
-    if waiting and execution.paused_at is None and not execution.status.is_terminal:
-        turn.change(paused_at=turn.at)
-    elif execution.paused_at is not None and not waiting:
-        seconds = max(0.0, (turn.at - execution.paused_at).total_seconds())
-        turn.change(paused_at=None, paused_seconds=execution.paused_seconds + seconds)
-        _start_timer(turn)
 
 
 AFTER: Final[dict[Trigger, Callable[[Turn], None]]] = {

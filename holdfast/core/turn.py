@@ -148,7 +148,7 @@ class Turn:
             agent=self.rules.definition.name,
             agent_id=state.agent_id,
             execution_id=self.execution.execution_id,
-            step_number=self.step_number,
+            step_number=self.step_number + (trigger is Trigger.BEFORE_STEP),
             at=self.at,
             metadata=self.metadata,
             messages=said[-HOOK_MESSAGES_MAX:],

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.core.compiling import View
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import ModelFailure
+from holdfast.core.frozen import replace
 from holdfast.core.inference import Model, ModelRequest
 from holdfast.core.messages import Message
 from holdfast.core.offer import Equipment
@@ -42,7 +43,8 @@ class Asking:
 
     async def summary(self, state: AgentState, max_output_tokens: int | None) -> InferenceResponse:
         """Return the model's summary of what is in the buffer."""
-        return await self._asked(state, request(state.store), (), max_output_tokens)
+        asked = replace(state.context, system_prompt="")  # the request brings its own
+        return await self._asked(replace(state, context=asked), request(state.store), (), max_output_tokens)
 
     def _shown(self, state: AgentState) -> Sequence[Message]:
         execution_id = state.running.execution_id

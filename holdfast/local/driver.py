@@ -254,7 +254,7 @@ class LocalDriver:
         task = asyncio.create_task(self._guarded(work))
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
-        task.add_done_callback(lambda _: work.close())  # one that is cancelled before it begins never touches its work
+        task.add_done_callback(lambda _: work.close())  # one that is cancelled before it began would complain
 
     async def _guarded(self, work: Coroutine[object, object, Event]) -> None:
         """Put the event that comes of `work` into the inbox; a fault of our own ends the run with its cause."""

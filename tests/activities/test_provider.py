@@ -18,8 +18,8 @@ from holdfast.core.errors import InvalidInput, ModelFailure
 from holdfast.core.formats import format_of
 from holdfast.core.limits import (
     ARGUMENTS_BYTES_MAX,
-    CALLS_KEPT_MAX,
     CALL_ID_CHARS_MAX,
+    CALLS_KEPT_MAX,
     NAME_CHARS_MAX,
     PAYLOAD_BYTES_MAX,
     REASONING_BYTES_MAX,

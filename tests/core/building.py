@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from holdfast.core.budget import ExecutionBudget
@@ -138,7 +138,7 @@ class Run:
         self.feed(ExecutionStarted(id_, (user_message(question),), self.budget, self.tick()))
         return self
 
-    def resume(self, *said: str) -> Run:
+    def resume(self, *said: str) -> Self:
         """Go on from the state as it comes back from JSON, as after a restart of everything."""
         self.state = from_json(to_json(self.state))
         self.hooks_asked.clear()
@@ -156,7 +156,7 @@ class Run:
         problem: str | None = None,
         cost: float | None = None,
         wasted: Usage = NOTHING_USED,
-    ) -> Run:
+    ) -> Self:
         ending = finish_reason or ("tool_calls" if calls else "stop")
         response = InferenceResponse(
             text=text, tool_calls=calls, finish_reason=ending, usage=usage, format_problem=problem, cost=cost
@@ -164,11 +164,11 @@ class Run:
         self.feed(ModelAnswered(response, self.tick(after), wasted))
         return self
 
-    def model_fails(self, error: ErrorRecord = BOOM, wasted: Usage = NOTHING_USED) -> Run:
+    def model_fails(self, error: ErrorRecord = BOOM, wasted: Usage = NOTHING_USED) -> Self:
         self.feed(ModelFailed(error, self.tick(), wasted))
         return self
 
-    def returns(self, call_id: str, result: str = "fine", stop: str | None = None, after: float = 1) -> Run:
+    def returns(self, call_id: str, result: str = "fine", stop: str | None = None, after: float = 1) -> Self:
         self.feed(ToolReturned(call_id, result, moment(self.seconds), self.tick(after), stop))
         return self
 
@@ -185,12 +185,12 @@ class Run:
         why: str = "",
         usage: Usage = USAGE,
         cost: float = 0.0,
-    ) -> Run:
+    ) -> Self:
         started_at = moment(self.seconds)
         self.feed(SubagentReturned(call_id, status, answer, why, usage, cost, started_at, self.tick()))
         return self
 
-    def hooked(self, *outcomes: Changes | ErrorRecord | None, about: str | None = None, after: float = 0) -> Run:
+    def hooked(self, *outcomes: Changes | ErrorRecord | None, about: str | None = None, after: float = 0) -> Self:
         """Let the hooks return that were asked for first, or those around the call `about`."""
         asked = next(each for each in self.hooks_asked if about is None or _call_id(each.context) == about)
         self.hooks_asked.remove(asked)
@@ -214,40 +214,40 @@ class Run:
         reason: str = "",
         arguments: Mapping[str, Any] | None = None,
         after: float = 1,
-    ) -> Run:
+    ) -> Self:
         self.feed(ApprovalGiven(call_id, decision, "ann", self.tick(after), reason, arguments))
         return self
 
-    def expires(self, call_id: str, after: float = 1) -> Run:
+    def expires(self, call_id: str, after: float = 1) -> Self:
         self.feed(ApprovalExpired(call_id, self.tick(after)))
         return self
 
-    def says(self, text: str) -> Run:
+    def says(self, text: str) -> Self:
         self.feed(MessageArrived(user_message(text), self.tick()))
         return self
 
-    def summarises(self, text: str = "they talked", usage: Usage = USAGE) -> Run:
+    def summarises(self, text: str = "they talked", usage: Usage = USAGE) -> Self:
         self.feed(BufferSummarised(text, usage, self.tick()))
         return self
 
-    def summary_fails(self, error: ErrorRecord = BOOM) -> Run:
+    def summary_fails(self, error: ErrorRecord = BOOM) -> Self:
         self.feed(SummaryFailed(error, self.tick()))
         return self
 
-    def stop(self, message: str = "enough", mode: StopMode = "now") -> Run:
+    def stop(self, message: str = "enough", mode: StopMode = "now") -> Self:
         at = self.tick()
         self.feed(
             StopRequested(StopSignal(reason=StopReason.USER_REQUESTED, message=message, source="me", at=at), mode, at)
         )
         return self
 
-    def signals_after_step(self, *reasons: StopReason) -> Run:
+    def signals_after_step(self, *reasons: StopReason) -> Self:
         """Let signals of any reason come in from outside that let the step finish."""
         for reason in reasons:
             self.feed(StopRequested(signal(reason, f"because of {reason}", self.seconds), "after_step", self.tick()))
         return self
 
-    def timer(self, after: float = 1) -> Run:
+    def timer(self, after: float = 1) -> Self:
         self.feed(TimerFired(self.tick(after)))
         return self
 

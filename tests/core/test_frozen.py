@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from holdfast.core.frozen import Frozen, canonical, replace
+from holdfast.core.frozen import Frozen, canonical, replace, trusted
 from holdfast.core.limits import TEXT_CHARS_MAX
+from holdfast.core.messages import Message
+from holdfast.core.steps import AgentStep
 
 
 class Value(Frozen):
@@ -96,3 +98,17 @@ def test_a_text_has_a_bound_whatever_the_field() -> None:
     assert Value(text="x" * TEXT_CHARS_MAX).text
     with pytest.raises(ValidationError, match="at most"):
         Value(text="x" * (TEXT_CHARS_MAX + 1))
+
+
+def test_a_trusted_value_is_written_and_compared_like_a_checked_one() -> None:
+    checked = Message(role="tool", tool_call_id="x", content="hi")
+    made = trusted(Message, tool_call_id="x", content="hi", role="tool")
+    assert made == checked
+    assert canonical(made) == canonical(checked), "the order of fields is part of every digest"
+    assert made.metadata is not trusted(Message, role="user").metadata
+
+
+def test_a_trusted_value_shares_only_frozen_defaults() -> None:
+    step = trusted(AgentStep, id="1", number=1, input_length=0)
+    assert step == AgentStep(id="1", number=1, input_length=0)
+    assert canonical(step) == canonical(AgentStep(id="1", number=1, input_length=0))

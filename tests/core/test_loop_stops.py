@@ -154,3 +154,11 @@ def test_a_time_limit_after_many_stops_still_gives_its_reason() -> None:
         run.stop(mode="after_step")
     run.timer(after=60)
     assert run.ended == stopped(StopReason.TIME_LIMIT)
+
+
+def test_a_stop_for_the_reason_error_fails_the_execution_and_says_who_asked() -> None:
+    run = Run().begin()
+    run.feed(StopRequested(signal=signal(StopReason.ERROR, "the database is gone", 1), mode="now", at=run.tick()))
+    assert run.ended == FAILED
+    (error,) = run.state.errors
+    assert (error.type, error.message) == ("ErrorForbade", "the database is gone")

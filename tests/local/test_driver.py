@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -114,6 +116,18 @@ async def test_leaving_an_iteration_early_cancels_what_is_in_flight() -> None:
     await asyncio.gather(following, return_exceptions=True)
     await states.aclose()
     assert meeting.cancelled
+
+
+async def test_work_that_is_cancelled_before_it_began_is_not_complained_about() -> None:
+    model = ScriptedModel([call("add", a=1, b=2), say("3")])
+    states = LocalDriver(AGENT, model=model, tools=[add]).iterate("What?")
+    with warnings.catch_warnings(record=True) as complaints:
+        warnings.simplefilter("always")
+        await anext(states)  # the next model call is asked for and has not begun
+        await states.aclose()
+        gc.collect()
+    assert len(model.requests) == 1
+    assert [str(each.message) for each in complaints] == []
 
 
 async def test_ids_and_times_come_from_where_they_are_told_to() -> None:

@@ -84,7 +84,7 @@ async def test_a_run_that_stops_tells_its_signal_and_its_reason() -> None:
 async def test_a_run_that_fails_tells_its_error() -> None:
     events, state = await told(LocalDriver(AGENT, model=ScriptedModel([Turn(status=400)])))
     assert names(events) == [
-        *("AgentExecutionStarted", *STEP[:2], "StopSignalReceived", "AgentExecutionFailed"),
+        *("AgentExecutionStarted", *STEP[:2], "StopSignalReceived", *STEP_END[:2], "AgentExecutionFailed"),
     ]
     (ending,) = (event for event in events if isinstance(event, observed.AgentExecutionFailed))
     assert (ending.error,) == state.errors

@@ -9,9 +9,11 @@ from uuid import UUID, uuid5
 
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Client
+from holdfast.core.contracts import ApprovalDecision
 from holdfast.core.errors import ExecutionFailed
 from holdfast.core.observed import ApprovalRequested
 from holdfast.core.state import AgentState
+from holdfast.core.steps import CallStage
 from holdfast.local import LocalDriver
 from holdfast.local.work import Verdict
 from holdfast.testing.openai_server import FakeOpenAI
@@ -30,7 +32,12 @@ Nothing else is: both runs are given the same agent id and execution id, from wh
 the same endpoint, so that texts which name its address are equal, too.
 """
 
+DURATIONS = frozenset({"paused_seconds"})
+"""Masked, too: they are differences of such times."""
+
 MOMENT = "2025-01-01T00:00:00Z"
+LOOK_SECONDS = 0.02
+"""How long to wait before looking again for what nothing tells."""
 
 
 class Outside(Protocol):
@@ -70,14 +77,8 @@ class InProcess:
                 self._driver.stop(deed.reason, mode=deed.mode)
             case Tell():
                 self._driver.say(deed.text)
-            case Approve():
-                self._driver.decide(self._waiting[deed.nth - 1], Verdict("approve", by="somebody"))
-            case Deny():
-                verdict = Verdict("deny", by="somebody", reason=deed.reason)
-                self._driver.decide(self._waiting[deed.nth - 1], verdict)
-            case Edit():
-                verdict = Verdict("edit", by="somebody", arguments=deed.arguments)
-                self._driver.decide(self._waiting[deed.nth - 1], verdict)
+            case Approve() | Deny() | Edit():
+                self._driver.decide(self._waiting[deed.nth - 1], verdict_of(deed))
             case _:
                 assert_never(deed)
 
@@ -88,17 +89,51 @@ class OnTemporal:
     def __init__(self, client: Client, execution_id: str) -> None:
         self._client = client
         self._execution_id = execution_id
+        self._waiting: list[str] = []
 
     async def approval_asked(self, nth: int) -> None:
-        raise NotImplementedError(f"a client cannot see approval {nth} yet")
+        while len(self._waiting) < nth:  # a client is not called back: it looks
+            await asyncio.sleep(LOOK_SECONDS)
+            execution = (await self._client.state(self._execution_id)).execution
+            for each in execution.open_calls if execution else ():
+                if each.stage is CallStage.APPROVAL and each.call.id not in self._waiting:
+                    self._waiting.append(each.call.id)
 
     async def perform(self, deed: Deed) -> None:
+        assert await self._performed(deed), "the run had ended already"
+
+    async def _performed(self, deed: Deed) -> bool:
+        client, id_ = self._client, self._execution_id
         match deed:
             case Stop():
-                stopped = await self._client.stop(self._execution_id, deed.reason, mode=deed.mode, source="local")
-                assert stopped, "the run had ended already"
+                return await client.stop(id_, deed.reason, mode=deed.mode, source="local")
+            case Tell():
+                return await client.message(id_, deed.text)
+            case Approve() | Deny() | Edit():
+                verdict = verdict_of(deed)
+                decision = ApprovalDecision(
+                    call_id=self._waiting[deed.nth - 1],
+                    decision=verdict.decision,
+                    by=verdict.by,
+                    reason=verdict.reason,
+                    arguments=verdict.arguments,
+                )
+                return await client.decide(id_, decision)
             case _:
-                raise NotImplementedError(f"a client cannot do {deed.do!r} yet")
+                assert_never(deed)
+
+
+def verdict_of(deed: Approve | Deny | Edit) -> Verdict:
+    """Return what the deed says of the call that waits."""
+    match deed:
+        case Approve():
+            return Verdict("approve", by="somebody")
+        case Deny():
+            return Verdict("deny", by="somebody", reason=deed.reason)
+        case Edit():
+            return Verdict("edit", by="somebody", arguments=deed.arguments)
+        case _:
+            assert_never(deed)
 
 
 async def locally(
@@ -128,7 +163,12 @@ async def on_temporal(scenario: Scenario, served: Served, gate: Gate, agent_id: 
     """Run `scenario` on the worker that `served` holds, whose tools stand at `gate`."""
     client, seen = served.client, len(served.endpoint.requests)
     await client.start(
-        scenario.agent, scenario.question, budget=scenario.budget, agent_id=agent_id, execution_id=execution_id
+        scenario.agent,
+        scenario.question,
+        budget=scenario.budget,
+        agent_id=agent_id,
+        execution_id=execution_id,
+        subagents=scenario.agents,
     )
 
     async def result() -> AgentState:
@@ -180,7 +220,8 @@ def masked(state: AgentState) -> AgentState:
 def _masked(value: object) -> object:
     if isinstance(value, dict):
         fields = cast("dict[str, object]", value)
-        return {name: MOMENT if name in TIMES and each else _masked(each) for name, each in fields.items()}
+        fixed = {**dict.fromkeys(TIMES, MOMENT), **dict.fromkeys(DURATIONS, 0.0)}
+        return {name: fixed[name] if name in fixed and each else _masked(each) for name, each in fields.items()}
     if isinstance(value, list):
         return [_masked(each) for each in cast("list[object]", value)]
     return value

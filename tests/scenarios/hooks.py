@@ -46,7 +46,7 @@ def refuse_to_begin(_: HookContext) -> Changes:
 
 @hook("before_step")
 def stop_after_one_step(context: HookContext) -> Changes | None:
-    return Changes(stop="one is enough") if context.step_number == 1 else None
+    return Changes(stop="one is enough") if context.step_number == 2 else None
 
 
 @hook("before_inference")

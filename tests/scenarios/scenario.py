@@ -21,8 +21,6 @@ from holdfast.testing.script import DEFAULT_USAGE, Call, Scripts, Turn
 from tests.scenarios.expected import Expected
 
 CASES = Path(__file__).parent / "cases"
-IN_PROCESS = Path(__file__).parent / "in_process"
-"""Scenarios that run in-process only, until workers have learned what they are about."""
 
 MODEL = "scripted"
 """The worker's own model, which answers where a definition names none."""

@@ -9,10 +9,15 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from holdfast.core.hooks import Trigger
+from holdfast.core.observed import Observed
 from holdfast.core.state import AgentState
+from holdfast.core.steps import Outcome
+from holdfast.core.stopping import StopReason
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
 from tests.scenarios.driving import locally
 from tests.scenarios.expected import Expected, disappointments
+from tests.scenarios.hooks import HOOKS
 from tests.scenarios.scenario import CASES, load
 
 SCENARIOS_MIN = 40
@@ -73,6 +78,19 @@ def test_there_are_enough_scenarios_and_each_shows_something_else() -> None:
     scenarios = [load(path) for path in CASES.glob("*.yaml")]
     assert len(scenarios) >= SCENARIOS_MIN
     assert len({scenario.name for scenario in scenarios}) == len(scenarios)
+
+
+def test_every_reason_outcome_and_hook_place_is_met_by_some_scenario() -> None:
+    scenarios = [load(path) for path in CASES.glob("*.yaml")]
+    triggers = {hook.name: hook.traits.trigger for hook in HOOKS}
+    assert {scenario.expect.ends[1] for scenario in scenarios} == set(StopReason)
+    assert {outcome for scenario in scenarios for outcome in scenario.expect.outcomes or ()} == set(Outcome)
+    assert {triggers[name] for scenario in scenarios for name in scenario.agent.hooks or ()} == set(Trigger)
+
+
+def test_every_kind_of_observable_event_is_told_by_some_scenario() -> None:
+    told = {name for path in CASES.glob("*.yaml") for name in load(path).expect.observed or ()}
+    assert told == {kind.__name__ for kind in Observed.__subclasses__()}
 
 
 async def test_a_run_that_is_as_expected_disappoints_nobody(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -12,22 +11,20 @@ import pytest
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.limits import CALLS_PER_STEP_MAX
+from holdfast.core.offer import Offer
 from holdfast.core.state import AgentState
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
 from holdfast.testing.script import Call, calls, say
 from tests.core.invariants import assert_every_call_has_one_answer
 from tests.scenarios.driving import SECONDS_MAX, differences, locally, masked, on_temporal
 from tests.scenarios.expected import disappointments
-from tests.scenarios.scenario import CASES, IN_PROCESS, Scenario, load
+from tests.scenarios.hooks import HOOKS
+from tests.scenarios.scenario import CASES, Scenario, load
 from tests.scenarios.tools import Gate, tools_at
 from tests.serving import Serve
 
-IN_BOTH = sorted(CASES.glob("*.yaml"))
-ALL = sorted((*IN_BOTH, *IN_PROCESS.glob("*.yaml")))
-
-
-def each_scenario(files: Sequence[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("scenario", [load(path) for path in files], ids=[path.stem for path in files])
+FILES = sorted(CASES.glob("*.yaml"))
+each_scenario = pytest.mark.parametrize("scenario", [load(path) for path in FILES], ids=[path.stem for path in FILES])
 
 
 def assert_ended_well(
@@ -42,7 +39,7 @@ def assert_ended_well(
     assert AgentState.from_dict(state.to_dict()) == state
 
 
-@each_scenario(ALL)
+@each_scenario
 async def test_a_scenario_ends_as_it_must(scenario: Scenario) -> None:
     async with FakeOpenAI(scenario.plays) as endpoint:
         state, observed = await locally(scenario, endpoint, str(uuid4()), str(uuid4()))
@@ -50,10 +47,11 @@ async def test_a_scenario_ends_as_it_must(scenario: Scenario) -> None:
 
 
 @pytest.mark.temporal
-@each_scenario(IN_BOTH)
+@each_scenario
 async def test_a_scenario_leaves_the_same_state_in_process_and_on_temporal(scenario: Scenario, serve: Serve) -> None:
     gate, agent_id, execution_id = Gate(), str(uuid4()), str(uuid4())
-    async with serve(scenario.plays, tools_at(gate)) as served:
+    offer = Offer(tools=tuple(tools_at(gate)), hooks=HOOKS)
+    async with serve(scenario.plays, offer=offer) as served:
         durable = await on_temporal(scenario, served, gate, agent_id, execution_id)
         asked = served.endpoint.requests
         local, _ = await locally(scenario, served.endpoint, agent_id, execution_id)

@@ -1,0 +1,169 @@
+"""Draws the pictures of docs/concepts.md from what the core itself does and says: `make diagrams`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from docs.diagrams.walk import ANYWHERE, BEGIN, CALLS, END, LOOP, NOON, REQUESTED, Notes, walked
+from holdfast import ExecutionBudget, ExecutionStatus, StopReason
+from holdfast.core import observed
+from holdfast.core.events import ExecutionStarted, StopRequested
+from holdfast.core.hooks import ENDING, Trigger
+from holdfast.core.loop import AgentLoop, new_agent, user_message
+from holdfast.core.steps import CallStage, Outcome
+from holdfast.core.stopping import OVERRIDABLE, StopSignal
+
+PAGE: Final = Path(__file__).resolve().parents[1] / "concepts.md"
+
+WHY: Final[Mapping[tuple[str, str], str]] = {
+    (ExecutionStatus.PENDING, ExecutionStatus.IN_PROGRESS): "begin",
+    (ExecutionStatus.IN_PROGRESS, ExecutionStatus.FAILED): "an error that nothing recovered from",
+    (ExecutionStatus.IN_PROGRESS, ExecutionStatus.STOPPED): "the highest stop signal forces",
+    (ExecutionStatus.IN_PROGRESS, ExecutionStatus.COMPLETED): "a natural end",
+    (REQUESTED, CallStage.WAITING): "another call runs alone",
+    (REQUESTED, CallStage.BEFORE_TOOL): "at once",
+    (REQUESTED, Outcome.FAILED): "unknown tool, malformed arguments, too many calls",
+    (Trigger.BEFORE_INFERENCE, "SummariseBuffer"): "a summary is due",
+}
+"""Words for what the walk cannot name. Every other change of a status begins a new execution."""
+
+
+def status_diagram(notes: Notes) -> Iterator[str]:
+    """Yield the statuses and what changes them."""
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {ExecutionStatus.PENDING}"
+    for before in ExecutionStatus:
+        for after in ExecutionStatus:
+            if (before, after) in notes.statuses:
+                yield f"    {before} --> {after}: {WHY.get((before, after), 'the next request')}"
+
+
+def loop_diagram(notes: Notes) -> Iterator[str]:
+    """Yield the places of the loop in the order of a run: hooks as hexagons, what the shell is asked for as boxes."""
+    yield "flowchart TD"
+    for place in _places(notes):
+        yield f"    {_id(place)}{_shape(place)}"
+    for before in _places(notes):
+        inside = {after: _told(labels) for (start, after), labels in notes.places.items() if start == before}
+        exits = {after: told for after, told in inside.items() if told is not None}
+        for after, told in exits.items():
+            words = WHY.get((before, after), told)
+            label = f"|{words}|" if words and len(exits) > 1 else ""
+            yield f"    {_id(before)} -->{label} {_id(after)}"
+    yield '    anywhere(["at any place before the end"])'
+    for label, after in sorted(_from_anywhere(notes).items()):
+        yield f"    anywhere -.->|{label}| {_id(after)}"
+
+
+def _places(notes: Notes) -> list[str]:
+    """Return every place, in the order in which a run comes by."""
+    before = list(Trigger)[: list(Trigger).index(Trigger.AFTER_INFERENCE)]
+    order = [BEGIN, *before, "SummariseBuffer", "CallModel", Trigger.AFTER_INFERENCE, CALLS]
+    order += [each for each in Trigger if each not in order]
+    met = {place for edge in notes.places for place in edge}
+    return [place for place in (*order, END) if place in met]
+
+
+def _told(labels: list[str]) -> str | None:
+    """Return what stands at an arrow; none for what is drawn from `anywhere` alone."""
+    inner = [label for label in labels if label not in ANYWHERE]
+    if not inner:
+        return None
+    return "" if "" in inner else ", or ".join(sorted(inner))
+
+
+def _from_anywhere(notes: Notes) -> dict[str, str]:
+    """Return where that leads which can happen anywhere; ValueError when that depends on the place."""
+    found: dict[str, str] = {}
+    for (before, after), labels in notes.places.items():
+        for label in ANYWHERE.intersection(labels):
+            if before not in ENDING and found.setdefault(label, after) != after:
+                raise ValueError(f"{label} leads from {before} to {after} and elsewhere to {found[label]}")
+    return found
+
+
+def _id(place: str) -> str:
+    return place.replace(" ", "_")
+
+
+def _shape(place: str) -> str:
+    if place in set(Trigger):
+        return f"{{{{{place}}}}}"
+    if place == CALLS:
+        return f'[["{place}: before_tool, run, after_tool"]]'
+    return f"([{place}])" if place in (BEGIN, END) else f"[{place}]"
+
+
+def call_diagram(notes: Notes) -> Iterator[str]:
+    """Yield the life of one tool call."""
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {REQUESTED}"
+    order = [REQUESTED, *CallStage, *Outcome]
+    for before, after in sorted(notes.calls, key=lambda edge: (order.index(edge[0]), order.index(edge[1]))):
+        words = WHY.get((before, after)) or _told(notes.calls[before, after])
+        yield f"    {before} --> {after}" + (f": {words}" if words and after != Outcome.CANCELLED else "")
+    for outcome in Outcome:
+        yield f"    {outcome} --> [*]"
+
+
+def stop_table(_: Notes) -> Iterator[str]:
+    """Yield the reasons, the highest first."""
+    yield "| rank | reason | forced | overridable by default | status when it is the highest |"
+    yield "|---|---|---|---|---|"
+    for reason in sorted(StopReason, key=lambda each: each.rank):
+        cells = (reason.rank, f"`{reason}`", _yes(reason.forced), _yes(reason in OVERRIDABLE), f"`{ended_by(reason)}`")
+        yield f"| {' | '.join(map(str, cells))} |"
+
+
+def ended_by(reason: StopReason) -> ExecutionStatus:
+    """Return the status of an execution that a signal of that reason ended."""
+    loop = AgentLoop(LOOP.definition)
+    state = new_agent(loop.definition, agent_id=str(UUID(int=1)), at=NOON)
+    state, _ = loop.step(state, ExecutionStarted(str(UUID(int=2)), (user_message("Go."),), ExecutionBudget(), NOON))
+    state, _ = loop.step(state, StopRequested(StopSignal(reason=reason, at=NOON), "now", NOON))
+    return state.status
+
+
+def _yes(value: bool) -> str:  # noqa: FBT001  # a cell of a table
+    return "yes" if value else "no"
+
+
+def event_table(_: Notes) -> Iterator[str]:
+    """Yield the events that listeners hear, in the order of their module."""
+    yield "| event | says |"
+    yield "|---|---|"
+    for kind in vars(observed).values():
+        if isinstance(kind, type) and issubclass(kind, observed.Observed) and kind is not observed.Observed:
+            yield f"| `{kind.__name__}` | {' '.join((kind.__doc__ or '').split())} |"
+
+
+Drawing = Callable[[Notes], Iterator[str]]
+
+PICTURES: Final[Mapping[str, Drawing]] = {"status": status_diagram, "loop": loop_diagram, "call": call_diagram}
+TABLES: Final[Mapping[str, Drawing]] = {"stop": stop_table, "events": event_table}
+
+
+def drawn(page: str) -> str:
+    """Return `page` with everything between its markers drawn anew; ValueError when a marker is missing."""
+    notes = walked()
+    for name, draw in {**PICTURES, **TABLES}.items():
+        begin, end = f"<!-- drawn: {name} (make diagrams) -->\n", "<!-- end -->"
+        if page.count(begin) != 1:
+            raise ValueError(f"the page has {page.count(begin)} places marked {begin.strip()!r}, it needs one")
+        text = "\n".join(draw(notes))
+        whole = f"```mermaid\n{text}\n```" if name in PICTURES else text
+        head, _, rest = page.partition(begin)
+        page = f"{head}{begin}\n{whole}\n\n{end}{rest.partition(end)[2]}"
+    return page
+
+
+def main() -> None:
+    """Write the page anew."""
+    PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

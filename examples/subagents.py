@@ -1,0 +1,66 @@
+"""An agent that lets others work: each within what its parent has left, their use added to the parent's.
+
+Run it: `python -m examples.subagents`
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast import Agent, AgentState, ExecutionBudget
+from holdfast.core.observed import SubagentCompleted
+from holdfast.local import LocalDriver
+from holdfast.testing import Call, Script, ScriptedModel, Turn, calls, say
+
+RESEARCHER = (
+    Agent.named("researcher")
+    .describe("Finds out one thing.")
+    .model("small")
+    .no_tools()
+    .limit(max_steps=3, max_tokens=5_000)
+    .build()
+)
+EDITOR = (
+    Agent.named("editor")
+    .prompt("You write short reports. Let researchers find out what you need, side by side.")
+    .model("large")
+    .no_tools()
+    .subagents(RESEARCHER)
+    .limit(max_tokens=20_000)
+    .build()
+)
+
+
+def researched(request: dict[str, Any]) -> Turn:
+    """Return what the small model answers: a script can be a function of the request."""
+    return say("330 m" if "Eiffel" in str(request["messages"]) else "102 m")
+
+
+SCRIPTS: dict[str, Script] = {
+    "large": [
+        calls(
+            Call("spawn", {"agent": "researcher", "task": "How tall is the Eiffel Tower?"}),
+            Call("spawn", {"agent": "researcher", "task": "How tall is the Atomium?"}),
+            Call("spawn", {"agent": "archivist", "task": "When were they built?"}),
+        ),
+        say("The Eiffel Tower is 330 m tall, the Atomium 102 m."),
+    ],
+    "small": researched,
+}
+
+
+async def main() -> AgentState:
+    """Run the tree."""
+    model = ScriptedModel(SCRIPTS)  # or activities.provider: OpenAIModel(ProviderSettings.from_environment())
+    driver = LocalDriver(EDITOR, model=model, agents=[RESEARCHER])
+    driver.on(SubagentCompleted, lambda event: print(event.agent, event.status, event.usage.total_tokens, "tokens"))
+    state = await driver.execute("Compare the two.", budget=ExecutionBudget(max_steps=5))
+    for execution in state.steps[0].tool_executions:
+        print(execution.outcome, execution.answer.text)
+    print(state.status, state.usage.total_tokens, "tokens in the whole tree:", state.final_response)
+    return state
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

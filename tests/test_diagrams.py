@@ -1,0 +1,47 @@
+"""The pictures of docs/concepts.md are what the loop does now, and the walk that draws them passes everything."""
+
+from __future__ import annotations
+
+import pytest
+
+from docs.diagrams.walk import FATAL, FAULT, LOOP, RAISES, STOP_NOW, Notes, walked
+from docs.diagrams.write import PAGE, drawn, loop_diagram
+from holdfast import ExecutionStatus
+from holdfast.core.hooks import Trigger
+from holdfast.core.loop import AFTER
+from holdfast.core.steps import CallStage, Outcome
+
+NOTES = walked()
+
+
+def test_drawing_the_pictures_anew_changes_nothing() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert drawn(page) == page, "run `make diagrams`"
+
+
+def test_a_page_without_a_place_for_a_picture_is_refused() -> None:
+    with pytest.raises(ValueError, match="it needs one"):
+        drawn("# Concepts\n")
+
+
+def test_the_walk_passes_every_place_where_hooks_run() -> None:
+    assert {place for edge in NOTES.places for place in edge} >= set(AFTER)
+    assert set(LOOP.hooks_at) == set(Trigger)
+
+
+def test_the_walk_meets_every_stage_outcome_and_status() -> None:
+    assert {reached for _, reached in NOTES.calls} == set(CallStage) | set(Outcome)
+    assert {status for edge in NOTES.statuses for status in edge} == set(ExecutionStatus)
+
+
+def test_a_stop_and_an_error_lead_to_one_place_from_everywhere() -> None:
+    text = "\n".join(loop_diagram(NOTES))
+    for label, place in ((STOP_NOW, "on_stop"), (FAULT, "on_error"), (RAISES, "on_error")):
+        assert f"anywhere -.->|{label}| {place}" in text
+    notes = Notes(places={("before_step", "on_stop"): [FAULT], ("CallModel", "on_error"): [FAULT]})
+    with pytest.raises(ValueError, match="elsewhere to on_stop"):
+        list(loop_diagram(notes))
+
+
+def test_under_fatal_errors_a_step_with_an_error_is_the_last() -> None:
+    assert FATAL in NOTES.places["after_step", "on_error"]
