@@ -10,7 +10,6 @@ from holdfast.core.budget import ExecutionBudget
 from holdfast.core.checkpoints import UNKNOWN_PRICE
 from holdfast.core.commands import CallTool, Finish
 from holdfast.core.definition import LLM
-from holdfast.core.state import ExecutionStatus
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import TOKENS_PRICED, Prices, Usage
 from tests.core.building import BOOM, COMPLETED, FAILED, Run, call, stopped
@@ -41,7 +40,7 @@ def test_where_errors_are_fatal_so_is_an_unknown_tool() -> None:
 
 def test_a_stop_in_a_step_with_an_error_fails_where_errors_are_fatal() -> None:
     run = Run(errors="fatal").begin().answer("", call("a"), call("b")).fails("a").stop()
-    assert run.ended == (ExecutionStatus.FAILED, StopReason.USER_REQUESTED)
+    assert run.ended == FAILED
 
 
 def test_blocked_denied_and_cancelled_calls_are_no_errors() -> None:
