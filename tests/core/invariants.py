@@ -108,8 +108,9 @@ def _assert_consistent(loop: AgentLoop, state: AgentState) -> None:
     assert [done.step.number for done in execution.step_executions] == list(range(1, state.step_count + 1))
     steps = (*state.steps, under_way) if under_way else state.steps
     looked_at = [each.ended for each in execution.open_calls if each.ended is not None]
-    assert state.usage == sum((each.usage for each in steps), sum((each.usage for each in looked_at), Usage()))
-    assert abs(state.cost - sum(each.cost for each in steps) - sum(each.cost for each in looked_at)) < 1e-9
+    used = sum((step.usage for step in steps), Usage())
+    assert state.usage == sum((each.usage for each in looked_at), used)
+    assert abs(state.cost - sum(step.cost for step in steps) - sum(each.cost for each in looked_at)) < 1e-9
     assert_every_call_has_one_answer(state.messages)
     for step in state.steps:
         executed = [each.call.id for each in step.tool_executions]

@@ -153,6 +153,19 @@ def test_a_wait_does_not_count_where_the_definition_says_so_and_the_timer_is_set
     assert run.timer(4).ended == stopped(StopReason.TIME_LIMIT)
 
 
+def test_a_subagent_that_is_approved_after_a_pause_has_the_time_that_its_parent_has_left() -> None:
+    run = Run(ExecutionBudget(max_seconds=50), approvals=ASK_ALL_SOON, pause_while_waiting=True, subagents=[HELPER])
+    run.begin().answer("", spawn("a"), after=4).decide("a", after=100)
+    assert run.spawned[0].budget.max_seconds == 46
+    assert run.state.budget_remaining.max_seconds == 46
+
+
+def test_what_is_left_of_the_time_stays_the_same_during_a_pause() -> None:
+    run = waiting(budget=ExecutionBudget(max_seconds=50), pause=True)
+    run.tick(30)
+    assert run.says("still there?").state.budget_remaining.max_seconds == 49
+
+
 def test_two_waits_add_up() -> None:
     run = waiting(budget=ExecutionBudget(max_seconds=50), pause=True).decide("a", after=10).returns("a")
     run.answer("", call("b")).decide("b", after=20)

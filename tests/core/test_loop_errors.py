@@ -26,7 +26,7 @@ def test_by_default_a_run_recovers_from_a_tools_error() -> None:
 
 def test_where_errors_are_fatal_the_step_with_one_is_the_last() -> None:
     run = Run(errors="fatal").begin().answer("", call("a"), call("b")).fails("a")
-    assert run.commands == (), "the other call is not cut off"
+    assert not run.commands, "the other call is not cut off"
     run.returns("b")
     assert run.commands == (Finish(),)
     assert run.ended == FAILED
@@ -41,6 +41,7 @@ def test_where_errors_are_fatal_so_is_an_unknown_tool() -> None:
 def test_a_stop_in_a_step_with_an_error_fails_where_errors_are_fatal() -> None:
     run = Run(errors="fatal").begin().answer("", call("a"), call("b")).fails("a").stop()
     assert run.ended == FAILED
+    assert run.signals == ["user_requested", "error"]
 
 
 def test_blocked_denied_and_cancelled_calls_are_no_errors() -> None:

@@ -13,8 +13,8 @@ from tests.core.building import COMPLETED, FAILED, Run, call, stopped
 WRONG = "$: it is no JSON"
 
 
-def formatted(**rules: object) -> Run:
-    return Run(response_format=JsonObjectFormat(), **rules).begin("one")
+def formatted(*, reasks_max: int = 2, errors: str = "recover") -> Run:
+    return Run(response_format=JsonObjectFormat(), reasks_max=reasks_max, errors=errors).begin("one")
 
 
 def test_an_answer_of_the_wrong_form_is_asked_for_again_with_the_reason() -> None:
