@@ -15,7 +15,7 @@ from holdfast.core.steps import InferenceResponse
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Prices, Usage
 from tests.core.building import BOOM, COMPLETED, DEFINITION, FAILED, USAGE, Run, call, moment, stopped
-from tests.core.ruled import Ruled
+from tests.core.ruled import Ruled, triggered
 
 PRICED = replace(DEFINITION, llm=LLM(prices=Prices(input_usd=1_000, output_usd=10_000)))
 """An input token costs a tenth of a cent, an output token a cent."""
@@ -171,3 +171,8 @@ def test_what_is_left_of_the_budget_can_be_read_all_the_time() -> None:
     left = state.budget_remaining
     assert left.max_cost == pytest.approx(0.7)
     assert (left.max_steps, left.max_tokens, left.max_seconds, left.deadline) == (19, 9_880, 58, moment(99))
+
+
+def test_a_signal_before_the_execution_keeps_the_first_step_from_beginning() -> None:
+    run = Ruled(hooks={Trigger.BEFORE_EXECUTION: Changes(stop="enough"), Trigger.BEFORE_STEP: None}).begin()
+    assert triggered(run) == [Trigger.BEFORE_EXECUTION]

@@ -77,9 +77,9 @@ async def test_an_error_leads_to_on_error() -> None:
 
 async def test_higher_priority_goes_first_and_registration_order_decides_ties() -> None:
     seen: list[str] = []
-    ranks = {"low": -1, "first": 0, "high": 5, "second": 0, "third": 0}
+    ranks = {"low": -1, "one": 0, "high": 5, "another": 0, "third": 0}
     await run(*(noting(seen, Trigger.ON_STOP, name, priority) for name, priority in ranks.items()))
-    assert seen == ["high", "first", "second", "third", "low"]
+    assert seen == ["high", "one", "another", "third", "low"]
 
 
 @pytest.mark.parametrize("trigger", [each for each in Trigger if each is not Trigger.ON_ERROR])
