@@ -447,6 +447,9 @@ def test_more_messages_than_can_wait_are_left_out_and_that_is_told() -> None:
     run.hooked(Changes(messages=many), Changes(messages=many[:2]))
     assert len(run.said) == 1 + MESSAGES_WAITING_MAX
     assert run.state.warnings == ("more than 64 messages wait for one step; the rest was not taken",)
+    run = Run(hooks=[hook_at("before_execution")]).begin().hooked(Changes(messages=many))
+    assert len(run.said) == 1 + MESSAGES_WAITING_MAX
+    assert run.state.warnings == (), "so many just fit"
 
 
 def test_hooks_need_not_do_anything() -> None:
