@@ -23,6 +23,8 @@ from holdfast.core.events import (
     ToolFailed,
     ToolReturned,
 )
+from holdfast.core.frozen import canonical
+from holdfast.core.hooks import HookContext
 from holdfast.core.messages import ToolCall
 from holdfast.core.offer import Equipment
 from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
@@ -98,7 +100,8 @@ class Work:
 
     async def run_hooks(self, command: RunHooks) -> Event:
         """Run the hooks of one place."""
-        runs = await run_hooks(self.equipment.hooks, command.hooks, command.context)
+        shown = HookContext.model_validate_json(canonical(command.context))  # a copy: nobody can change the state by it
+        runs = await run_hooks(self.equipment.hooks, command.hooks, shown)
         call = command.context.call
         return HooksReturned(command.context.trigger, call.id if call else None, tuple(runs), self.clock())
 
