@@ -375,6 +375,7 @@ def test_whatever_happens_the_rules_hold() -> None:
         seed(SEED)(LoopMachine),
         settings=settings(
             max_examples=RUNS,
+            deadline=None,
             stateful_step_count=60,
             database=None,
             phases=(Phase.generate, Phase.shrink),
