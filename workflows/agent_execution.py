@@ -84,6 +84,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.tools import ToolTraits
     from holdfast.core.transcript import Opening
     from workflows.calls import (
+        STARTING_MAX,
         call_error,
         call_model,
         call_subagent,
@@ -130,6 +131,7 @@ class AgentExecution:
         self._messages: deque[MessageArrived] = deque()
         self._in_flight: list[asyncio.Task[None]] = []
         self._timer: asyncio.Task[None] | None = None
+        self._starting = asyncio.Semaphore(STARTING_MAX)
         self._tools: dict[str, ToolTraits] = {}
         self._hooks: tuple[HookTraits, ...] = ()
         self._telling = Telling(Opening(definition=start.definition, tools=()))
@@ -361,7 +363,7 @@ class AgentExecution:
             depth_left=command.depth_left,
             searchable=self._start.searchable,
         )
-        ended = await call_subagent(command, start, named_id(self._state.running.execution_id, name))
+        ended = await call_subagent(command, start, named_id(self._state.running.execution_id, name), self._starting)
         self._inbox.append(ended)
 
     def _time_left(self) -> timedelta | None:
