@@ -20,4 +20,5 @@ class Hooks:
     @activity.defn(name=RUN_HOOKS_ACTIVITY)
     async def run(self, request: HooksRequest) -> HooksRan:
         """Run what is asked for; a hook that fails is part of the answer, with its name."""
-        return HooksRan(runs=tuple(await run_hooks(self._offered, request.hooks, request.context)))
+        # apart from the loop that heartbeats and talks to the model
+        return HooksRan(runs=tuple(await run_hooks(self._offered, request.hooks, request.context, apart=True)))

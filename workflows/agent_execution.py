@@ -85,6 +85,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.tools import ToolTraits
     from holdfast.core.transcript import Opening
     from workflows.calls import (
+        STARTING_MAX,
         call_error,
         call_model,
         call_subagent,
@@ -137,8 +138,10 @@ class AgentExecution:
             parent_agent_id=start.parent_agent_id,
         )
         self._inbox: deque[Event] = deque()
+        self._messages: deque[MessageArrived] = deque()
         self._in_flight: list[asyncio.Task[None]] = []
         self._timer: asyncio.Task[None] | None = None
+        self._starting = asyncio.Semaphore(STARTING_MAX)
         self._tools: dict[str, ToolTraits] = {}
         self._hooks: tuple[HookTraits, ...] = ()
         self._telling = Telling(Opening(definition=start.definition, tools=()))
@@ -150,11 +153,12 @@ class AgentExecution:
         """Run the loop to its end."""
         await self._prepare()
         loop = self._rules()
-        self._inbox.appendleft(self._started(start))
+        self._advance(loop, self._started(start))
         while not self._state.status.is_terminal:
-            if not self._inbox:
+            if not self._inbox and not self._messages:
                 await self._something_happens()
-            self._advance(loop, self._inbox.popleft())
+            # Messages first: the server has acknowledged them, so none may be left over when something else ends us.
+            self._advance(loop, (self._messages or self._inbox).popleft())
         if self._timer is not None:
             self._timer.cancel()
             self._in_flight.append(self._timer)
@@ -170,7 +174,7 @@ class AgentExecution:
     @workflow.signal(name=MESSAGE_SIGNAL, description="Say something: the model sees it with its next call.")
     def message(self, message: Message) -> None:
         """Take note of a message."""
-        self._inbox.append(MessageArrived(message=message, at=workflow.now()))
+        self._messages.append(MessageArrived(message=message, at=workflow.now()))
 
     @workflow.signal(name=APPROVAL_SIGNAL, description="Decide about a call that waits for approval.")
     def approval(self, decision: ApprovalDecision) -> None:
@@ -208,7 +212,7 @@ class AgentExecution:
 
     async def _something_happens(self) -> None:
         try:
-            await workflow.wait_condition(lambda: bool(self._inbox))
+            await workflow.wait_condition(lambda: bool(self._inbox or self._messages))
         except asyncio.CancelledError:
             self._cancelled()
 
@@ -369,7 +373,7 @@ class AgentExecution:
             depth_left=command.depth_left,
             searchable=self._start.searchable,
         )
-        ended = await call_subagent(command, start, named_id(self._state.running.execution_id, name))
+        ended = await call_subagent(command, start, named_id(self._state.running.execution_id, name), self._starting)
         self._inbox.append(ended)
 
     def _time_left(self) -> timedelta | None:

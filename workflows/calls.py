@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import timedelta
 from typing import Final, cast
@@ -70,6 +71,9 @@ RESOLVE_TIMEOUT: Final = timedelta(seconds=5)
 
 HOOKS_MARGIN: Final = timedelta(seconds=1)
 """What running hooks may take besides the hooks themselves."""
+
+STARTING_MAX: Final = 4
+"""Subagents started in one workflow task: each input can take some 400 KB, and at 4 MB the server ends the run."""
 
 SUMMARY_CHARS_MAX: Final = 80
 """How much of a tool's arguments the Web UI shows beside its name."""
@@ -153,19 +157,23 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
     return ran.runs
 
 
-async def call_subagent(command: SpawnSubagent, start: ExecutionInput, execution_id: str) -> SubagentReturned:
-    """Run a subagent as a child workflow and return its end, whatever it is."""
+async def call_subagent(
+    command: SpawnSubagent, start: ExecutionInput, execution_id: str, starting: asyncio.Semaphore
+) -> SubagentReturned:
+    """Run a subagent as a child workflow and return its end; `starting` bounds how many start at once."""
     started_at = workflow.now()
     try:
-        result: ExecutionResult = await workflow.execute_child_workflow(
-            AGENT_EXECUTION,
-            start,
-            result_type=ExecutionResult,
-            id=execution_id,
-            cancellation_type=ChildWorkflowCancellationType.TRY_CANCEL,
-            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-            static_summary=clamped(command.task, SUMMARY_CHARS_MAX).replace("\n", " "),
-        )
+        async with starting:
+            child = await workflow.start_child_workflow(
+                AGENT_EXECUTION,
+                start,
+                result_type=ExecutionResult,
+                id=execution_id,
+                cancellation_type=ChildWorkflowCancellationType.TRY_CANCEL,
+                parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+                static_summary=clamped(command.task, SUMMARY_CHARS_MAX).replace("\n", " "),
+            )
+        result: ExecutionResult = await child
     except ChildWorkflowError as error:
         failure = _failure(error)
         return SubagentReturned(

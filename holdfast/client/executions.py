@@ -32,6 +32,7 @@ from holdfast.client.requests import (
     check_decision,
     check_definition,
     check_id,
+    check_message,
     check_question,
     check_reason,
     check_start,
@@ -58,7 +59,6 @@ from holdfast.core.contracts import (
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import ExecutionExists, ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.events import StopMode
-from holdfast.core.loop import user_message
 from holdfast.core.paging import StateReader
 from holdfast.core.state import AgentState
 from holdfast.core.subagents import reachable
@@ -229,7 +229,7 @@ class Client:
 
         Raises InvalidInput, ExecutionNotFound, ServerUnavailable.
         """
-        return await self._signalled(execution_id, MESSAGE_SIGNAL, user_message(check_question(text)))
+        return await self._signalled(execution_id, MESSAGE_SIGNAL, check_message(text))
 
     async def decide(self, execution_id: str, decision: ApprovalDecision) -> bool:
         """Decide about a tool call that waits for approval. Return False when the run has ended.

@@ -15,22 +15,34 @@ from holdfast.core.limits import (
     QUESTION_BYTES_MAX,
     REASON_CHARS_MAX,
 )
+from holdfast.core.loop import user_message
+from holdfast.core.messages import Message
 from holdfast.core.state import checked_id
 from holdfast.local.formats import schema_problem
 
 
-def check_question(question: str) -> str:
-    """Return `question` if it can be asked: some text, valid Unicode, within the limit."""
+def check_question(question: str, what: str = "question") -> str:
+    """Return `question` if it can be asked: some text, valid Unicode, within the limit. `what` it is, errors say."""
     try:
         size = len(question.encode())
     except UnicodeEncodeError:
-        raise InvalidInput("the question holds characters that are not valid Unicode text; remove them") from None
+        raise InvalidInput(f"the {what} holds characters that are not valid Unicode text; remove them") from None
     if not question.strip():
-        raise InvalidInput("the question is empty; say what the agent is to do")
+        raise InvalidInput(f"the {what} is empty; say what the agent is to do")
     if size > QUESTION_BYTES_MAX:
-        allowed = f"the question has {size:,} bytes, at most {QUESTION_BYTES_MAX:,} are allowed"
+        allowed = f"the {what} has {size:,} bytes, at most {QUESTION_BYTES_MAX:,} are allowed"
         raise InvalidInput(f"{allowed}; put long material where a tool can read it")
     return question
+
+
+def check_message(text: str) -> Message:
+    """Return `text` as a message if it can be said to a run under way."""
+    message = user_message(check_question(text, "message"))
+    size = len(canonical(message))
+    if size > PAYLOAD_BYTES_MAX:
+        allowed = f"the message takes {size:,} bytes as JSON, at most {PAYLOAD_BYTES_MAX:,} are allowed"
+        raise InvalidInput(f"{allowed}; shorten it")
+    return message
 
 
 def check_definition(definition: AgentDefinition) -> AgentDefinition:

@@ -41,11 +41,17 @@ from holdfast.core.turn import Turn
 from holdfast.core.usage import NOTHING_USED, Usage
 
 
-def with_own_call_ids(step_number: int, response: InferenceResponse) -> InferenceResponse:
-    """Give every call an id that is unique in its step; providers leave them empty or repeat them."""
+def with_own_call_ids(turn: Turn, response: InferenceResponse) -> InferenceResponse:
+    """Give every call an id that is unique in its step; providers leave them empty or repeat them.
+
+    Where people decide about calls, in the whole execution: a decision that comes twice, or a patience that ends late,
+    must not be about another call.
+    """
     if not response.tool_calls:
         return response
-    seen: set[str] = set()
+    step_number = turn.step.number
+    before = turn.execution.step_executions if turn.rules.definition.approvals else ()
+    seen = {call.id for done in before for call in done.step.requested_tool_calls}
     calls: list[ToolCall] = []
     for index, call in enumerate(response.tool_calls[:CALLS_KEPT_MAX]):
         usable = call.id if call.id and call.id not in seen else f"call_{step_number}_{index}"

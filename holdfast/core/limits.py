@@ -78,6 +78,9 @@ SUBAGENTS_MAX: Final = 64
 MESSAGES_WAITING_MAX: Final = 64
 """The most messages kept for the next step; further ones are refused until it begins."""
 
+MESSAGES_WAITING_BYTES_MAX: Final = 2 * PAYLOAD_BYTES_MAX
+"""The most they take together, in bytes of JSON: until the step begins they stand in every page of the state."""
+
 MESSAGE_BYTES_MAX: Final = 256 * 1024
 """The largest content of one message, in UTF-8 bytes: what one payload holds."""
 
@@ -97,7 +100,7 @@ HOOK_SECONDS_MAX: Final = 5.0
 """The longest one hook may take, whatever it declares: a stop waits for it."""
 
 HOOK_CHANGES_BYTES_MAX: Final = 64 * 1024
-"""The most that the changes of one hook take, in bytes of JSON."""
+"""The most that the changes of all hooks of one place take together, in bytes of JSON: one event holds them."""
 
 HOOK_MESSAGES_MAX: Final = 10
 """How many of the latest messages a hook is shown."""

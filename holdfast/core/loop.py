@@ -254,7 +254,7 @@ def _model_answered(turn: Turn, event: ModelAnswered) -> None:
     if not _asking(turn):
         return
     step = turn.step
-    response = calls.with_own_call_ids(step.number, event.response)
+    response = calls.with_own_call_ids(turn, event.response)
     cost = checkpoints.cost_of(turn, response.usage, response.cost)
     wasted = checkpoints.cost_of(turn, event.failed_usage)
     turn.change_step(

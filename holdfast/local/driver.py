@@ -49,7 +49,7 @@ from holdfast.core.subagents import known_subagents
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool
 from holdfast.local.asking import Asking
-from holdfast.local.calling import is_ordinary
+from holdfast.local.foreign import is_ordinary
 from holdfast.local.work import Approver, Verdict, Work, approval
 
 ObservedT = TypeVar("ObservedT", bound=Observed)

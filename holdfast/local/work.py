@@ -32,7 +32,8 @@ from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
 from holdfast.core.usage import Usage
 from holdfast.local.asking import Asking
-from holdfast.local.calling import is_ordinary, run_tool
+from holdfast.local.calling import run_tool
+from holdfast.local.foreign import is_ordinary
 from holdfast.local.hooking import run_hooks
 
 
