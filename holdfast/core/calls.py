@@ -44,13 +44,14 @@ from holdfast.core.usage import NOTHING_USED, Usage
 def with_own_call_ids(turn: Turn, response: InferenceResponse) -> InferenceResponse:
     """Give every call an id that is unique in its step; providers leave them empty or repeat them.
 
-    Where people decide about calls, in the whole execution: a decision that comes twice, or a patience that ends late,
-    must not be about another call.
+    Where one of them is to wait for a person, unique in the whole execution: a decision that comes twice, or a patience
+    that ends late, must not be about another call.
     """
     if not response.tool_calls:
         return response
     step_number = turn.step.number
-    before = turn.execution.step_executions if turn.rules.definition.approvals else ()
+    asks = any(turn.rules.approval_for(call.name) for call in response.tool_calls)
+    before = turn.execution.step_executions if asks else ()  # as often as people are asked, not in every step
     seen = {call.id for done in before for call in done.step.requested_tool_calls}
     calls: list[ToolCall] = []
     for index, call in enumerate(response.tool_calls[:CALLS_KEPT_MAX]):
