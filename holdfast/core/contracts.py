@@ -221,7 +221,6 @@ class ToolCatalog(Frozen):
     """
 
     at: AwareDatetime
-
     tools: tuple[ToolTraits, ...]
     hooks: tuple[HookTraits, ...] = ()
     prompt: str = ""

@@ -33,8 +33,6 @@ from holdfast.core.policies import (
 from holdfast.core.stopping import OVERRIDABLE, StopReason
 from holdfast.core.usage import Prices
 
-__all__ = ["LLM", "AgentDefinition", "Name", "Named", "Text", "name_of"]
-
 
 class Named(Protocol):
     """What can stand for its name: a tool, a hook, another agent's definition."""

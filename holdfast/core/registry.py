@@ -14,8 +14,6 @@ from holdfast.core.nearest import nearest, suggestion
 from holdfast.core.texts import clamped
 from holdfast.core.tools import AnyTool
 
-__all__ = ["AgentRegistry", "nearest", "resolve"]
-
 
 def resolve(
     definition: AgentDefinition, offered: Sequence[AnyTool], capabilities: Collection[Capability] = ()
