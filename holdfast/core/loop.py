@@ -1,7 +1,7 @@
 """The agent loop as a function: `AgentLoop.step(state, event) -> (state, commands)` (SPEC section 6).
 
     begin ─▶ [before_execution] ─▶ ◇ ─▶ next step
-    next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ CallModel ─▶ answered
+    next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ (SummariseBuffer ─▶ ◇ ─▶) CallModel ─▶ answered
     answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (`calls`) ─▶ ◇ ─▶ [after_step] ─▶ evaluate
     evaluate ─▶ archive ─▶ next step, or the end
     the end ─▶ [on_stop], or [on_error] after an error ─▶ [after_execution] ─▶ final status, Finish
@@ -274,7 +274,7 @@ def _after_inference_passed(turn: Turn) -> None:
         _step_complete(turn)
         return
     _note_override(turn)
-    calls.open_calls(turn)
+    calls.begin_calls(turn)
     _go_on_when_answered(turn)
 
 
