@@ -19,7 +19,7 @@ from holdfast.core.commands import AskApproval, CallTool, RunHooks, SpawnSubagen
 from holdfast.core.events import ApprovalExpired, ApprovalGiven, SubagentReturned, ToolFailed, ToolReturned
 from holdfast.core.frozen import replace, trusted
 from holdfast.core.hooks import Changes, Trigger
-from holdfast.core.limits import CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, STEP_RESULTS_BYTES_MAX
+from holdfast.core.limits import CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, SOURCE_CHARS_MAX, STEP_RESULTS_BYTES_MAX
 from holdfast.core.messages import ToolCall
 from holdfast.core.nearest import nearest
 from holdfast.core.observed import (
@@ -181,7 +181,9 @@ def approval_ended(turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalEx
 
 
 def _denied(why: str, source: str) -> ErrorRecord:
-    return ErrorRecord(type="ToolExecutionBlocked", message=f"the call was not run: {why}", source=source[:200])
+    return ErrorRecord(
+        type="ToolExecutionBlocked", message=f"the call was not run: {why}", source=source[:SOURCE_CHARS_MAX]
+    )
 
 
 def _run(turn: Turn, each: OpenCall) -> None:

@@ -219,7 +219,7 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
         return
     turn.change(summary_under_way=False)
     if isinstance(event, SummaryFailed):
-        turn.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}"[:500])
+        turn.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}")
     else:
         cost = checkpoints.cost_of(turn, event.usage)
         turn.spend(event.usage, cost)
@@ -409,7 +409,7 @@ def _hooks_returned(turn: Turn, event: HooksReturned) -> None:
     if problem is None:
         AFTER[event.trigger](turn)
     elif event.trigger is Trigger.ON_ERROR:
-        turn.warn(f"{problem.type}: {problem.message}"[:500])  # the execution fails for its first cause
+        turn.warn(f"{problem.type}: {problem.message}")  # the execution fails for its first cause
         AFTER[event.trigger](turn)
     elif event.trigger is Trigger.AFTER_EXECUTION:
         turn.fail(problem)
