@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.core.events import HooksReturned
 from holdfast.core.frozen import replace
 from holdfast.core.hooks import Changes, merged
@@ -15,12 +17,20 @@ from holdfast.core.turn import Turn
 
 def keep_message(turn: Turn, message: Message) -> None:
     """Keep a message for the next model call; the loop does not end before the model has answered it."""
+    if _let_wait(turn, (message,)):
+        turn.change(answer_due=True)
+        turn.tell(MessageInjected, message=message)
+
+
+def _let_wait(turn: Turn, messages: Sequence[Message]) -> bool:
+    """Let `messages` wait as far as there is room; return whether there was some for any."""
     waiting = turn.execution.waiting_messages
-    if len(waiting) >= MESSAGES_WAITING_MAX:
+    kept = messages[: max(0, MESSAGES_WAITING_MAX - len(waiting))]
+    if len(kept) < len(messages):
         turn.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken")
-        return
-    turn.change(waiting_messages=(*waiting, message), answer_due=True)
-    turn.tell(MessageInjected, message=message)
+    if kept:
+        turn.change(waiting_messages=(*waiting, *kept))
+    return bool(kept)
 
 
 def say_waiting(turn: Turn) -> None:
@@ -43,11 +53,7 @@ def keep_changes(turn: Turn, event: HooksReturned) -> ErrorRecord | None:
 
 def _change(turn: Turn, changes: Changes, hook: str) -> None:
     turn.metadata = merged(turn.metadata, changes.metadata)
-    if changes.messages:
-        room = max(0, MESSAGES_WAITING_MAX - len(turn.execution.waiting_messages))
-        if len(changes.messages) > room:
-            turn.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken")
-        turn.change(waiting_messages=(*turn.execution.waiting_messages, *changes.messages[:room]))
+    _let_wait(turn, changes.messages)
     if changes.stop is not None:
         reason = StopReason.named(changes.stop_reason)
         given = {"given": changes.stop_reason} if reason is StopReason.UNKNOWN else {}
