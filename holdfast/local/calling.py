@@ -90,7 +90,7 @@ async def _guarded(tool: AnyTool, bound: Mapping[str, Any]) -> object:
     try:
         return await tool.function(**bound)
     except BaseException as error:
-        if is_ordinary(error):
+        if isinstance(error, Exception) or was_cancelled(error):
             raise
         raise _exited(tool, error) from None
 
@@ -105,12 +105,10 @@ def _guarded_sync(tool: AnyTool, bound: Mapping[str, Any]) -> object:
         raise _exited(tool, error) from None
 
 
-def is_ordinary(error: BaseException) -> bool:
-    """Return whether `error` may pass through a task: an Exception, or a cancellation somebody asked this task for."""
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-    return isinstance(error, Exception)
+def was_cancelled(error: BaseException) -> bool:
+    """Return whether `error` is a cancellation that somebody asked this task for; foreign code can raise one itself."""
+    task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
+    return task is not None and task.cancelling() > 0
 
 
 def _exited(tool: AnyTool, error: BaseException) -> ToolExited:

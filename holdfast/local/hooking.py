@@ -14,7 +14,7 @@ from holdfast.core.limits import HOOK_CHANGES_BYTES_MAX
 from holdfast.core.steps import ErrorRecord
 from holdfast.core.texts import error_record
 from holdfast.core.tools import told
-from holdfast.local.calling import is_ordinary
+from holdfast.local.calling import was_cancelled
 
 
 async def run_hooks(hooks: Mapping[str, Hook], wanted: Sequence[HookTraits], context: HookContext) -> list[HookRun]:
@@ -47,7 +47,7 @@ async def _run(found: Hook | None, traits: HookTraits, context: HookContext) -> 
             return _failed(traits, f"took longer than {traits.timeout_seconds:g} s")
         return _failed(traits, "raised TimeoutError")
     except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
+        if was_cancelled(error):
             raise  # somebody does not want it any more
         record = error_record(error, traits.name)
         return _failed(traits, f"raised {record.type}: {record.message}")
