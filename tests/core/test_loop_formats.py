@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.core.budget import ExecutionBudget
@@ -13,7 +15,7 @@ from tests.core.building import COMPLETED, FAILED, Run, call, stopped
 WRONG = "$: it is no JSON"
 
 
-def formatted(**rules: object) -> Run:
+def formatted(**rules: Any) -> Run:  # noqa: ANN401  # fields of any type
     return Run(response_format=JsonObjectFormat(), **rules).begin("one")
 
 
