@@ -28,12 +28,13 @@ from holdfast.core.hooks import HookContext
 from holdfast.core.messages import ToolCall
 from holdfast.core.offer import Equipment
 from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
+from holdfast.core.steps import ErrorRecord, InferenceResponse
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
 from holdfast.core.usage import Usage
 from holdfast.local.asking import Asking
 from holdfast.local.calling import run_tool
-from holdfast.local.foreign import is_ordinary
+from holdfast.local.foreign import was_cancelled
 from holdfast.local.hooking import run_hooks
 
 
@@ -66,23 +67,17 @@ class Work:
 
     async def call_model(self, command: CallModel, state: AgentState) -> Event:
         """Ask the model."""
-        try:
-            response = await self.asking.answer(state, command.max_output_tokens)
-        except BaseException as error:  # whatever the model's client raises ends the execution as data
-            if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
-                raise
-            return ModelFailed(error=error_record(error, "model"), at=self.clock())
-        return ModelAnswered(response=response, at=self.clock())
+        said = await _said(self.asking.answer(state, command.max_output_tokens))
+        if isinstance(said, ErrorRecord):
+            return ModelFailed(error=said, at=self.clock())
+        return ModelAnswered(response=said, at=self.clock())
 
     async def summarise(self, command: SummariseBuffer, state: AgentState) -> Event:
         """Ask the model for a summary of the buffer."""
-        try:
-            response = await self.asking.summary(state, command.max_output_tokens)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
-                raise
-            return SummaryFailed(error=error_record(error, "model"), at=self.clock())
-        return BufferSummarised(text=response.text, usage=response.usage, at=self.clock())
+        said = await _said(self.asking.summary(state, command.max_output_tokens))
+        if isinstance(said, ErrorRecord):
+            return SummaryFailed(error=said, at=self.clock())
+        return BufferSummarised(text=said.text, usage=said.usage, at=self.clock())
 
     async def call_tool(self, command: CallTool, execution_id: str) -> Event:
         """Run a tool."""
@@ -141,6 +136,16 @@ class Work:
             started_at=started_at,
             at=self.clock(),
         )
+
+
+async def _said(answer: Awaitable[InferenceResponse]) -> InferenceResponse | ErrorRecord:
+    """Return the model's answer; whatever its client raises instead becomes data."""
+    try:
+        return await answer
+    except BaseException as error:
+        if was_cancelled(error):
+            raise
+        return error_record(error, "model")
 
 
 def approval(call_id: str, verdict: Verdict, at: datetime) -> ApprovalGiven:

@@ -40,7 +40,7 @@ ids = st.uuids().map(str)
 _offsets = st.integers(min_value=-14 * 60, max_value=14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments: st.SearchStrategy[datetime] = st.datetimes(
     min_value=datetime(2, 1, 1),  # noqa: DTZ001  # hypothesis takes naive bounds
-    max_value=datetime(9998, 1, 1),  # noqa: DTZ001
+    max_value=datetime(9998, 1, 1),  # noqa: DTZ001  # the same
     timezones=st.just(UTC) | _offsets,
 )
 

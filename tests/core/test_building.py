@@ -126,7 +126,7 @@ def test_no_tools_and_no_hooks_are_not_every_tool_and_hook() -> None:
         (Box[int], JsonSchemaFormat(name="Box_int_", json_schema=Box[int].model_json_schema())),
     ],
 )
-def test_the_answer_s_form_is_a_word_a_schema_or_a_model(form: Any, expected: object) -> None:  # noqa: ANN401
+def test_the_answer_s_form_is_a_word_a_schema_or_a_model(form: Any, expected: object) -> None:  # noqa: ANN401  # its types
     assert Agent.named("a").answers(form).build().response_format == expected
 
 

@@ -28,7 +28,7 @@ def test_where_errors_are_fatal_the_step_with_one_is_the_last() -> None:
     run = Run(errors="fatal").begin().answer("", call("a"), call("b")).fails("a")
     assert not run.commands, "the other call is not cut off"
     run.returns("b")
-    assert run.commands == (Finish(),)
+    assert list(run.commands) == [Finish()]
     assert run.ended == FAILED
     assert run.state.errors == (BOOM,)
     assert run.state.step_count == 1

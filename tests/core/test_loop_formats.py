@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.core.budget import ExecutionBudget
@@ -13,8 +15,8 @@ from tests.core.building import COMPLETED, FAILED, Run, call, stopped
 WRONG = "$: it is no JSON"
 
 
-def formatted(*, reasks_max: int = 2, errors: str = "recover") -> Run:
-    return Run(response_format=JsonObjectFormat(), reasks_max=reasks_max, errors=errors).begin("one")
+def formatted(**rules: Any) -> Run:  # noqa: ANN401  # fields of any type
+    return Run(response_format=JsonObjectFormat(), **rules).begin("one")
 
 
 def test_an_answer_of_the_wrong_form_is_asked_for_again_with_the_reason() -> None:

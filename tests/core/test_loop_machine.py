@@ -176,7 +176,7 @@ class LoopMachine(RuleBasedStateMachine):
         cost=st.sampled_from([None, None, 0.001]),
         after=pauses,
     )
-    def model_answers(self, calls: list[ToolCall], problem: str | None, **given: Any) -> None:  # noqa: ANN401
+    def model_answers(self, calls: list[ToolCall], problem: str | None, **given: Any) -> None:  # noqa: ANN401  # what was drawn
         self.model_asked = False
         given["finish_reason"] = given.pop("ending")
         self.run.answer("words", *calls, problem=None if calls else problem, **given)

@@ -35,7 +35,7 @@ def test_a_message_during_tools_comes_behind_their_results() -> None:
 def test_messages_keep_their_order_and_tell_whose_they_are() -> None:
     run = Run().begin("one").says("two").says("three").answer("first")
     assert run.said == ["one", "first", "two", "three"]
-    assert {str(m.metadata["execution_id"]) for m in run.state.messages} == {run.state.running.execution_id}
+    assert all(m.metadata["execution_id"] == run.state.running.execution_id for m in run.state.messages)
 
 
 def test_each_message_is_answered_once() -> None:
