@@ -195,6 +195,7 @@ class HooksRequest(Frozen):
 
     hooks: tuple[HookTraits, ...]
     context: HookContext
+    changes_bytes_max: int
 
 
 class HooksRan(Frozen):

@@ -99,7 +99,7 @@ class Work:
 
     async def run_hooks(self, command: RunHooks) -> Event:
         """Run the hooks of one place."""
-        runs = await run_hooks(self.equipment.hooks, command.hooks, command.context)
+        runs = await run_hooks(self.equipment.hooks, command.hooks, command.context, command.changes_bytes_max)
         call = command.context.call
         return HooksReturned(command.context.trigger, call.id if call else None, tuple(runs), self.clock())
 
