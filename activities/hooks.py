@@ -21,4 +21,5 @@ class Hooks:
     async def run(self, request: HooksRequest) -> HooksRan:
         """Run what is asked for; a hook that fails is part of the answer, with its name."""
         # apart from the loop that heartbeats and talks to the model
-        return HooksRan(runs=tuple(await run_hooks(self._offered, request.hooks, request.context, apart=True)))
+        runs = await run_hooks(self._offered, request.hooks, request.context, request.changes_bytes_max, apart=True)
+        return HooksRan(runs=tuple(runs))

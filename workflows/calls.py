@@ -139,7 +139,7 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
     try:
         ran: HooksRan = await workflow.execute_local_activity(
             RUN_HOOKS_ACTIVITY,
-            HooksRequest(hooks=command.hooks, context=command.context),
+            HooksRequest(hooks=command.hooks, context=command.context, changes_bytes_max=command.changes_bytes_max),
             result_type=HooksRan,
             activity_id=command.name,
             schedule_to_close_timeout=longest,

@@ -213,7 +213,7 @@ def _note_calls(notes: Notes, states: tuple[AgentState, AgentState], event: Even
     for name, reached in now.items():
         before = was.get(name, REQUESTED)
         if before != reached:
-            itself = moved is None or name.startswith(f"{moved.removeprefix('call_')} ")
+            itself = moved is None or name.startswith(f"{moved.rpartition('_')[2]} ")
             _add(notes.calls, before, reached, label if itself or label in ANYWHERE else TURN)
 
 

@@ -19,7 +19,14 @@ from holdfast.core.commands import AskApproval, CallTool, RunHooks, SpawnSubagen
 from holdfast.core.events import ApprovalExpired, ApprovalGiven, SubagentReturned, ToolFailed, ToolReturned
 from holdfast.core.frozen import replace, trusted
 from holdfast.core.hooks import Changes, Trigger
-from holdfast.core.limits import CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, SOURCE_CHARS_MAX, STEP_RESULTS_BYTES_MAX
+from holdfast.core.limits import (
+    CALLS_KEPT_MAX,
+    CALLS_PER_STEP_MAX,
+    HOOK_CHANGES_BYTES_MAX,
+    HOOK_CHANGES_STEP_BYTES_MAX,
+    SOURCE_CHARS_MAX,
+    STEP_RESULTS_BYTES_MAX,
+)
 from holdfast.core.messages import ToolCall
 from holdfast.core.nearest import nearest
 from holdfast.core.observed import (
@@ -123,7 +130,9 @@ def _run_call_hooks(turn: Turn, each: OpenCall, trigger: Trigger) -> None:
     """Ask for the hooks at `trigger` around this call."""
     hooks = turn.rules.hooks_for(trigger, each.call.name)
     name = f"{call_name(turn.step.number, each.index)}-{trigger}"
-    turn.do(RunHooks(hooks=hooks, context=turn.context_for(trigger, each.call, each.ended), name=name))
+    context = turn.context_for(trigger, each.call, each.ended)
+    share = min(HOOK_CHANGES_BYTES_MAX, HOOK_CHANGES_STEP_BYTES_MAX // len(turn.step.requested_tool_calls))
+    turn.do(RunHooks(hooks=hooks, context=context, name=name, changes_bytes_max=share))
 
 
 def hooks_changed_call(turn: Turn, each: OpenCall, changes: Changes, hook: str) -> OpenCall | None:

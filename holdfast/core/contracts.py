@@ -128,11 +128,15 @@ class PageRequest(Frozen):
 
 
 class StatePage(Frozen):
-    """A piece of a state: everything that does not grow, and a run of messages and steps."""
+    """A piece of a state: everything that does not grow, and a run of messages and steps.
+
+    `messages` are of all sections, one after another; `sections` says how many each of them has.
+    """
 
     head: AgentState
     messages: tuple[Message, ...]
     steps: tuple[StepExecution, ...]
+    sections: tuple[int, ...]
     messages_total: int
     steps_total: int
 
@@ -191,6 +195,7 @@ class HooksRequest(Frozen):
 
     hooks: tuple[HookTraits, ...]
     context: HookContext
+    changes_bytes_max: int
 
 
 class HooksRan(Frozen):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pydantic_core import to_json
+
 from holdfast.core.events import HooksReturned
 from holdfast.core.frozen import canonical, replace
 from holdfast.core.hooks import Changes, merged
-from holdfast.core.limits import MESSAGES_WAITING_BYTES_MAX, MESSAGES_WAITING_MAX
+from holdfast.core.limits import MESSAGES_WAITING_BYTES_MAX, MESSAGES_WAITING_MAX, METADATA_BYTES_MAX
 from holdfast.core.messages import Message
 from holdfast.core.observed import HookExecuted, MessageInjected
 from holdfast.core.steps import ErrorRecord
@@ -42,13 +44,19 @@ def keep_changes(turn: Turn, event: HooksReturned) -> ErrorRecord | None:
         turn.tell(HookExecuted, hook=run.name, trigger=event.trigger, error=run.error)
         if run.error is not None:
             return run.error
-        if run.changes is not None:
-            _change(turn, run.changes, run.name)
+        if run.changes is not None and (problem := _change(turn, run.changes, run.name)) is not None:
+            return problem
     return None
 
 
-def _change(turn: Turn, changes: Changes, hook: str) -> None:
-    turn.metadata = merged(turn.metadata, changes.metadata)
+def _change(turn: Turn, changes: Changes, hook: str) -> ErrorRecord | None:
+    metadata = merged(turn.metadata, changes.metadata)
+    if changes.metadata and (size := len(to_json(metadata))) > METADATA_BYTES_MAX:
+        text = (
+            f"the hook {hook!r} brought the agent's metadata to {size:,} bytes, at most {METADATA_BYTES_MAX:,} are kept"
+        )
+        return ErrorRecord(type="HookFailed", message=text, source=hook)
+    turn.metadata = metadata
     if changes.messages:
         _kept(turn, changes.messages)
     if changes.stop is not None:
@@ -57,6 +65,7 @@ def _change(turn: Turn, changes: Changes, hook: str) -> None:
         turn.signal_now(reason, changes.stop, hook, **given)
     if changes.go_on:
         turn.change(continuation=replace(turn.execution.continuation, continuation_requested=True))
+    return None
 
 
 def _kept(turn: Turn, messages: Sequence[Message]) -> bool:

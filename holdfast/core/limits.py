@@ -108,6 +108,13 @@ HOOK_SECONDS_MAX: Final = 5.0
 HOOK_CHANGES_BYTES_MAX: Final = 64 * 1024
 """The most that the changes of all hooks of one place take together, in bytes of JSON: one event holds them."""
 
+HOOK_CHANGES_STEP_BYTES_MAX: Final = 768 * 1024
+"""The same for the hooks before (or after) all calls of one step, shared by the calls: these can come in one task of a
+workflow, together with the calls' arguments, and the server terminates a run whose task brings 4 MB."""
+
+METADATA_BYTES_MAX: Final = 256 * 1024
+"""The most that an agent's metadata take, in bytes of JSON: they stand in every page of the state."""
+
 HOOK_MESSAGES_MAX: Final = 10
 """How many of the latest messages a hook is shown."""
 

@@ -43,6 +43,7 @@ from holdfast.core.events import (
 from holdfast.core.frozen import replace, trusted
 from holdfast.core.hooks import ENDING, Trigger
 from holdfast.core.keeping import keep_changes, keep_message, say_waiting
+from holdfast.core.limits import HOOK_CHANGES_BYTES_MAX
 from holdfast.core.messages import Message
 from holdfast.core.observed import (
     AgentExecutionStarted,
@@ -395,7 +396,8 @@ def _reach(turn: Turn, trigger: Trigger) -> None:
 
 def _run_hooks(turn: Turn, trigger: Trigger) -> None:
     name = f"step-{turn.step_number}-{trigger}"
-    turn.do(RunHooks(hooks=turn.rules.hooks_for(trigger), context=turn.context_for(trigger), name=name))
+    hooks, context = turn.rules.hooks_for(trigger), turn.context_for(trigger)
+    turn.do(RunHooks(hooks=hooks, context=context, name=name, changes_bytes_max=HOOK_CHANGES_BYTES_MAX))
 
 
 def _hooks_returned(turn: Turn, event: HooksReturned) -> None:

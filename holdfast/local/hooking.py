@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from holdfast.core.frozen import canonical
 from holdfast.core.hooks import Changes, Hook, HookContext, HookRun, HookTraits, problem_with, seen_by_next
-from holdfast.core.limits import HOOK_CHANGES_BYTES_MAX
 from holdfast.core.steps import ErrorRecord
 from holdfast.core.texts import error_record
 from holdfast.core.tools import told
@@ -18,17 +17,22 @@ from holdfast.local.foreign import Exited, call_foreign
 
 
 async def run_hooks(
-    hooks: Mapping[str, Hook], wanted: Sequence[HookTraits], context: HookContext, *, apart: bool = False
+    hooks: Mapping[str, Hook],
+    wanted: Sequence[HookTraits],
+    context: HookContext,
+    changes_bytes_max: int,
+    *,
+    apart: bool = False,
 ) -> list[HookRun]:
     """Run `wanted` one after another, each seeing what those before it changed, up to the first that fails.
 
     A hook fails by raising, by returning what is no `Changes`, by asking for what its place does not allow, by asking
-    for more than is left of HOOK_CHANGES_BYTES_MAX, or by taking longer than its `timeout_seconds` (a sync one cannot
+    for more than is left of `changes_bytes_max`, or by taking longer than its `timeout_seconds` (a sync one cannot
     be ended: it is left behind in its thread). A blocked call is not shown to the hooks behind the one that blocked
     it. `apart` as in `foreign.call_foreign`.
     """
     runs: list[HookRun] = []
-    room = HOOK_CHANGES_BYTES_MAX
+    room = changes_bytes_max
     for traits in wanted:
         run = await _run(hooks.get(traits.name), traits, context, room, apart=apart)
         runs.append(run)
@@ -78,8 +82,8 @@ def _checked(traits: HookTraits, changes: object, room: int) -> HookRun:
     except (ValueError, TypeError) as error:  # what JSON or UTF-8 cannot carry
         return _failed(traits, f"returned changes that cannot be kept: {error_record(error, traits.name).message}")
     if size > room:
-        allowed = f"at most {HOOK_CHANGES_BYTES_MAX:,} are allowed for all hooks of one place"
-        return _failed(traits, f"returned changes of {size:,} bytes; {allowed}, of which {room:,} are left")
+        allowed = f"{room:,} are left of what all hooks of this place may change"
+        return _failed(traits, f"returned changes of {size:,} bytes, {allowed}")
     return HookRun(name=traits.name, changes=changes)
 
 

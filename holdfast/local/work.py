@@ -97,7 +97,7 @@ class Work:
     async def run_hooks(self, command: RunHooks) -> Event:
         """Run the hooks of one place."""
         shown = HookContext.model_validate_json(canonical(command.context))  # a copy: nobody can change the state by it
-        runs = await run_hooks(self.equipment.hooks, command.hooks, shown)
+        runs = await run_hooks(self.equipment.hooks, command.hooks, shown, command.changes_bytes_max)
         call = command.context.call
         return HooksReturned(command.context.trigger, call.id if call else None, tuple(runs), self.clock())
 

@@ -17,7 +17,7 @@ from holdfast.client import Settings
 from holdfast.core.errors import ExecutionFailed
 from holdfast.core.hooks import Changes, Hook, HookContext, HookFunction, Trigger, hook
 from holdfast.core.offer import Offer
-from holdfast.testing.script import Turn, call, say, turn_number
+from holdfast.testing.script import Call, Turn, call, calls, say, turn_number
 from tests.serving import Serve, served
 from tests.workflows.histories import history_of, markers, replayed, written
 
@@ -232,3 +232,31 @@ async def test_all_hooks_of_one_place_together_cannot_outgrow_a_payload(serve: S
     async with serve([say("done")], offer=Offer(hooks=hooks)) as served, asyncio.timeout(20):
         with pytest.raises(ExecutionFailed, match="the hook 'much_"):
             await served.client.run(AGENT, "?")
+
+
+@pytest.mark.parametrize("trigger", ["before_tool", "after_tool"])
+async def test_the_hooks_around_many_calls_at_once_do_not_end_the_run(serve: Serve, trigger: str) -> None:
+    """One workflow task may carry 4 MB; the server terminates a run that sends more."""
+
+    def much(_: HookContext) -> Changes:
+        arguments = {"size": 10, "note": "x" * 60_000} if trigger == "before_tool" else None
+        return Changes(metadata={str(time.monotonic_ns()): "x" * (3_000 if arguments else 60_000)}, arguments=arguments)
+
+    wanted = calls(*[Call("read", {"size": 10})] * 64)
+    offer = Offer(tools=(read,), hooks=(hook(trigger, name="much", timeout_seconds=5)(much),))
+    async with serve([wanted, say("done")], offer=offer) as served, asyncio.timeout(30):
+        execution_id = await served.client.start(AGENT, "?")
+        with pytest.raises(ExecutionFailed, match="the hook 'much'"):
+            await served.client.result(execution_id)
+
+
+async def test_notes_that_hooks_pile_up_leave_the_state_readable(serve: Serve) -> None:
+    def note(context: HookContext) -> Changes:
+        return Changes(metadata={f"{context.step_number}": "x" * 60_000})
+
+    offer = Offer(tools=(read,), hooks=(hook("before_step", name="note")(note),))
+    async with serve(as_often_as_asked, offer=offer) as served, asyncio.timeout(30):
+        execution_id = await served.client.start(AGENT, "40 steps")
+        with pytest.raises(ExecutionFailed, match="the hook 'note'") as failed:
+            await served.client.result(execution_id)
+        assert failed.value.state is not None
