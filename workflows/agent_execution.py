@@ -80,7 +80,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.steps import ErrorRecord
     from holdfast.core.stopping import StopReason, StopSignal
     from holdfast.core.subagents import known_subagents, spawn_schema
-    from holdfast.core.summarising import request
+    from holdfast.core.summarising import summary_request
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import ToolTraits
     from holdfast.core.transcript import Opening
@@ -179,16 +179,7 @@ class AgentExecution:
     @workflow.signal(name=APPROVAL_SIGNAL, description="Decide about a call that waits for approval.")
     def approval(self, decision: ApprovalDecision) -> None:
         """Take note of a person's decision."""
-        self._inbox.append(
-            ApprovalGiven(
-                call_id=decision.call_id,
-                decision=decision.decision,
-                by=decision.by,
-                reason=decision.reason,
-                arguments=decision.arguments,
-                at=workflow.now(),
-            )
-        )
+        self._inbox.append(ApprovalGiven(decision.call_id, decision.verdict, workflow.now()))
 
     @workflow.query(name=STATE_QUERY, description="The state, page by page.")
     def state(self, request: PageRequest | None = None) -> StatePage:
@@ -208,7 +199,7 @@ class AgentExecution:
     @workflow.query(name=BUFFER_QUERY, description="What is to be summarised, for the summarise activity.")
     def buffer(self) -> BufferPage:
         """Return what a model is asked in order to summarise the buffer."""
-        return BufferPage(messages=request(self._state.store))
+        return BufferPage(messages=summary_request(self._state.store))
 
     async def _something_happens(self) -> None:
         try:

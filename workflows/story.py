@@ -12,6 +12,15 @@ with workflow.unsafe.imports_passed_through():
 ANSWER_CHARS_MAX = 600
 
 
+TOLD = {
+    CallStage.WAITING: "waits for other calls",
+    CallStage.BEFORE_TOOL: "hooks",
+    CallStage.APPROVAL: "waits for approval",
+    CallStage.RUNNING: "running",
+    CallStage.AFTER_TOOL: "hooks",
+}
+
+
 def current_details(state: AgentState) -> str:
     """Return status, use against budget, and the latest words."""
     budget, usage = state.budget, state.usage
@@ -25,13 +34,14 @@ def current_details(state: AgentState) -> str:
         f"| tokens | {usage.total_tokens:,} | {_limit(budget.max_tokens)} |",
         f"| US dollars | {state.cost:.4f} | {'none' if budget.max_cost is None else f'{budget.max_cost:g}'} |",
     ]
-    waiting = [each for each in state.running.open_calls if each.stage is CallStage.APPROVAL] if state.execution else []
-    if waiting:
-        lines += ["", "Waiting for approval:", "", *(f"- `{each.call.name}` ({each.call.id})" for each in waiting)]
+    if state.waiting_calls:
+        told = (f"- `{each.call.name}` ({each.call.id})" for each in state.waiting_calls)
+        lines += ["", "Waiting for approval:", "", *told]
     if step is not None and step.requested_tool_calls:
         ended = {execution.call.id: execution.outcome.value for execution in step.tool_executions}
+        ended |= {each.call.id: TOLD[each.stage] for each in state.running.open_calls}
         lines += ["", f"Step {step.number} asks for:", ""]
-        lines += [f"- `{call.name}`: {ended.get(call.id, 'running')}" for call in step.requested_tool_calls]
+        lines += [f"- `{call.name}`: {ended.get(call.id, 'waiting')}" for call in step.requested_tool_calls]
     if state.final_response:
         lines += ["", "---", "", clamped(state.final_response, ANSWER_CHARS_MAX)]
     return "\n".join(lines)

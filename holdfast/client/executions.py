@@ -49,7 +49,6 @@ from holdfast.core.contracts import (
     SEARCH_ATTRIBUTES,
     STATE_QUERY,
     STOP_SIGNAL,
-    ApprovalDecision,
     ExecutionInput,
     ExecutionResult,
     PageRequest,
@@ -63,6 +62,7 @@ from holdfast.core.paging import StateReader
 from holdfast.core.state import AgentState
 from holdfast.core.subagents import reachable
 from holdfast.core.texts import clamped
+from holdfast.core.verdicts import Verdict
 
 T = TypeVar("T")
 
@@ -231,13 +231,17 @@ class Client:
         """
         return await self._signalled(execution_id, MESSAGE_SIGNAL, check_message(text))
 
-    async def decide(self, execution_id: str, decision: ApprovalDecision) -> bool:
+    async def decide(self, execution_id: str, call_id: str, verdict: Verdict) -> bool:
         """Decide about a tool call that waits for approval. Return False when the run has ended.
 
-        A decision about a call that does not wait changes nothing. Raises InvalidInput, ExecutionNotFound,
-        ServerUnavailable.
+        Args:
+            execution_id: the run.
+            call_id: the call; `state.waiting_calls` has those that wait. A decision about another changes nothing.
+            verdict: approve, deny, or edit.
+
+        Raises InvalidInput, ExecutionNotFound, ServerUnavailable.
         """
-        return await self._signalled(execution_id, APPROVAL_SIGNAL, check_decision(decision))
+        return await self._signalled(execution_id, APPROVAL_SIGNAL, check_decision(call_id, verdict))
 
     async def stop(
         self, execution_id: str, reason: str = "", *, mode: StopMode = "now", source: str = "client"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
 from holdfast.core.contracts import ApprovalDecision, ExecutionInput
@@ -18,6 +19,8 @@ from holdfast.core.limits import (
 from holdfast.core.loop import user_message
 from holdfast.core.messages import Message
 from holdfast.core.state import checked_id
+from holdfast.core.tools import told
+from holdfast.core.verdicts import Verdict
 from holdfast.local.formats import schema_problem
 
 
@@ -82,23 +85,18 @@ def check_reason(reason: str) -> str:
     return reason
 
 
-def check_decision(decision: ApprovalDecision) -> ApprovalDecision:
-    """Return `decision` if it can be acted on: arguments with `edit` and only then, valid Unicode, small enough."""
-    if (decision.arguments is not None) != (decision.decision == "edit"):
-        raise InvalidInput(
-            f"the decision {decision.decision!r} takes {_arguments_of(decision)}; `edit` takes arguments"
-        )
+def check_decision(call_id: str, verdict: Verdict) -> ApprovalDecision:
+    """Return the decision about a call if it can travel: valid Unicode, small enough."""
     try:
+        decision = ApprovalDecision(call_id=call_id, verdict=verdict)
         size = len(canonical(decision))
+    except ValidationError as error:
+        raise InvalidInput(f"the decision cannot be sent: {told(error)}") from None
     except PydanticSerializationError:
         raise InvalidInput("the decision holds characters that are not valid Unicode text; remove them") from None
     if size > ARGUMENTS_BYTES_MAX:
         raise InvalidInput(f"the decision has {size:,} bytes, at most {ARGUMENTS_BYTES_MAX:,} are allowed; shorten it")
     return decision
-
-
-def _arguments_of(decision: ApprovalDecision) -> str:
-    return "other arguments" if decision.arguments is None else "no arguments"
 
 
 def check_id(value: str, what: str = "execution id") -> str:

@@ -183,14 +183,15 @@ def approval_ended(turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalEx
             error = _denied("nobody decided about it in time", "approval")
             _close(turn, each, _ended(turn, each, Outcome.DENIED, error=error))
         case ApprovalGiven():
-            facts = {"call_id": event.call_id, "decision": event.decision, "by": event.by, "reason": event.reason}
-            turn.tell(ApprovalResolved, **facts)
-            if event.decision == "deny":
-                why = f"denied by {event.by or 'a person'}" + (f": {event.reason}" if event.reason else "")
-                _close(turn, each, _ended(turn, each, Outcome.DENIED, error=_denied(why, event.by or "approval")))
+            verdict = event.verdict
+            facts = {"decision": verdict.decision, "by": verdict.by, "reason": verdict.reason}
+            turn.tell(ApprovalResolved, call_id=event.call_id, **facts)
+            if verdict.decision == "deny":
+                why = f"denied by {verdict.by or 'a person'}" + (f": {verdict.reason}" if verdict.reason else "")
+                _close(turn, each, _ended(turn, each, Outcome.DENIED, error=_denied(why, verdict.by or "approval")))
                 return
-            if event.decision == "edit":
-                each = replace(each, call=replace(each.call, arguments=dict(event.arguments or {})))
+            if verdict.arguments is not None:
+                each = replace(each, call=replace(each.call, arguments=verdict.arguments))
             _run(turn, replace(each, started_at=None))
         case _:
             assert_never(event)
@@ -331,7 +332,7 @@ def _record(turn: Turn, execution: ToolExecution) -> None:
     else:
         ended = (execution,)
     turn.change_step(tool_executions=ended)
-    turn.tell(ToolCallBlocked if execution.was_blocked else ToolCallCompleted, execution=execution)
+    turn.tell(ToolCallBlocked if execution.was_blocked else ToolCallCompleted, tool_execution=execution)
 
 
 def _ended(

@@ -5,14 +5,13 @@ Whoever talks to a workflow or an activity does so by these names; nobody import
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from pydantic import AwareDatetime, Field, JsonValue
+from pydantic import AwareDatetime, Field
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.events import Decision, StopMode
+from holdfast.core.events import StopMode
 from holdfast.core.frozen import Frozen
 from holdfast.core.hooks import HookContext, HookRun, HookTraits
 from holdfast.core.limits import CALL_ID_KEPT_CHARS_MAX, REASON_CHARS_MAX, SOURCE_CHARS_MAX
@@ -23,6 +22,7 @@ from holdfast.core.stopping import StopReason
 from holdfast.core.tools import ToolTraits
 from holdfast.core.transcript import Mark, Opening
 from holdfast.core.usage import Usage
+from holdfast.core.verdicts import Verdict
 
 AGENT_EXECUTION: Final = "AgentExecution"
 STOP_SIGNAL: Final = "stop"
@@ -87,10 +87,7 @@ class ApprovalDecision(Frozen):
     """The `approval` signal's input: what a person says of the call of that id that waits."""
 
     call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
-    decision: Decision
-    by: str = Field(default="", max_length=SOURCE_CHARS_MAX)
-    reason: str = Field(default="", max_length=REASON_CHARS_MAX)
-    arguments: Mapping[str, JsonValue] | None = None
+    verdict: Verdict
 
 
 class ExecutionResult(Frozen):

@@ -228,6 +228,8 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
         turn.change_step(overhead=step.overhead + event.usage, overhead_cost=step.overhead_cost + cost)
         if event.text.strip():
             turn.store = summarised(turn.store, event.text)
+        else:
+            turn.warn("older messages could not be summarised: the model's summary was empty")
     if checkpoints.before_call(turn):
         _end(turn)  # the summary used up what was left; a call that cannot fit is not made
         return

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from holdfast.core.events import Decision
 from holdfast.core.hooks import Trigger
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, ToolExecution
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.usage import Usage
+from holdfast.core.verdicts import Decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,14 @@ class ToolCallStarted(Observed):
 class ToolCallCompleted(Observed):
     """A requested call has its answer: it succeeded, failed or was cancelled, also without having run."""
 
-    execution: ToolExecution
+    tool_execution: ToolExecution
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallBlocked(Observed):
     """A hook or a person kept a call from running."""
 
-    execution: ToolExecution
+    tool_execution: ToolExecution
 
 
 @dataclass(frozen=True, slots=True)

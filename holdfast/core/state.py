@@ -24,7 +24,7 @@ from holdfast.core.limits import ERRORS_TOLD_MAX
 from holdfast.core.log import Log
 from holdfast.core.messages import Message, MessageStore
 from holdfast.core.policies import ResponseFormat, TextFormat
-from holdfast.core.steps import AgentStep, ErrorRecord, OpenCall, StepExecution, StepType, ToolExecution
+from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall, StepExecution, StepType, ToolExecution
 from holdfast.core.stopping import Continuation, StopReason, StopSignal
 from holdfast.core.usage import Usage
 
@@ -228,6 +228,12 @@ class AgentState(Frozen):
         Kept as a length, not as copies; messages that were summarised since are gone from it.
         """
         return self.messages.before(step.input_length)
+
+    @property
+    def waiting_calls(self) -> tuple[OpenCall, ...]:
+        """The tool calls that wait for a person's decision."""
+        calls = self.execution.open_calls if self.execution else ()
+        return tuple(each for each in calls if each.stage is CallStage.APPROVAL)
 
     @property
     def last_step(self) -> AgentStep | None:

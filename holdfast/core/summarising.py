@@ -94,7 +94,7 @@ def _with_sections_for_summaries(store: MessageStore) -> MessageStore:
     return store
 
 
-def request(store: MessageStore) -> tuple[Message, ...]:
+def summary_request(store: MessageStore) -> tuple[Message, ...]:
     """Return what to ask a model for one summary of `summary` and `buffer` together.
 
     The conversation is told as text, calls and answers too, so that no tool needs to be offered. Where it is too long

@@ -165,6 +165,6 @@ class Turn:
             stop_signals=self.execution.continuation.stop_signals,
             response=step.inference_response if step else None,
             call=call,
-            execution=execution,
+            tool_execution=execution,
             error=self.execution.error,
         )

@@ -15,7 +15,7 @@ from holdfast.core.retries import MODEL_RETRIES
 from holdfast.core.state import AgentState
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.subagents import spawn_schema
-from holdfast.core.summarising import request as summary_request
+from holdfast.core.summarising import summary_request
 from holdfast.core.tools import ToolSchema
 from holdfast.local.formats import checked
 

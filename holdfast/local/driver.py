@@ -29,6 +29,7 @@ from holdfast.core.compiling import Compiler
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import Conflict
 from holdfast.core.events import (
+    ApprovalGiven,
     DriverFailed,
     Event,
     ExecutionStarted,
@@ -48,9 +49,10 @@ from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.subagents import known_subagents
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool
+from holdfast.core.verdicts import Verdict
 from holdfast.local.asking import Asking
 from holdfast.local.foreign import was_cancelled
-from holdfast.local.work import Approver, Verdict, Work, approval
+from holdfast.local.work import Approver, Work
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
 
@@ -188,7 +190,7 @@ class LocalDriver:
 
     def decide(self, call_id: str, verdict: Verdict) -> None:
         """Decide about a call that waits for approval; about any other nothing happens."""
-        self._inbox.put_nowait(approval(call_id, verdict, self._clock()))
+        self._inbox.put_nowait(ApprovalGiven(call_id=call_id, verdict=verdict, at=self._clock()))
 
     def _beginning(self, asked: str | AgentState, state: AgentState | None, at: datetime) -> AgentState:
         if isinstance(asked, AgentState):

@@ -13,7 +13,6 @@ from holdfast.core.events import (
     ApprovalExpired,
     ApprovalGiven,
     BufferSummarised,
-    Decision,
     Event,
     HooksReturned,
     ModelAnswered,
@@ -32,21 +31,11 @@ from holdfast.core.steps import ErrorRecord, InferenceResponse
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
 from holdfast.core.usage import Usage
+from holdfast.core.verdicts import Verdict
 from holdfast.local.asking import Asking
 from holdfast.local.calling import run_tool
 from holdfast.local.foreign import was_cancelled
 from holdfast.local.hooking import run_hooks
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a person says of a call that waits: `decision` is "approve", "deny" or "edit" (with other `arguments`)."""
-
-    decision: Decision
-    by: str = ""
-    reason: str = ""
-    arguments: Mapping[str, Any] | None = None
-
 
 Approver = Callable[[ToolCall], Awaitable[Verdict]]
 """Asked about each call that waits for approval; one that raises has denied it."""
@@ -112,8 +101,8 @@ class Work:
             if expires_at is not None and limit.expired():
                 return ApprovalExpired(call_id=command.call.id, at=max(self.clock(), expires_at))
             record = error_record(error, "approver")
-            verdict = Verdict("deny", by="approver", reason=f"{record.type}: {record.message}")
-        return approval(command.call.id, verdict, self.clock())
+            verdict = Verdict(decision="deny", by="approver", reason=f"{record.type}: {record.message}")
+        return ApprovalGiven(call_id=command.call.id, verdict=verdict, at=self.clock())
 
     async def spawn(self, command: SpawnSubagent, state: AgentState) -> Event:
         """Run a subagent."""
@@ -146,18 +135,6 @@ async def _said(answer: Awaitable[InferenceResponse]) -> InferenceResponse | Err
         if was_cancelled(error):
             raise
         return error_record(error, "model")
-
-
-def approval(call_id: str, verdict: Verdict, at: datetime) -> ApprovalGiven:
-    """Return a verdict about a call as the event that it is."""
-    return ApprovalGiven(
-        call_id=call_id,
-        decision=verdict.decision,
-        by=verdict.by,
-        reason=verdict.reason,
-        arguments=verdict.arguments,
-        at=at,
-    )
 
 
 async def _nobody(call: ToolCall) -> Verdict:  # noqa: ARG001  # an Approver

@@ -15,7 +15,6 @@ from holdfast.core.events import (
     ApprovalExpired,
     ApprovalGiven,
     BufferSummarised,
-    Decision,
     DriverFailed,
     Event,
     ExecutionStarted,
@@ -41,6 +40,7 @@ from holdfast.core.steps import ErrorRecord, InferenceResponse, ToolExecution
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.tools import ToolTraits
 from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.verdicts import Decision, Verdict
 from tests.core.invariants import assert_legal
 
 CommandT = TypeVar("CommandT")
@@ -215,7 +215,9 @@ class Run:
         arguments: Mapping[str, Any] | None = None,
         after: float = 1,
     ) -> Self:
-        self.feed(ApprovalGiven(call_id, decision, "ann", self.tick(after), reason, arguments))
+        given = arguments if arguments is not None or decision != "edit" else {}
+        verdict = Verdict(decision=decision, by="ann", reason=reason, arguments=given)
+        self.feed(ApprovalGiven(call_id, verdict, self.tick(after)))
         return self
 
     def expires(self, call_id: str, after: float = 1) -> Self:

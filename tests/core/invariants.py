@@ -219,7 +219,7 @@ def _assert_command_fits(loop: AgentLoop, after: AgentState, command: Command) -
                 assert execution.hooks_under_way is context.trigger
             else:
                 assert open_calls[context.call.id].stage.value == context.trigger.value
-            assert (context.execution is not None) == (context.trigger == "after_tool")
+            assert (context.tool_execution is not None) == (context.trigger == "after_tool")
         case Emit():
             envelope = command.event
             assert (envelope.agent_id, envelope.execution_id) == (after.agent_id, execution.execution_id)

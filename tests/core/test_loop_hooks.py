@@ -72,7 +72,7 @@ def test_a_hook_is_told_what_it_may_know() -> None:
     assert context.budget_remaining.max_steps == 3
     assert context.response is not None
     assert context.response.tool_calls == (call("a"),)
-    assert (context.call, context.execution, context.error, context.stop_signals) == (None, None, None, ())
+    assert (context.call, context.tool_execution, context.error, context.stop_signals) == (None, None, None, ())
 
 
 @pytest.mark.parametrize("trigger", ["before_execution", "before_step", "before_inference"])
@@ -83,16 +83,16 @@ def test_before_the_model_has_answered_there_is_no_response(trigger: str) -> Non
 def test_hooks_around_a_tool_are_told_the_call_and_its_end() -> None:
     run = Run(hooks=[hook_at("before_tool"), hook_at("after_tool")]).begin().answer("", call("a"), call("b"))
     assert [each.context.call for each in run.wanted(RunHooks)] == [call("a"), call("b")]
-    assert all(each.context.execution is None for each in run.wanted(RunHooks))
+    assert all(each.context.tool_execution is None for each in run.wanted(RunHooks))
     run.hooked(about="b").hooked(about="a").returns("b", "3")
     context = run.hook_context
     assert context.call == call("b")
-    assert context.execution is not None
-    assert (context.execution.result, context.execution.outcome) == ("3", "succeeded")
+    assert context.tool_execution is not None
+    assert (context.tool_execution.result, context.tool_execution.outcome) == ("3", "succeeded")
     assert run.hooked(about="b").commands == ()
     run.fails("a")
-    assert run.hook_context.execution is not None
-    assert run.hook_context.execution.error == BOOM
+    assert run.hook_context.tool_execution is not None
+    assert run.hook_context.tool_execution.error == BOOM
 
 
 def test_higher_priority_goes_first_and_among_equals_the_one_registered_first() -> None:

@@ -32,7 +32,7 @@ from holdfast.core.commands import (
     SummariseBuffer,
 )
 from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.events import Decision, StopMode
+from holdfast.core.events import StopMode
 from holdfast.core.hooks import Changes, HookTraits, Trigger
 from holdfast.core.loop import user_message
 from holdfast.core.messages import ToolCall
@@ -42,6 +42,7 @@ from holdfast.core.steps import ErrorRecord
 from holdfast.core.stopping import OVERRIDABLE, StopReason
 from holdfast.core.tools import ToolTraits
 from holdfast.core.usage import Prices, Usage
+from holdfast.core.verdicts import Decision
 from tests.core.building import BOOM, Run, call, moment, spawn
 
 RUNS = int(os.environ.get("HOLDFAST_FUZZ_RUNS", "250"))

@@ -152,7 +152,7 @@ def test_every_requested_call_is_told_to_have_ended_once() -> None:
     run = Run(observed=True, hooks=[hook_at("before_tool", tools=("echo",))]).begin()
     run.answer("", call("a"), call("b", "echo"), call("c", "nope"), call("d")).returns("d")
     run.hooked(Changes(block="no")).stop()
-    ended = [e.execution.call.id for e in run.events if isinstance(e, ToolCallCompleted | ToolCallBlocked)]
+    ended = [e.tool_execution.call.id for e in run.events if isinstance(e, ToolCallCompleted | ToolCallBlocked)]
     assert sorted(ended) == ["a", "b", "c", "d"]
 
 

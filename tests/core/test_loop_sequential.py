@@ -60,5 +60,5 @@ def test_hooks_before_a_tool_run_only_when_its_turn_has_come() -> None:
     assert len(run.hooks_asked) == 1
     assert run.hooked(Changes(block="no")).hook_context.call == call("b")
     assert run.hooked().called == ["b"]
-    assert run.returns("b").hook_context.execution is not None
+    assert run.returns("b").hook_context.tool_execution is not None
     assert run.hooked().model_call.step_number == 2

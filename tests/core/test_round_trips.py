@@ -41,6 +41,7 @@ from holdfast.core.state import ExecutionStatus
 from holdfast.core.stopping import StopReason
 from holdfast.core.tools import ToolReply, ToolSchema, ToolTraits
 from holdfast.core.transcript import Mark, Opening
+from holdfast.core.verdicts import Verdict
 from tests.core.defining import definitions, names
 from tests.core.strategies import (
     budgets,
@@ -91,7 +92,7 @@ hook_contexts = st.builds(
     stop_signals=st.lists(signals, max_size=2).map(tuple),
     response=st.none() | responses,
     call=st.none() | calls,
-    execution=st.none() | tool_executions,
+    tool_execution=st.none() | tool_executions,
     error=st.none() | errors,
 )
 marks = st.builds(Mark, length=counts, digest=texts)
@@ -126,10 +127,8 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(
         ApprovalDecision,
         call_id=texts,
-        decision=st.sampled_from(["approve", "deny", "edit"]),
-        by=texts,
-        reason=texts,
-        arguments=st.none() | json_maps,
+        verdict=st.builds(Verdict, decision=st.sampled_from(["approve", "deny"]), by=texts, reason=texts)
+        | st.builds(Verdict, decision=st.just("edit"), arguments=json_maps),
     ),
     st.builds(
         ExecutionResult,

@@ -9,13 +9,12 @@ from uuid import UUID, uuid5
 
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Client
-from holdfast.core.contracts import ApprovalDecision
 from holdfast.core.errors import ExecutionFailed
 from holdfast.core.observed import ApprovalRequested
 from holdfast.core.state import AgentState
 from holdfast.core.steps import CallStage
+from holdfast.core.verdicts import Verdict
 from holdfast.local import LocalDriver
-from holdfast.local.work import Verdict
 from holdfast.testing.comparison import TIMES
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.scenarios.hooks import HOOKS
@@ -107,15 +106,7 @@ class OnTemporal:
             case Tell():
                 return await client.message(id_, deed.text)
             case Approve() | Deny() | Edit():
-                verdict = verdict_of(deed)
-                decision = ApprovalDecision(
-                    call_id=self._waiting[deed.nth - 1],
-                    decision=verdict.decision,
-                    by=verdict.by,
-                    reason=verdict.reason,
-                    arguments=verdict.arguments,
-                )
-                return await client.decide(id_, decision)
+                return await client.decide(id_, self._waiting[deed.nth - 1], verdict_of(deed))
             case _:
                 assert_never(deed)
 
@@ -124,11 +115,11 @@ def verdict_of(deed: Approve | Deny | Edit) -> Verdict:
     """Return what the deed says of the call that waits."""
     match deed:
         case Approve():
-            return Verdict("approve", by="somebody")
+            return Verdict(decision="approve", by="somebody")
         case Deny():
-            return Verdict("deny", by="somebody", reason=deed.reason)
+            return Verdict(decision="deny", by="somebody", reason=deed.reason)
         case Edit():
-            return Verdict("edit", by="somebody", arguments=deed.arguments)
+            return Verdict(decision="edit", by="somebody", arguments=deed.arguments)
         case _:
             assert_never(deed)
 

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
-from holdfast.core.contracts import ApprovalDecision
 from holdfast.core.errors import InvalidInput
 from holdfast.core.limits import ARGUMENTS_BYTES_MAX
 from holdfast.core.offer import Offer
+from holdfast.core.verdicts import Verdict
 from holdfast.testing.script import Call, call, calls, say
 from tests.serving import Serve, served
 from tests.workflows.histories import history_of, replayed
@@ -37,8 +37,7 @@ def till(paid: list[int]) -> Offer:
     return Offer(tools=(pay,))
 
 
-def yes(call_id: str) -> ApprovalDecision:
-    return ApprovalDecision(call_id=call_id, decision="approve", by="ann")
+YES = Verdict(decision="approve", by="ann")
 
 
 async def test_an_approval_outlasts_its_worker(settings: Settings, tmp_path: Path) -> None:
@@ -48,7 +47,7 @@ async def test_an_approval_outlasts_its_worker(settings: Settings, tmp_path: Pat
         execution_id = await before.client.start(AGENT, "pay")
         (call_id,) = await waiting_calls(before.client, execution_id)
     client = await Client.connect(settings)
-    assert await client.decide(execution_id, yes(call_id)), "it is taken while no worker is there"
+    assert await client.decide(execution_id, call_id, YES), "it is taken while no worker is there"
     async with served(settings, ledger, script, till(paid)) as after:
         assert (await after.client.result(execution_id)).final_response == "done"
         assert len(after.endpoint.requests) == 1, "the first model call is not repeated"
@@ -62,12 +61,12 @@ async def test_decisions_that_decide_nothing_change_nothing(serve: Serve) -> Non
         client = served.client
         execution_id = await client.start(AGENT, "pay")
         (call_id,) = await waiting_calls(client, execution_id)
-        assert await client.decide(execution_id, yes("call_that_is_not_there"))
+        assert await client.decide(execution_id, "call_that_is_not_there", YES)
         assert await waiting_calls(client, execution_id) == [call_id]
-        assert await client.decide(execution_id, yes(call_id))
-        await client.decide(execution_id, ApprovalDecision(call_id=call_id, decision="deny", by="bob"))
+        assert await client.decide(execution_id, call_id, YES)
+        await client.decide(execution_id, call_id, Verdict(decision="deny", by="bob"))
         state = await client.result(execution_id)
-        assert not await client.decide(execution_id, yes(call_id)), "the run has ended"
+        assert not await client.decide(execution_id, call_id, YES), "the run has ended"
         await replayed(client, execution_id)
     assert (state.final_response, paid) == ("done", [5])
 
@@ -79,12 +78,12 @@ async def test_a_decision_means_one_call_although_its_provider_repeats_the_id(se
         client = served.client
         execution_id = await client.start(AGENT, "pay")
         (first,) = await waiting_calls(client, execution_id)
-        await client.decide(execution_id, yes(first))
+        await client.decide(execution_id, first, YES)
         await state_when(client, execution_id, lambda state: state.step_count == 1)
         (second,) = await waiting_calls(client, execution_id)
-        await client.decide(execution_id, yes(first))  # somebody clicks twice
+        await client.decide(execution_id, first, YES)  # somebody clicks twice
         assert await waiting_calls(client, execution_id) == [second]
-        await client.decide(execution_id, ApprovalDecision(call_id=second, decision="deny", by="ann"))
+        await client.decide(execution_id, second, Verdict(decision="deny", by="ann"))
         state = await client.result(execution_id)
     assert (paid, state.final_response) == ([5], "done")
 
@@ -93,10 +92,10 @@ async def test_a_decision_that_cannot_travel_is_refused_before_temporal(serve: S
     async with serve([call("pay", amount=5), say("done")], offer=till([])) as served:
         execution_id = await served.client.start(AGENT, "pay")
         (call_id,) = await waiting_calls(served.client, execution_id)
-        for arguments in ({"amount": "x" * ARGUMENTS_BYTES_MAX}, None):
-            decision = ApprovalDecision(call_id=call_id, decision="edit", arguments=arguments)
+        too_much = Verdict(decision="edit", arguments={"amount": "x" * ARGUMENTS_BYTES_MAX})
+        for id_, verdict in ((call_id, too_much), ("x" * 1_000, YES)):
             with pytest.raises(InvalidInput):
-                await served.client.decide(execution_id, decision)
+                await served.client.decide(execution_id, id_, verdict)
         events = (await history_of(served.client, execution_id)).events
         assert not any(event.HasField("workflow_execution_signaled_event_attributes") for event in events)
         await served.client.stop(execution_id)
@@ -131,7 +130,7 @@ async def test_time_spent_waiting_does_not_count_where_the_definition_says_so(se
         execution_id = await served.client.start(agent, "pay", budget=ExecutionBudget(max_seconds=1))
         (call_id,) = await waiting_calls(served.client, execution_id)
         await asyncio.sleep(1.5)  # longer than the limit: that is what is tested
-        await served.client.decide(execution_id, yes(call_id))
+        await served.client.decide(execution_id, call_id, YES)
         state = await served.client.result(execution_id)
         await replayed(served.client, execution_id)
     assert (state.status, paid) == (ExecutionStatus.COMPLETED, [5])
@@ -148,11 +147,11 @@ async def test_a_call_that_was_decided_leaves_no_timer_to_the_next_one(serve: Se
         execution_id = await served.client.start(agent, "pay")
         (first,) = await waiting_calls(served.client, execution_id)
         await asyncio.sleep(0.4)  # so that the first call's patience ends while the second one waits
-        await served.client.decide(execution_id, yes(first))
+        await served.client.decide(execution_id, first, YES)
         await state_when(served.client, execution_id, lambda state: state.step_count == 1)
         (second,) = await waiting_calls(served.client, execution_id)
         await asyncio.sleep(0.35)
         assert await waiting_calls(served.client, execution_id) == [second]
-        await served.client.decide(execution_id, yes(second))
+        await served.client.decide(execution_id, second, YES)
         await served.client.result(execution_id)
     assert paid == [5, 7]

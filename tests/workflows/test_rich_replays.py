@@ -11,15 +11,15 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
-from holdfast.core.contracts import ApprovalDecision
 from holdfast.core.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.loop import user_message
 from holdfast.core.offer import Offer
 from holdfast.core.state import AgentState, call_name, named_id
 from holdfast.core.summarising import INSTRUCTION
+from holdfast.core.verdicts import Verdict
+from holdfast.testing.comparison import TIMES, differences
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Call, Turn, call, calls, say
-from tests.scenarios.driving import differences, masked
 from tests.serving import Served, served
 from tests.workflows.histories import history_of, replayed, written
 from tests.workflows.waiting import waiting_calls
@@ -111,8 +111,8 @@ class Stage:
         for call_id, verdict, arguments in zip(
             ids, ("approve", "deny", "edit"), (None, None, {"amount": 9}), strict=False
         ):
-            decision = {"call_id": call_id, "decision": verdict, "by": "ann", "arguments": arguments}
-            await at_work.client.decide(execution_id, ApprovalDecision.model_validate(decision))
+            decided = Verdict.model_validate({"decision": verdict, "by": "ann", "arguments": arguments})
+            await at_work.client.decide(execution_id, call_id, decided)
         mark = {"subagent": b'"look"', "summary": INSTRUCTION[:40].encode(), "re-ask": b"cannot be used"}.get(
             self.place
         )
@@ -137,7 +137,7 @@ async def test_a_stop_anywhere_in_a_rich_run_replays(
     asked = [asyncio.create_task(client.debug(execution_id))] if early else []
     if early:
         await client.message(execution_id, "an early word")
-        await client.decide(execution_id, ApprovalDecision(call_id="call_1_0", decision="approve"))
+        await client.decide(execution_id, "call_1_0", Verdict(decision="approve"))
     async with served(settings, tmp_path / "ledger.jsonl", stage.play, stage.offer) as at_work:
         await asyncio.gather(*asked)
         await stage.drive(at_work, execution_id)
@@ -178,7 +178,7 @@ async def test_a_rich_run_comes_to_the_same_state_whatever_is_kept_in_memory(
 
 def _nameless(state: AgentState) -> object:
     """The state without times and without the ids that each run has of its own."""
-    return _without(masked(state).to_dict(), {"id", "step_id", "agent_id", "execution_id"})
+    return _without(state.to_dict(), {"id", "step_id", "agent_id", "execution_id", *TIMES})
 
 
 def _without(value: Any, names: set[str]) -> object:  # noqa: ANN401  # JSON
