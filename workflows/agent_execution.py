@@ -53,6 +53,7 @@ with workflow.unsafe.imports_passed_through():
         TranscriptRequest,
     )
     from holdfast.core.definition import LLM
+    from holdfast.core.errors import HoldfastError
     from holdfast.core.events import (
         ApprovalExpired,
         ApprovalGiven,
@@ -109,7 +110,16 @@ SHORTEST = timedelta(milliseconds=1)
 
 # Faults of our own end a run with their cause instead of repeating its task for ever. Not plain Exception: that would
 # take in the SDK's NondeterminismError, after which a run must wait for a worker with the right code.
-FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+FAULTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    HoldfastError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @workflow.defn(name=AGENT_EXECUTION, failure_exception_types=FAULTS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -212,7 +212,7 @@ async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta 
     Its result is any JSON value; an object that says `"kind": "holdfast.reply"` with `text` and `stop` also asks to
     stop.
     """
-    result: Any = await workflow.execute_activity(
+    result: object = await workflow.execute_activity(
         traits.name,
         command.call.arguments,
         activity_id=call_name(command.step_number, command.index),
@@ -223,10 +223,12 @@ async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta 
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary=_summary(command),
     )
-    if isinstance(result, dict) and cast("dict[str, object]", result).get("kind") == REPLY_KIND:
-        told = cast("dict[str, object]", result)
-        return reply_of(StopRun(told.get("text", ""), str(told.get("stop", ""))))
-    return reply_of(result)
+    if not isinstance(result, dict):
+        return reply_of(result)
+    told = cast("dict[str, object]", result)
+    if told.get("kind") != REPLY_KIND:
+        return reply_of(told)
+    return reply_of(StopRun(told.get("text", ""), str(told.get("stop", ""))))
 
 
 def model_error(error: ActivityError) -> ErrorRecord:

@@ -6,6 +6,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core.state import AgentState
+    from holdfast.core.steps import CallStage
     from holdfast.core.texts import clamped
 
 ANSWER_CHARS_MAX = 600
@@ -22,7 +23,11 @@ def current_details(state: AgentState) -> str:
         "|---|---|---|",
         f"| steps | {state.step_count} | {_limit(budget.max_steps)} |",
         f"| tokens | {usage.total_tokens:,} | {_limit(budget.max_tokens)} |",
+        f"| US dollars | {state.cost:.4f} | {'none' if budget.max_cost is None else f'{budget.max_cost:g}'} |",
     ]
+    waiting = [each for each in state.running.open_calls if each.stage is CallStage.APPROVAL] if state.execution else []
+    if waiting:
+        lines += ["", "Waiting for approval:", "", *(f"- `{each.call.name}` ({each.call.id})" for each in waiting)]
     if step is not None and step.requested_tool_calls:
         ended = {execution.call.id: execution.outcome.value for execution in step.tool_executions}
         lines += ["", f"Step {step.number} asks for:", ""]

@@ -24,6 +24,7 @@ from holdfast.core.limits import (
     CALLS_PER_STEP_MAX,
     HOOK_CHANGES_BYTES_MAX,
     HOOK_CHANGES_STEP_BYTES_MAX,
+    SOURCE_CHARS_MAX,
     STEP_RESULTS_BYTES_MAX,
 )
 from holdfast.core.messages import ToolCall
@@ -50,13 +51,14 @@ from holdfast.core.usage import NOTHING_USED, Usage
 def with_own_call_ids(turn: Turn, response: InferenceResponse) -> InferenceResponse:
     """Give every call an id that is unique in its step; providers leave them empty or repeat them.
 
-    Where people decide about calls, in the whole execution: a decision that comes twice, or a patience that ends late,
-    must not be about another call.
+    Where one of them is to wait for a person, unique in the whole execution: a decision that comes twice, or a patience
+    that ends late, must not be about another call.
     """
     if not response.tool_calls:
         return response
     step_number = turn.step.number
-    before = turn.execution.step_executions if turn.rules.definition.approvals else ()
+    asks = any(turn.rules.approval_for(call.name) for call in response.tool_calls)
+    before = turn.execution.step_executions if asks else ()  # as often as people are asked, not in every step
     seen = {call.id for done in before for call in done.step.requested_tool_calls}
     calls: list[ToolCall] = []
     for index, call in enumerate(response.tool_calls[:CALLS_KEPT_MAX]):
@@ -68,7 +70,7 @@ def with_own_call_ids(turn: Turn, response: InferenceResponse) -> InferenceRespo
     return replace(response, tool_calls=tuple(calls))
 
 
-def open_calls(turn: Turn) -> None:
+def begin_calls(turn: Turn) -> None:
     """Begin the calls that the model asked for; those that cannot run get their answer at once."""
     opened: list[OpenCall] = []
     for index, call in enumerate(turn.step.requested_tool_calls):
@@ -78,10 +80,10 @@ def open_calls(turn: Turn) -> None:
         else:
             _record(turn, _ended(turn, OpenCall(index=index, call=call), Outcome.FAILED, error=problem))
     turn.change(open_calls=tuple(opened))
-    start_waiting(turn)
+    _start_waiting(turn)
 
 
-def start_waiting(turn: Turn) -> None:
+def _start_waiting(turn: Turn) -> None:
     """Start every call that waits and need wait no longer: one that runs alone, when all before it have ended."""
     while (startable := _first_startable(turn)) is not None:  # each start can end calls, or start others
         _before_tool(turn, startable)
@@ -119,12 +121,12 @@ def _problem_with(turn: Turn, call: ToolCall, index: int) -> ErrorRecord | None:
 def _before_tool(turn: Turn, each: OpenCall) -> None:
     if turn.rules.hooks_for(Trigger.BEFORE_TOOL, each.call.name):
         _put(turn, replace(each, stage=CallStage.BEFORE_TOOL))
-        run_call_hooks(turn, each, Trigger.BEFORE_TOOL)
+        _run_call_hooks(turn, each, Trigger.BEFORE_TOOL)
     else:
         _seek_approval(turn, each)
 
 
-def run_call_hooks(turn: Turn, each: OpenCall, trigger: Trigger) -> None:
+def _run_call_hooks(turn: Turn, each: OpenCall, trigger: Trigger) -> None:
     """Ask for the hooks at `trigger` around this call."""
     hooks = turn.rules.hooks_for(trigger, each.call.name)
     name = f"{call_name(turn.step.number, each.index)}-{trigger}"
@@ -162,11 +164,11 @@ def _seek_approval(turn: Turn, each: OpenCall) -> None:
     expires_at = None if rule.expires is None else turn.at + rule.expires
     waiting = replace(each, stage=CallStage.APPROVAL, started_at=turn.at, expires_at=expires_at)
     _put(turn, waiting)
-    ask_approval(turn, waiting)
+    _ask_approval(turn, waiting)
     turn.tell(ApprovalRequested, call=each.call, expires_at=expires_at)
 
 
-def ask_approval(turn: Turn, each: OpenCall) -> None:
+def _ask_approval(turn: Turn, each: OpenCall) -> None:
     """Ask for a person's decision about this call."""
     turn.do(AskApproval(turn.step.number, each.index, each.call, each.expires_at))
 
@@ -195,17 +197,19 @@ def approval_ended(turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalEx
 
 
 def _denied(why: str, source: str) -> ErrorRecord:
-    return ErrorRecord(type="ToolExecutionBlocked", message=f"the call was not run: {why}", source=source[:200])
+    return ErrorRecord(
+        type="ToolExecutionBlocked", message=f"the call was not run: {why}", source=source[:SOURCE_CHARS_MAX]
+    )
 
 
 def _run(turn: Turn, each: OpenCall) -> None:
     running = replace(each, stage=CallStage.RUNNING, started_at=turn.at)
     _put(turn, running)
     turn.tell(ToolCallStarted, call=each.call)
-    run_call(turn, running)
+    _run_call(turn, running)
 
 
-def run_call(turn: Turn, each: OpenCall) -> None:
+def _run_call(turn: Turn, each: OpenCall) -> None:
     """Ask for the tool or the subagent of this call."""
     step, rules = turn.step.number, turn.rules
     if each.call.name != SPAWN_TOOL or not rules.subagents:
@@ -264,7 +268,7 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
     if turn.rules.hooks_for(Trigger.AFTER_TOOL, each.call.name):
         waiting = replace(each, stage=CallStage.AFTER_TOOL, ended=execution)
         _put(turn, waiting)
-        run_call_hooks(turn, waiting, Trigger.AFTER_TOOL)
+        _run_call_hooks(turn, waiting, Trigger.AFTER_TOOL)
     else:
         _close(turn, each, execution)
 
@@ -272,12 +276,9 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
 def cancel_calls(turn: Turn) -> None:
     """Give every call that has not ended the answer that it was cancelled; one that has ended keeps its end."""
     why = turn.execution.continuation.describe()
-    answered = {each.call.id for each in turn.step.tool_executions}
     still_open = {each.call.id: each for each in turn.execution.open_calls}
     started = turn.execution.current_step_started_at
-    for index, call in enumerate(turn.step.requested_tool_calls):
-        if call.id in answered:
-            continue
+    for index, call in turn.step.unanswered_calls:
         each = still_open.get(call.id) or OpenCall(index=index, call=call)
         error = ErrorRecord(type="Cancelled", message=f"the run was stopped ({why})", source=call.name)
         begun = replace(each, started_at=each.started_at or started)
@@ -292,21 +293,21 @@ def take_up(turn: Turn) -> None:
             case CallStage.WAITING:
                 pass
             case CallStage.BEFORE_TOOL:
-                run_call_hooks(turn, each, Trigger.BEFORE_TOOL)
+                _run_call_hooks(turn, each, Trigger.BEFORE_TOOL)
             case CallStage.AFTER_TOOL:
-                run_call_hooks(turn, each, Trigger.AFTER_TOOL)
+                _run_call_hooks(turn, each, Trigger.AFTER_TOOL)
             case CallStage.APPROVAL:
-                ask_approval(turn, each)
+                _ask_approval(turn, each)
             case CallStage.RUNNING:
                 traits = turn.rules.tools.get(each.call.name)
                 if traits is not None and traits.at_most_once:
                     unknown = ended_without_answer(traits, "the run was interrupted")
                     _close(turn, each, _ended(turn, each, Outcome.FAILED, error=unknown))
                 else:
-                    run_call(turn, each)
+                    _run_call(turn, each)
             case _:
                 assert_never(each.stage)
-    start_waiting(turn)
+    _start_waiting(turn)
 
 
 def _put(turn: Turn, changed: OpenCall) -> None:
@@ -318,7 +319,7 @@ def _close(turn: Turn, each: OpenCall, execution: ToolExecution) -> None:
     """Answer a call, and start those that waited for its end."""
     turn.change(open_calls=tuple(other for other in turn.execution.open_calls if other.index != each.index))
     _record(turn, execution)
-    start_waiting(turn)
+    _start_waiting(turn)
 
 
 def _record(turn: Turn, execution: ToolExecution) -> None:

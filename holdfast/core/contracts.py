@@ -15,7 +15,7 @@ from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.events import Decision, StopMode
 from holdfast.core.frozen import Frozen
 from holdfast.core.hooks import HookContext, HookRun, HookTraits
-from holdfast.core.limits import CALL_ID_KEPT_CHARS_MAX, REASON_CHARS_MAX
+from holdfast.core.limits import CALL_ID_KEPT_CHARS_MAX, REASON_CHARS_MAX, SOURCE_CHARS_MAX
 from holdfast.core.messages import Message
 from holdfast.core.state import AgentState, ExecutionStatus, Id
 from holdfast.core.steps import StepExecution
@@ -80,7 +80,7 @@ class StopRequest(Frozen):
 
     reason: str = Field(default="", max_length=REASON_CHARS_MAX)
     mode: StopMode = "now"
-    source: str = Field(default="", max_length=200)
+    source: str = Field(default="", max_length=SOURCE_CHARS_MAX)
 
 
 class ApprovalDecision(Frozen):
@@ -88,7 +88,7 @@ class ApprovalDecision(Frozen):
 
     call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
     decision: Decision
-    by: str = Field(default="", max_length=200)
+    by: str = Field(default="", max_length=SOURCE_CHARS_MAX)
     reason: str = Field(default="", max_length=REASON_CHARS_MAX)
     arguments: Mapping[str, JsonValue] | None = None
 
@@ -226,7 +226,6 @@ class ToolCatalog(Frozen):
     """
 
     at: AwareDatetime
-
     tools: tuple[ToolTraits, ...]
     hooks: tuple[HookTraits, ...] = ()
     prompt: str = ""

@@ -24,6 +24,9 @@ CALL_ID_CHARS_MAX: Final = 40
 REASON_CHARS_MAX: Final = 1_000
 """The longest reason text of a stop."""
 
+SOURCE_CHARS_MAX: Final = 200
+"""The longest name of who asks for a stop or decides about a call: a person, a hook, a tool."""
+
 ERROR_CHARS_MAX: Final = 2_000
 """The longest error text kept; a larger failure loses its type on the server and can lose its completion."""
 
@@ -92,6 +95,9 @@ WORD_CHARS_MAX: Final = 200
 
 WARNINGS_MAX: Final = 20
 """The most warnings kept on one execution."""
+
+WARNING_CHARS_MAX: Final = 500
+"""The longest text of one of them."""
 
 HOOKS_MAX: Final = 64
 """The most hooks of one agent."""

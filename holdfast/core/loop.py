@@ -1,7 +1,7 @@
 """The agent loop as a function: `AgentLoop.step(state, event) -> (state, commands)` (SPEC section 6).
 
     begin ─▶ [before_execution] ─▶ ◇ ─▶ next step
-    next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ CallModel ─▶ answered
+    next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ (SummariseBuffer ─▶ ◇ ─▶) CallModel ─▶ answered
     answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (`calls`) ─▶ ◇ ─▶ [after_step] ─▶ evaluate
     evaluate ─▶ archive ─▶ next step, or the end
     the end ─▶ [on_stop], or [on_error] after an error ─▶ [after_execution] ─▶ final status, Finish
@@ -220,7 +220,7 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
         return
     turn.change(summary_under_way=False)
     if isinstance(event, SummaryFailed):
-        turn.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}"[:500])
+        turn.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}")
     else:
         cost = checkpoints.cost_of(turn, event.usage)
         turn.spend(event.usage, cost)
@@ -275,7 +275,7 @@ def _after_inference_passed(turn: Turn) -> None:
         _step_complete(turn)
         return
     _note_override(turn)
-    calls.open_calls(turn)
+    calls.begin_calls(turn)
     _go_on_when_answered(turn)
 
 
@@ -411,7 +411,7 @@ def _hooks_returned(turn: Turn, event: HooksReturned) -> None:
     if problem is None:
         AFTER[event.trigger](turn)
     elif event.trigger is Trigger.ON_ERROR:
-        turn.warn(f"{problem.type}: {problem.message}"[:500])  # the execution fails for its first cause
+        turn.warn(f"{problem.type}: {problem.message}")  # the execution fails for its first cause
         AFTER[event.trigger](turn)
     elif event.trigger is Trigger.AFTER_EXECUTION:
         turn.fail(problem)

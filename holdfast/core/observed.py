@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from holdfast.core.events import Decision
 from holdfast.core.hooks import Trigger
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.state import ExecutionStatus
@@ -172,7 +173,7 @@ class ApprovalResolved(Observed):
     """Somebody decided about a call, or nobody did in time."""
 
     call_id: str
-    decision: Literal["approve", "deny", "edit", "expired"]
+    decision: Decision | Literal["expired"]
     by: str
     reason: str
 

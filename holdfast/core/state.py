@@ -362,8 +362,10 @@ class AgentState(Frozen):
     @property
     def budget_remaining(self) -> ExecutionBudget:
         """What is left of them."""
-        elapsed = self.execution_duration
-        paused = self.execution.paused_seconds if self.execution else 0.0
+        execution, elapsed = self.execution, self.execution_duration
+        paused = execution.paused_seconds if execution else 0.0
+        if execution and execution.paused_at is not None:
+            paused += (self.updated_at - execution.paused_at).total_seconds()
         return self.budget.remaining(
             steps_used=self.step_count,
             tokens_used=self.usage.total_tokens,

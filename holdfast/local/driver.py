@@ -49,7 +49,7 @@ from holdfast.core.subagents import known_subagents
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool
 from holdfast.local.asking import Asking
-from holdfast.local.foreign import is_ordinary
+from holdfast.local.foreign import was_cancelled
 from holdfast.local.work import Approver, Verdict, Work, approval
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
@@ -261,7 +261,7 @@ class LocalDriver:
         try:
             event = await work
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
+            if was_cancelled(error):
                 raise
             event = DriverFailed(error=error_record(error, "driver"), at=self._clock())
         self._inbox.put_nowait(event)

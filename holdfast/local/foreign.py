@@ -46,12 +46,10 @@ async def call_foreign(function: Callable[[], object], name: str, *, apart: bool
     return await _awaited(value, apart=apart) if inspect.isawaitable(value) else value
 
 
-def is_ordinary(error: BaseException) -> bool:
-    """Return whether `error` may pass through a task: an Exception, or a cancellation somebody asked this task for."""
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-    return isinstance(error, Exception)
+def was_cancelled(error: BaseException) -> bool:
+    """Return whether `error` is a cancellation that somebody asked this task for; foreign code can raise one itself."""
+    task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
+    return task is not None and task.cancelling() > 0
 
 
 async def _awaited(value: Awaitable[object], *, apart: bool) -> object:
@@ -71,7 +69,7 @@ async def _guarded(value: Awaitable[object]) -> object:
     try:
         return await value
     except BaseException as error:
-        if is_ordinary(error):
+        if isinstance(error, Exception) or was_cancelled(error):
             raise
         raise Exited(error) from None
 

@@ -110,7 +110,7 @@ def _bounded(dialect: type[Validator]) -> type[Validator]:
     left = SCHEMA_REFS_MAX
 
     def counted(follow: Any) -> Any:  # noqa: ANN401  # the package's keyword functions are untyped
-        def following(*arguments: Any) -> Iterator[ValidationError]:  # noqa: ANN401
+        def following(*arguments: Any) -> Iterator[ValidationError]:  # noqa: ANN401  # the same
             nonlocal left
             left -= 1
             if left < 0:
@@ -125,7 +125,7 @@ def _bounded(dialect: type[Validator]) -> type[Validator]:
     return made
 
 
-def _unique_items(checking: Any, wanted: object, items: Any, _: object) -> Iterator[ValidationError]:  # noqa: ANN401
+def _unique_items(checking: Any, wanted: object, items: Any, _: object) -> Iterator[ValidationError]:  # noqa: ANN401  # as above
     if wanted is True and checking.is_type(items, "array"):
         spelled = {json.dumps(_normal(item), sort_keys=True) for item in items}
         if len(spelled) < len(items):

@@ -23,15 +23,18 @@ from holdfast.core.events import (
     ToolFailed,
     ToolReturned,
 )
+from holdfast.core.frozen import canonical
+from holdfast.core.hooks import HookContext
 from holdfast.core.messages import ToolCall
 from holdfast.core.offer import Equipment
 from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
+from holdfast.core.steps import ErrorRecord, InferenceResponse
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
 from holdfast.core.usage import Usage
 from holdfast.local.asking import Asking
 from holdfast.local.calling import run_tool
-from holdfast.local.foreign import is_ordinary
+from holdfast.local.foreign import was_cancelled
 from holdfast.local.hooking import run_hooks
 
 
@@ -64,23 +67,17 @@ class Work:
 
     async def call_model(self, command: CallModel, state: AgentState) -> Event:
         """Ask the model."""
-        try:
-            response = await self.asking.answer(state, command.max_output_tokens)
-        except BaseException as error:  # whatever the model's client raises ends the execution as data
-            if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
-                raise
-            return ModelFailed(error=error_record(error, "model"), at=self.clock())
-        return ModelAnswered(response=response, at=self.clock())
+        said = await _said(self.asking.answer(state, command.max_output_tokens))
+        if isinstance(said, ErrorRecord):
+            return ModelFailed(error=said, at=self.clock())
+        return ModelAnswered(response=said, at=self.clock())
 
     async def summarise(self, command: SummariseBuffer, state: AgentState) -> Event:
         """Ask the model for a summary of the buffer."""
-        try:
-            response = await self.asking.summary(state, command.max_output_tokens)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
-                raise
-            return SummaryFailed(error=error_record(error, "model"), at=self.clock())
-        return BufferSummarised(text=response.text, usage=response.usage, at=self.clock())
+        said = await _said(self.asking.summary(state, command.max_output_tokens))
+        if isinstance(said, ErrorRecord):
+            return SummaryFailed(error=said, at=self.clock())
+        return BufferSummarised(text=said.text, usage=said.usage, at=self.clock())
 
     async def call_tool(self, command: CallTool, execution_id: str) -> Event:
         """Run a tool."""
@@ -99,7 +96,8 @@ class Work:
 
     async def run_hooks(self, command: RunHooks) -> Event:
         """Run the hooks of one place."""
-        runs = await run_hooks(self.equipment.hooks, command.hooks, command.context, command.changes_bytes_max)
+        shown = HookContext.model_validate_json(canonical(command.context))  # a copy: nobody can change the state by it
+        runs = await run_hooks(self.equipment.hooks, command.hooks, shown, command.changes_bytes_max)
         call = command.context.call
         return HooksReturned(command.context.trigger, call.id if call else None, tuple(runs), self.clock())
 
@@ -138,6 +136,16 @@ class Work:
             started_at=started_at,
             at=self.clock(),
         )
+
+
+async def _said(answer: Awaitable[InferenceResponse]) -> InferenceResponse | ErrorRecord:
+    """Return the model's answer; whatever its client raises instead becomes data."""
+    try:
+        return await answer
+    except BaseException as error:
+        if was_cancelled(error):
+            raise
+        return error_record(error, "model")
 
 
 def approval(call_id: str, verdict: Verdict, at: datetime) -> ApprovalGiven:

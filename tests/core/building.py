@@ -80,7 +80,7 @@ class Run:
     `rules` are fields of the definition. `events` are all that listeners were told.
     """
 
-    def __init__(  # one argument per thing that a run is made of
+    def __init__(
         self,
         budget: ExecutionBudget | None = None,
         *,

@@ -404,6 +404,15 @@ def test_a_new_stop_ends_the_step_that_an_override_allowed() -> None:
     assert run.outcomes == [("b", "cancelled")]
 
 
+def test_a_step_that_runs_by_itself_uses_no_override_of_the_one_before_it() -> None:
+    run = Run(hooks=[hook_at("after_step"), hook_at("before_step")], max_overrides=1).begin().hooked()
+    run.answer("half of it").hooked(Changes(go_on=True)).hooked()
+    run.answer("", call("a")).returns("a").hooked()
+    run.hooked(Changes(stop="enough", go_on=True))
+    assert run.ended == stopped(StopReason.STOP_REQUESTED)
+    assert run.state.step_count == 2
+
+
 def test_overridden_token_limits_do_not_ask_for_an_answer_of_no_length() -> None:
     run = Run(ExecutionBudget(max_tokens=100), hooks=[hook_at("after_step")], overridable=(StopReason.TOKEN_LIMIT,))
     run.begin().answer("", call("a")).hooked(Changes(go_on=True))
@@ -438,6 +447,9 @@ def test_more_messages_than_can_wait_are_left_out_and_that_is_told() -> None:
     run.hooked(Changes(messages=many), Changes(messages=many[:2]))
     assert len(run.said) == 1 + MESSAGES_WAITING_MAX
     assert run.state.warnings == ("more than 64 messages wait for one step; the rest was not taken",)
+    run = Run(hooks=[hook_at("before_execution")]).begin().hooked(Changes(messages=many))
+    assert len(run.said) == 1 + MESSAGES_WAITING_MAX
+    assert run.state.warnings == (), "so many just fit"
 
 
 def test_hooks_need_not_do_anything() -> None:

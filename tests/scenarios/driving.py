@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import chain, count
-from typing import Any, Protocol, assert_never, cast
+from typing import Protocol, assert_never
 from uuid import UUID, uuid5
 
 from activities.provider import OpenAIModel, ProviderSettings
@@ -16,6 +16,7 @@ from holdfast.core.state import AgentState
 from holdfast.core.steps import CallStage
 from holdfast.local import LocalDriver
 from holdfast.local.work import Verdict
+from holdfast.testing.comparison import TIMES
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.scenarios.hooks import HOOKS
 from tests.scenarios.scenario import MODEL, Approve, Deed, Deny, Edit, Scenario, Stop, Tell
@@ -25,17 +26,13 @@ from tests.serving import Served
 SECONDS_MAX = 10
 """The longest a scenario may take, so that one that hangs is named instead of ending the whole session."""
 
-TIMES = frozenset({"created_at", "updated_at", "started_at", "completed_at", "current_step_started_at", "at"})
-"""Masked: both drivers have a clock of their own, and no two runs happen at the same moment.
+UNEQUAL = TIMES | {"paused_seconds"}
+"""What may differ: both drivers have a clock of their own, so times do, and the pauses between them.
 
-Nothing else is: both runs are given the same agent id and execution id, from which all other ids follow, and both ask
+Nothing else may: both runs are given the same agent id and execution id, from which all other ids follow, and both ask
 the same endpoint, so that texts which name its address are equal, too.
 """
 
-DURATIONS = frozenset({"paused_seconds"})
-"""Masked, too: they are differences of such times."""
-
-MOMENT = "2025-01-01T00:00:00Z"
 LOOK_SECONDS = 0.02
 """How long to wait before looking again for what nothing tells."""
 
@@ -210,31 +207,3 @@ async def _finished(
 
 async def _asked(endpoint: FakeOpenAI, times: int) -> None:
     await endpoint.until(lambda requests: len(requests) >= times)
-
-
-def masked(state: AgentState) -> AgentState:
-    """Return `state` with every time replaced by the same one."""
-    return AgentState.from_dict(cast("dict[str, Any]", _masked(state.to_dict())))
-
-
-def _masked(value: object) -> object:
-    if isinstance(value, dict):
-        fields = cast("dict[str, object]", value)
-        fixed = {**dict.fromkeys(TIMES, MOMENT), **dict.fromkeys(DURATIONS, 0.0)}
-        return {name: fixed[name] if name in fixed and each else _masked(each) for name, each in fields.items()}
-    if isinstance(value, list):
-        return [_masked(each) for each in cast("list[object]", value)]
-    return value
-
-
-def differences(one: object, other: object, place: str = "state") -> list[str]:
-    """Return where two states, as data, are not equal, and how: readable where a plain comparison is not."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        mine, theirs = cast("dict[str, object]", one), cast("dict[str, object]", other)
-        pairs = [(f"{place}.{name}", mine.get(name), theirs.get(name)) for name in sorted(mine | theirs)]
-    elif isinstance(one, list) and isinstance(other, list) and len(cast("Any", one)) == len(cast("Any", other)):
-        both = zip(cast("list[object]", one), cast("list[object]", other), strict=True)
-        pairs = [(f"{place}[{index}]", mine, theirs) for index, (mine, theirs) in enumerate(both)]
-    else:
-        return [] if one == other else [f"{place}: {one!r:.200} on Temporal, {other!r:.200} in-process"]
-    return [told for inner, mine, theirs in pairs for told in differences(mine, theirs, inner)]
