@@ -168,6 +168,10 @@ async def cancelling(_: HookContext) -> None:
     raise asyncio.CancelledError
 
 
+def untyped(_: HookContext) -> dict[str, str]:
+    return {"stop": "?"}
+
+
 FAULTS: dict[str, tuple[HookFunction, str]] = {
     "a sync hook that hangs": (sleeping, "took longer than 0.2 s"),
     "an async hook that hangs": (waiting, "took longer than 0.2 s"),
@@ -179,7 +183,7 @@ FAULTS: dict[str, tuple[HookFunction, str]] = {
     "a lone surrogate": (raising(Boom("odd \udc80 text")), "raised Boom: odd ? text"),
     "a megabyte of text": (raising(Boom("x" * 1_000_000)), "raised Boom: xxx"),
     "a megabyte of changes": (lambda _: Changes(metadata={"big": "x" * 1_000_000}), "returned changes of 1,000,"),
-    "something else": (cast("HookFunction", lambda _: {"stop": "?"}), "returned a dict"),
+    "something else": (cast("HookFunction", untyped), "returned a dict"),
 }
 
 

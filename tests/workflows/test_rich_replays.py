@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -38,7 +38,7 @@ RICH = AgentDefinition.model_validate(
     }
 )
 HELPER = AgentDefinition(name="helper", system_prompt="helper", tools=(), hooks=())
-PLACES = ("first model", "hook", "tool", "approval", "subagent", "summary", "re-ask")
+PLACES = ("start", "first model", "hook", "tool", "approval", "subagent", "summary", "re-ask")
 
 
 class Stage:
@@ -138,10 +138,13 @@ async def test_a_stop_anywhere_in_a_rich_run_replays(
     if early:
         await client.message(execution_id, "an early word")
         await client.decide(execution_id, "call_1_0", Verdict(decision="approve"))
+    if place == "start":
+        await client.stop(execution_id, "enough")
     async with served(settings, tmp_path / "ledger.jsonl", stage.play, stage.offer) as at_work:
         await asyncio.gather(*asked)
-        await stage.drive(at_work, execution_id)
-        await client.stop(execution_id, "enough")
+        if place != "start":
+            await stage.drive(at_work, execution_id)
+            await client.stop(execution_id, "enough")
         stage.hook.release()
         state = await client.result(execution_id)
         await replayed(client, execution_id)
@@ -181,7 +184,8 @@ def _nameless(state: AgentState) -> object:
     return _without(state.to_dict(), {"id", "step_id", "agent_id", "execution_id", *TIMES})
 
 
-def _without(value: Any, names: set[str]) -> object:  # noqa: ANN401  # JSON
+def _without(value: object, names: set[str]) -> object:
     if isinstance(value, dict):
-        return {name: _without(each, names) for name, each in value.items() if name not in names}
-    return [_without(each, names) for each in value] if isinstance(value, list) else value
+        fields = cast("dict[str, object]", value)
+        return {name: _without(each, names) for name, each in fields.items() if name not in names}
+    return [_without(each, names) for each in cast("list[object]", value)] if isinstance(value, list) else value

@@ -11,6 +11,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus
 from holdfast.client import Client
+from holdfast.core.definition import LLM
 from holdfast.core.errors import InvalidInput, UnknownAgent
 from holdfast.core.state import AgentState, call_name, named_id
 from holdfast.core.steps import Outcome
@@ -26,7 +27,7 @@ CLOSED_SECONDS_MAX = 2.0
 
 
 def agent(name: str, *subagents: str, **rules: Any) -> AgentDefinition:  # noqa: ANN401  # fields of any type
-    llm = {"prices": PRICES, "model": "scripted"}
+    llm = LLM(prices=PRICES, model="scripted")
     return AgentDefinition(name=name, system_prompt=name, subagents=subagents, llm=llm, **rules)
 
 
