@@ -172,13 +172,17 @@ class AgentExecution:
         self._request_stop(request or StopRequest())
 
     @workflow.signal(name=MESSAGE_SIGNAL, description="Say something: the model sees it with its next call.")
-    def message(self, message: Message) -> None:
-        """Take note of a message."""
+    def message(self, message: Message | None = None) -> None:
+        """Take note of a message; a signal without one says nothing."""
+        if message is None:
+            return
         self._messages.append(MessageArrived(message=message, at=workflow.now()))
 
     @workflow.signal(name=APPROVAL_SIGNAL, description="Decide about a call that waits for approval.")
-    def approval(self, decision: ApprovalDecision) -> None:
-        """Take note of a person's decision."""
+    def approval(self, decision: ApprovalDecision | None = None) -> None:
+        """Take note of a person's decision; a signal without one decides nothing."""
+        if decision is None:
+            return
         self._inbox.append(ApprovalGiven(decision.call_id, decision.verdict, workflow.now()))
 
     @workflow.query(name=STATE_QUERY, description="The state, page by page.")
@@ -410,6 +414,7 @@ class AgentExecution:
                 message=message,
                 usage=state.usage,
                 cost=state.cost,
+                steps_used=state.steps_used,
             )
             raise ApplicationError(message, details, type=EXECUTION_FAILED, non_retryable=True)
         return ExecutionResult(
@@ -420,6 +425,7 @@ class AgentExecution:
             usage=state.usage,
             final_response=state.final_response or state.current_response,
             cost=state.cost,
+            steps_used=state.steps_used,
             why=state.stop_signal.message if state.stop_signal else "",
             state=_small(state),
         )

@@ -183,6 +183,7 @@ async def call_subagent(
             why=failure.message if failure else error_record(error.cause or error, command.agent).message,
             usage=failure.usage if failure else Usage(),
             cost=failure.cost if failure else 0.0,
+            steps=failure.steps_used if failure else 0,
             started_at=started_at,
             at=workflow.now(),
         )
@@ -193,6 +194,7 @@ async def call_subagent(
         why=result.why,
         usage=result.usage,
         cost=result.cost,
+        steps=result.steps_used,
         started_at=started_at,
         at=workflow.now(),
     )

@@ -20,6 +20,7 @@ from holdfast.core.events import ApprovalExpired, ApprovalGiven, SubagentReturne
 from holdfast.core.frozen import replace, trusted
 from holdfast.core.hooks import Changes, Trigger
 from holdfast.core.limits import (
+    CALL_ID_CHARS_MAX,
     CALLS_KEPT_MAX,
     CALLS_PER_STEP_MAX,
     HOOK_CHANGES_BYTES_MAX,
@@ -62,7 +63,8 @@ def with_own_call_ids(turn: Turn, response: InferenceResponse) -> InferenceRespo
     seen = {call.id for done in before for call in done.step.requested_tool_calls}
     calls: list[ToolCall] = []
     for index, call in enumerate(response.tool_calls[:CALLS_KEPT_MAX]):
-        usable = call.id if call.id and call.id not in seen else f"call_{step_number}_{index}"
+        usable = call.id if 0 < len(call.id) <= CALL_ID_CHARS_MAX and call.id not in seen else ""
+        usable = usable or f"call_{step_number}_{index}"
         while usable in seen:
             usable += "_"
         seen.add(usable)
@@ -224,7 +226,7 @@ def _run_call(turn: Turn, each: OpenCall) -> None:
     child = rules.subagents[agent]
     # what is left is shared by the step's subagents before any of them begins: none can take another's part
     beside = sum(call.name == SPAWN_TOOL for call in turn.step.requested_tool_calls)
-    remainder = turn.state.budget_remaining.shared_by(beside)
+    remainder = turn.state.budget_remaining.remaining(steps_used=1).shared_by(beside)  # this step is used up, too
     turn.do(
         SpawnSubagent(
             step_number=step,
@@ -254,6 +256,7 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
             agent, usage, cost = str(each.call.arguments.get("agent")), event.usage, event.cost
             result, error = told_of_subagent(agent, event.status, event.answer, event.why)
             turn.spend(usage, cost)
+            turn.change(subagent_steps=turn.execution.subagent_steps + event.steps)
             turn.tell(SubagentCompleted, call_id=each.call.id, agent=agent, status=event.status, usage=usage)
         case _:
             assert_never(event)
@@ -288,7 +291,8 @@ def cancel_calls(turn: Turn) -> None:
 
 
 def take_up(turn: Turn) -> None:
-    """Ask again for what the open calls wait for; a call that must not be repeated is told to have an unknown end."""
+    """Ask again for what the open calls wait for."""
+    tell_unknown_ends(turn)
     for each in turn.execution.open_calls:
         match each.stage:
             case CallStage.WAITING:
@@ -300,15 +304,20 @@ def take_up(turn: Turn) -> None:
             case CallStage.APPROVAL:
                 _ask_approval(turn, each)
             case CallStage.RUNNING:
-                traits = turn.rules.tools.get(each.call.name)
-                if traits is not None and traits.at_most_once:
-                    unknown = ended_without_answer(traits, "the run was interrupted")
-                    _close(turn, each, _ended(turn, each, Outcome.FAILED, error=unknown))
-                else:
-                    _run_call(turn, each)
+                _run_call(turn, each)
             case _:
                 assert_never(each.stage)
     _start_waiting(turn)
+
+
+def tell_unknown_ends(turn: Turn) -> None:
+    """Answer the calls that ran and must not be repeated: how they ended, nobody knows any more."""
+    for each in turn.execution.open_calls:
+        traits = turn.rules.tools.get(each.call.name)
+        if each.stage is CallStage.RUNNING and traits is not None and traits.at_most_once:
+            unknown = ended_without_answer(traits, "the run was interrupted")
+            turn.change(open_calls=tuple(other for other in turn.execution.open_calls if other.index != each.index))
+            _record(turn, _ended(turn, each, Outcome.FAILED, error=unknown))
 
 
 def _put(turn: Turn, changed: OpenCall) -> None:

@@ -100,6 +100,7 @@ class ExecutionResult(Frozen):
     usage: Usage
     final_response: str
     cost: float = 0.0
+    steps_used: int = 0
     why: str = ""
     """What the deciding stop signal says."""
     state: AgentState | None = None
@@ -113,6 +114,7 @@ class ExecutionFailure(Frozen):
     message: str
     usage: Usage = Usage()
     cost: float = 0.0
+    steps_used: int = 0
 
 
 class PageRequest(Frozen):

@@ -103,6 +103,8 @@ class SubagentReturned:
     cost: float
     started_at: datetime
     at: datetime
+    steps: int = 0
+    """How many steps it and the agents below it took."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,9 @@ WARNINGS_MAX: Final = 20
 WARNING_CHARS_MAX: Final = 500
 """The longest text of one of them."""
 
+PRICE_USD_MAX: Final = 1_000_000
+"""The highest price of a million tokens, in US dollars, so that no sum becomes infinite."""
+
 HOOKS_MAX: Final = 64
 """The most hooks of one agent."""
 

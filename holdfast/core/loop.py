@@ -154,6 +154,8 @@ def _taken_up(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> T
     for message in event.messages:
         keep_message(turn, message)
     trigger, step = execution.hooks_under_way, execution.current_step
+    if _out_of_time(turn):
+        return turn
     if trigger is not None:
         _run_hooks(turn, trigger)
     elif step is None:
@@ -167,6 +169,18 @@ def _taken_up(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> T
         _ask_model(turn)
     start_timer(turn)
     return turn
+
+
+def _out_of_time(turn: Turn) -> bool:
+    """End an execution whose time limit struck while nobody drove it, before anything is asked again."""
+    strikes_at = turn.execution.time_limit_at
+    if strikes_at is None or turn.at < strikes_at or turn.execution.hooks_under_way in ENDING:
+        return False
+    calls.tell_unknown_ends(turn)
+    checkpoints.signal_time(turn)
+    if turn.must_stop:
+        _abort(turn)
+    return turn.must_stop
 
 
 def _before_execution_passed(turn: Turn) -> None:

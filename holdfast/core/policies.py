@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from datetime import timedelta
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from holdfast.core.frozen import Frozen
 from holdfast.core.json_values import PortableMap
@@ -88,6 +88,15 @@ class ContextPolicy(Frozen):
     tool_output_chars_max: int | None = Field(default=None, ge=100, le=TOOL_RESULT_CHARS_MAX)
     compiler: Name | None = None
     summary: SummaryPolicy | None = None
+
+    @model_validator(mode="after")
+    def _shows_its_summaries(self) -> Self:
+        shown = self.sections
+        if self.summary is not None and shown is not None and not {"summary", "buffer"} <= set(shown):
+            raise ValueError(
+                "with `summary`, `sections` must name `summary` and `buffer`, or the model forgets what is old"
+            )
+        return self
 
 
 Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*?-]+$", max_length=NAME_CHARS_MAX)]

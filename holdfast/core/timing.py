@@ -23,6 +23,7 @@ def keep_time(turn: Turn) -> None:
     waiting = CallStage.APPROVAL in stages and stages <= {CallStage.APPROVAL, CallStage.WAITING}
     if waiting and execution.paused_at is None and not execution.status.is_terminal:
         turn.change(paused_at=turn.at)
+        start_timer(turn)  # a deadline goes on, and the timer there is may stand before it
     elif execution.paused_at is not None and not waiting:
         seconds = max(0.0, (turn.at - execution.paused_at).total_seconds())
         turn.change(paused_at=None, paused_seconds=execution.paused_seconds + seconds)

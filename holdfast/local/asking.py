@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from holdfast.core.compiling import View
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import ModelFailure
+from holdfast.core.frozen import replace
 from holdfast.core.inference import Model, ModelRequest
+from holdfast.core.limits import RESPONSE_BYTES_MAX
 from holdfast.core.messages import Message
 from holdfast.core.offer import Equipment
 from holdfast.core.retries import MODEL_RETRIES
@@ -16,6 +18,7 @@ from holdfast.core.state import AgentState
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.subagents import spawn_schema
 from holdfast.core.summarising import summary_request
+from holdfast.core.texts import clamped_json
 from holdfast.core.tools import ToolSchema
 from holdfast.local.formats import checked
 
@@ -43,7 +46,9 @@ class Asking:
             max_output_tokens=max_output_tokens,
             response_format=wanted,
         )
-        return checked(await _answered(self._model, request), wanted)
+        response = await _answered(self._model, request)
+        response = replace(response, text=clamped_json(response.text, RESPONSE_BYTES_MAX))  # any model may be behind it
+        return checked(response, wanted)
 
     async def summary(self, state: AgentState, max_output_tokens: int | None) -> InferenceResponse:
         """Return the model's summary of what is in the buffer: in words, whatever form the agent's answers have."""

@@ -96,7 +96,7 @@ class Work:
         limit = asyncio.timeout(None if expires_at is None else (expires_at - self.clock()).total_seconds())
         try:
             async with limit:
-                verdict = await (self.approver or _nobody)(command.call)
+                verdict = _checked(await (self.approver or _nobody)(command.call))
         except Exception as error:  # noqa: BLE001  # a call that nobody could decide about is not run
             if expires_at is not None and limit.expired():
                 return ApprovalExpired(call_id=command.call.id, at=max(self.clock(), expires_at))
@@ -122,6 +122,7 @@ class Work:
             why=child.stop_signal.message if child.stop_signal else "",
             usage=child.usage,
             cost=child.cost,
+            steps=child.steps_used,
             started_at=started_at,
             at=self.clock(),
         )
@@ -135,6 +136,12 @@ async def _said(answer: Awaitable[InferenceResponse]) -> InferenceResponse | Err
         if was_cancelled(error):
             raise
         return error_record(error, "model")
+
+
+def _checked(verdict: object) -> Verdict:
+    if isinstance(verdict, Verdict):
+        return verdict
+    raise TypeError(f"the approver gave a {type(verdict).__name__}; return Verdict(decision=...)")
 
 
 async def _nobody(call: ToolCall) -> Verdict:  # noqa: ARG001  # an Approver
