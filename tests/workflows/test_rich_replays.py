@@ -17,9 +17,9 @@ from holdfast.core.loop import user_message
 from holdfast.core.offer import Offer
 from holdfast.core.state import AgentState, call_name, named_id
 from holdfast.core.summarising import INSTRUCTION
+from holdfast.testing.comparison import differences
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Call, Turn, call, calls, say
-from tests.scenarios.driving import differences, masked
 from tests.serving import Served, served
 from tests.workflows.histories import history_of, replayed, written
 from tests.workflows.waiting import waiting_calls
@@ -180,8 +180,8 @@ async def test_a_rich_run_comes_to_the_same_state_whatever_is_kept_in_memory(
 
 
 def _nameless(state: AgentState) -> object:
-    """The state without times and without the ids that each run has of its own."""
-    return _without(masked(state).to_dict(), {"id", "step_id", "agent_id", "execution_id"})
+    """The state without the ids that each run has of its own."""
+    return _without(state.to_dict(), {"id", "step_id", "agent_id", "execution_id"})
 
 
 def _without(value: object, names: set[str]) -> object:

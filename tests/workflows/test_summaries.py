@@ -13,9 +13,10 @@ from holdfast import AgentDefinition, ExecutionStatus, tool
 from holdfast.client import Settings
 from holdfast.core.contracts import STATE_QUERY, PageRequest
 from holdfast.core.limits import PAGE_BYTES_MAX
+from holdfast.core.messages import BUFFER_SECTION, SUMMARY_SECTION
 from holdfast.core.offer import Offer
 from holdfast.core.state import AgentState
-from holdfast.core.summarising import BUFFER, INSTRUCTION, SUMMARY, SUMMARY_HEAD
+from holdfast.core.summarising import INSTRUCTION, SUMMARY_HEAD
 from holdfast.testing.openai_server import RequestRecord
 from holdfast.testing.script import Call, Turn, calls, say
 from tests.serving import served
@@ -113,13 +114,13 @@ async def test_a_long_conversation_that_waits_for_its_summary_is_readable(settin
         handle = at_work.client.temporal.get_workflow_handle(execution_id)
         page = await handle.query(STATE_QUERY, PageRequest())
         assert len(str(page)) < PAGE_BYTES_MAX * 1.2
-        assert len(state.store.section(BUFFER).messages) > 8 * (STEPS - 1)
+        assert len(state.store.section(BUFFER_SECTION).messages) > 8 * (STEPS - 1)
         followed = at_work.client.follow(execution_id)
         assert (await anext(followed)).store == state.store
         await at_work.client.stop(execution_id)
         ends = [each async for each in followed]
         assert ends[-1] == await at_work.client.result(execution_id)
-    assert state.store.has(SUMMARY)
+    assert state.store.has(SUMMARY_SECTION)
 
 
 async def test_a_run_whose_summaries_fail_keeps_its_conversation(settings: Settings, tmp_path: Path) -> None:
