@@ -185,9 +185,10 @@ class Run:
         why: str = "",
         usage: Usage = USAGE,
         cost: float = 0.0,
+        steps: int = 0,
     ) -> Self:
         started_at = moment(self.seconds)
-        self.feed(SubagentReturned(call_id, status, answer, why, usage, cost, started_at, self.tick()))
+        self.feed(SubagentReturned(call_id, status, answer, why, usage, cost, started_at, self.tick(), steps))
         return self
 
     def hooked(self, *outcomes: Changes | ErrorRecord | None, about: str | None = None, after: float = 0) -> Self:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.frozen import replace
 from holdfast.core.limits import SECONDS_MAX
 from holdfast.core.policies import (
     ApprovalRule,
@@ -63,13 +64,20 @@ def _several(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...
     return st.lists(values, max_size=3, unique=True).map(tuple)
 
 
+_summaries = st.builds(SummaryPolicy, above_input_tokens=st.integers(1, 10**6), keep_messages=counts)
+_shown = _several(names) | _several(names).map(lambda sections: (*{*sections, "summary", "buffer"},))
 _contexts = st.builds(
     ContextPolicy,
     view=st.sampled_from(["current_trace", "all"]),
-    sections=st.none() | _several(names),
+    sections=st.none() | _shown,
     tool_output_chars_max=st.none() | st.integers(100, 50_000),
     compiler=st.none() | names,
-    summary=st.none() | st.builds(SummaryPolicy, above_input_tokens=st.integers(1, 10**6), keep_messages=counts),
+).flatmap(
+    lambda policy: (
+        st.builds(replace, st.just(policy), summary=st.none() | _summaries)
+        if policy.sections is None or {"summary", "buffer"} <= set(policy.sections)
+        else st.just(policy)
+    )
 )
 
 

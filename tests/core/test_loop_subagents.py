@@ -50,7 +50,7 @@ def test_by_default_a_childs_budget_is_capped_by_what_its_parent_has_left() -> N
     budget = ExecutionBudget(max_steps=4, max_tokens=1_000, max_seconds=60, max_cost=2.0, deadline=moment(90))
     run = Run(budget, subagents=[HELPER]).begin().answer("", call("a")).returns("a").answer("", spawn("b"))
     assert run.spawned[0].budget == ExecutionBudget(
-        max_steps=3, max_tokens=760, max_seconds=57, max_cost=2.0, deadline=moment(90)
+        max_steps=2, max_tokens=760, max_seconds=57, max_cost=2.0, deadline=moment(90)
     )
 
 
@@ -170,3 +170,13 @@ def test_without_subagents_spawn_is_a_tool_like_any_other() -> None:
     assert run.called == ["a"]
     run = Run().begin().answer("", spawn("a"))
     assert run.answers["a"].startswith("Error (UnknownTool)")
+
+
+def test_a_tree_takes_no_more_steps_than_its_root_may() -> None:
+    run = Run(ExecutionBudget(max_steps=6), subagents=[FREE]).begin()
+    run.answer("", spawn("a", "free"), spawn("b", "free"))
+    assert [command.budget.max_steps for command in run.spawned] == [2, 2], "five are left after this one"
+    run.child("a", steps=2).child("b", steps=2)
+    assert (run.state.steps_used, run.state.budget_remaining.max_steps) == (5, 1)
+    run.answer("", call("c")).returns("c")
+    assert run.ended == stopped(StopReason.STEPS_LIMIT)
