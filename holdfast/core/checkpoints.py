@@ -79,7 +79,7 @@ def signal_time(turn: Turn) -> None:
 
 def _signal_steps(turn: Turn) -> None:
     limit = turn.execution.budget.max_steps
-    if limit is not None and turn.step_number >= limit:
+    if limit is not None and turn.step_number + turn.execution.subagent_steps >= limit:
         turn.signal_once(StopReason.STEPS_LIMIT, f"max_steps {limit} reached", "budget")
 
 

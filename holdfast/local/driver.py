@@ -291,7 +291,7 @@ class LocalDriver:
         task.add_done_callback(lambda _: work.close())  # one that is cancelled before it began would complain
 
     async def _guarded(self, work: Coroutine[object, object, Event], inbox: Inbox) -> None:
-        """Put the event that comes of `work` into its execution's inbox; a fault of our own ends the run with its cause."""
+        """Put what comes of `work` into its execution's inbox; a fault of our own ends the run with its cause."""
         try:
             event = await work
         except BaseException as error:
