@@ -43,6 +43,7 @@ def run(
     max_steps: Annotated[int | None, typer.Option(help="At most so many steps.", min=0)] = None,
     max_tokens: Annotated[int | None, typer.Option(help="At most so many tokens.", min=0)] = None,
     max_seconds: Annotated[float | None, typer.Option(help="At most so many seconds.", min=0)] = None,
+    max_cost: Annotated[float | None, typer.Option(help="At most so many US dollars.", min=0)] = None,
     execution_id: Annotated[str | None, typer.Option("--id", help="A UUID of your own for the run.")] = None,
     detach: Annotated[bool, typer.Option(help="Start it, print its id, and do not wait.")] = False,
     as_json: AsJson = False,
@@ -58,7 +59,7 @@ def run(
     )
     asked = sys.stdin.read(QUESTION_BYTES_MAX + 1) if question == "-" else question
     try:
-        budget = ExecutionBudget(max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds)
+        budget = ExecutionBudget(max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost)
     except ValidationError as error:
         raise InvalidInput(f"the limits cannot be used: {told(error)}") from None
     code = asyncio.run(_run(settings, agent, asked, budget, execution_id, detach=detach, as_json=as_json))
