@@ -55,14 +55,13 @@ class Offer:
     def equip(self, definition: AgentDefinition) -> Equipment:
         """Return what `definition` chooses.
 
-        Raises UnknownTool (also for an approval rule that guards nothing), UnknownHook, DefinitionInvalid (a
-        capability) and InvalidInput (a compiler, two of one name, too many), each naming what is meant or what there is.
+        Raises UnknownTool (also for one that an approval rule names), UnknownHook, DefinitionInvalid (a capability) and
+        InvalidInput (a compiler, two of one name, too many), each naming what is meant or what there is.
         """
         tools = {tool.name: tool for tool in resolve(definition, self.tools, self.capabilities)}
         hooks = {hook.name: hook for hook in self._hooks_of(definition)}
-        callable_names = (*tools, *((SPAWN_TOOL,) if definition.subagents else ()))
         for rule in definition.approvals:
-            _check_rule(definition, rule, callable_names)
+            _check_rule(definition, rule, (*(tool.name for tool in self.tools), SPAWN_TOOL))
         return Equipment(resolved(definition, self.capabilities), tools, hooks, self._compiler_of(definition))
 
     def _hooks_of(self, definition: AgentDefinition) -> tuple[Hook, ...]:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from holdfast.client.cli import render
 from holdfast.client.cli.options import Address, AsJson, DataDir, ExecutionId, Namespace, settings_from
+from holdfast.client.cli.runs import connected
 from holdfast.client.settings import Settings
 from holdfast.core.errors import InvalidInput
 from holdfast.core.tools import told
@@ -82,9 +83,7 @@ def _login() -> str:
 async def _decide(
     settings: Settings, execution_id: str, call_id: str | None, verdict: Verdict, *, as_json: bool
 ) -> None:
-    from holdfast.client import Client
-
-    client = await Client.connect(settings)
+    client = await connected(settings)
     chosen = await _waiting(client, execution_id, call_id)
     taken = await client.decide(execution_id, chosen, verdict)
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Final
@@ -135,9 +136,8 @@ async def _run(
     detach: bool,
     as_json: bool,
 ) -> int:
-    from holdfast.client import Client
 
-    client = await Client.connect(settings)
+    client = await connected(settings)
     started = await client.start(agent, question, budget=budget, execution_id=execution_id)
     if detach:
         render.as_json({"execution_id": started}) if as_json else render.say(started)
@@ -191,11 +191,24 @@ def _with_client(settings: Settings, ask: render.Asks[render.T]) -> render.T:
     """Connect, ask, and return the answer."""
 
     async def asking() -> render.T:
-        from holdfast.client import Client
 
-        return await ask(await Client.connect(settings))
+        return await ask(await connected(settings))
 
     return asyncio.run(asking())
+
+
+async def connected(settings: Settings) -> Client:
+    """Return a client; say so when it is of another server than this folder's."""
+    from holdfast.client import Client
+
+    client = await Client.connect(settings)
+    with suppress(InvalidInput):  # of the data directory, which need not be ours
+        ours_is_down = settings.data_dir.exists() and running_server(settings.data_dir) is None
+        if ours_is_down and settings.address is None and "TEMPORAL_ADDRESS" not in os.environ:
+            render.hint(
+                f"this folder's server ({settings.data_dir}) is not running; this is the one at {client.address}"
+            )
+    return client
 
 
 def _page(client: Client, execution_id: str) -> str | None:
