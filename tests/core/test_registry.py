@@ -153,7 +153,7 @@ BROKEN = AgentDefinition(
     hooks=("guardian",),
     capabilities=("echoes",),
     subagents=("clark", "writer"),
-    approvals=(ApprovalRule(tools=("ecco", "wri*", "writer")),),
+    approvals=(ApprovalRule(tools=("ecco", "wri*", "spawn")),),
     context=ContextPolicy(compiler="shorten"),
 )
 PROBLEMS = (
@@ -206,8 +206,7 @@ def test_too_many_tools_count_with_capabilities_and_subagents() -> None:
     agent = AgentDefinition(name="agent", capabilities=("bundle", "unknown"), subagents=("clerk",))
     told = AgentRegistry.of(CLERK, agent).report(tools=[*tools, "more"], capabilities=[bundle])
     assert told[0] == (
-        f"agent 'agent', tools: it gets {TOOLS_MAX + 1} tools and subagents, at most {TOOLS_MAX} are allowed"
-        " (name the ones it needs)"
+        f"agent 'agent', tools: it gets {TOOLS_MAX + 1} tools, at most {TOOLS_MAX} are allowed (name the ones it needs)"
     )
     assert AgentRegistry.of(CLERK).report(tools=[*tools, "more"], capabilities=[bundle]) == ()
 

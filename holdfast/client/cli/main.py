@@ -52,10 +52,10 @@ app.command()(dev)
 app.command()(worker)
 app.command()(run)
 app.command()(stop)
-app.command()(show)
-app.command("list")(list_runs)
 app.command()(approve)
 app.command()(deny)
+app.command()(show)
+app.command("list")(list_runs)
 
 
 def _version(asked: bool) -> None:  # noqa: FBT001  # typer's signature

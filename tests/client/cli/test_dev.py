@@ -142,7 +142,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_tool_under_way_and_leaves_nothing(o
 def test_an_agent_that_names_an_unknown_tool_is_refused_before_anything_is_served(own: Project) -> None:
     (own.folder / "agents" / "odd.md").write_text("---\ntools: [multipy]\n---\n")
     ended = own.run("worker", "--address", "127.0.0.1:1", "--import", "my_tools")
-    told = "error: agent 'odd' names the tool 'multipy', which is not there; did you mean 'multiply'?\n"
+    told = "error: agent 'odd', tools: 'multipy' is not there (did you mean 'multiply'?)\n"
     assert (ended.code, ended.out, ended.err) == (2, "", told)
 
 

@@ -58,7 +58,7 @@ def test_a_run_that_no_worker_serves_cannot_be_shown(failing: Failing) -> None:
     assert (ended.code, ended.out) == (6, "")
     [line] = ended.err.splitlines()
     assert "no worker answers" in line
-    assert "`holdfast worker`" in line
+    assert "`holdfast worker --task-queue nobody`" in line
     assert ended.seconds < 20
 
 

@@ -1,0 +1,83 @@
+"""`holdfast approve | deny` as processes: a person decides about a call that waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+
+import pytest
+
+from holdfast.client import Client, Settings
+from holdfast.core.state import AgentState
+from tests.client.cli.page import examples, keys
+from tests.client.cli.program import Project
+
+pytestmark = [pytest.mark.temporal, pytest.mark.usefixtures("dev")]
+
+SECONDS_MAX = 20
+
+
+@pytest.fixture
+def client(project: Project) -> Client:
+    settings = Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents")
+    return asyncio.run(Client.connect(settings))
+
+
+@pytest.fixture
+def waiting(client: Client) -> Generator[str]:
+    """The id of a run that waits for a person."""
+
+    async def started() -> str:
+        execution_id = await client.start("careful", "what is six times seven?")
+        async with asyncio.timeout(SECONDS_MAX):
+            async for state in client.follow(execution_id):
+                if state.waiting_calls:
+                    break
+        return execution_id
+
+    execution_id = asyncio.run(started())
+    yield execution_id
+    asyncio.run(client.stop(execution_id))
+
+
+def end_of(client: Client, execution_id: str) -> AgentState:
+    return asyncio.run(asyncio.wait_for(client.result(execution_id), SECONDS_MAX))
+
+
+def test_show_tells_what_waits_and_how_to_decide(project: Project, waiting: str) -> None:
+    shown = project.run("show", waiting)
+    assert f"multiply waits for approval: holdfast approve {waiting} " in shown.out
+
+
+def test_an_approved_call_runs(project: Project, client: Client, waiting: str) -> None:
+    ended = project.run("approve", waiting, "--by", "ann")
+    assert (ended.code, ended.err) == (0, "")
+    state = end_of(client, waiting)
+    assert [each.result for each in state.steps[0].tool_executions] == ["42"]
+
+
+def test_a_call_can_be_approved_with_other_arguments(project: Project, client: Client, waiting: str) -> None:
+    ended = project.run("approve", waiting, "--edit", '{"a": 2, "b": 2}', "--json")
+    assert keys(ended.document) == keys(examples("holdfast approve")[0])
+    assert (ended.code, ended.document["decision"], ended.document["taken"]) == (0, "edit", True)
+    assert [each.result for each in end_of(client, waiting).steps[0].tool_executions] == ["4"]
+
+
+def test_a_denied_call_does_not_run_and_the_model_is_told_why(project: Project, client: Client, waiting: str) -> None:
+    ended = project.run("deny", waiting, "--reason", "not today", "--by", "ann")
+    assert ended.code == 0
+    (execution,) = end_of(client, waiting).steps[0].tool_executions
+    assert (execution.outcome, "denied by ann: not today" in execution.answer.text) == ("denied", True)
+
+
+def test_what_cannot_be_decided_is_refused_with_what_waits(project: Project, client: Client, waiting: str) -> None:
+    (call,) = asyncio.run(client.state(waiting)).waiting_calls
+    wrong = project.run("approve", waiting, "call_of_another_step")
+    assert wrong.code == 2
+    assert f"{call.call.id} (multiply)" in wrong.err
+    for edit in ("[1]", "{", '{"a": NaN}'):
+        assert project.run("approve", waiting, "--edit", edit).code == 2, edit
+    project.run("deny", waiting)
+    end_of(client, waiting)
+    late = project.run("approve", waiting)
+    assert (late.code, "none" in late.err) == (2, True)
