@@ -126,14 +126,10 @@ def _misfits(execution: ExecutionState) -> Iterator[str]:
     """Yield what does not fit together in an execution that is to be gone on with."""
     step, trigger = execution.current_step, execution.hooks_under_way
     answered = step is not None and step.inference_response is not None
-    if trigger in AROUND_TOOLS:
-        yield f"execution.hooks_under_way: {trigger} belongs to an open call"
-    if trigger is Trigger.BEFORE_INFERENCE and (step is None or answered):
-        yield f"execution.hooks_under_way: {trigger} needs a step whose model was not asked yet"
-    if trigger in (Trigger.AFTER_INFERENCE, Trigger.AFTER_STEP) and not answered:
-        yield f"execution.hooks_under_way: {trigger} needs a step whose model has answered"
-    if execution.summary_under_way and (step is None or answered):
-        yield "execution.summary_under_way: it needs a step whose model was not asked yet"
+    if trigger is not None and (wanted := _wanted_for(trigger, execution)):
+        yield f"execution.hooks_under_way: {trigger} {wanted}"
+    if execution.summary_under_way and (step is None or answered or trigger is not None):
+        yield "execution.summary_under_way: it needs a step whose model was not asked yet, and no hooks under way"
     asked = [call.id for call in step.requested_tool_calls] if step else []
     if len(set(asked)) < len(asked):
         yield "execution.current_step.inference_response.tool_calls: two of them have one id"
@@ -144,6 +140,22 @@ def _misfits(execution: ExecutionState) -> Iterator[str]:
         yield "execution.open_calls: they and the step's tool_executions are not the calls that the model asked for"
     elif any(asked[each.index : each.index + 1] != [each.call.id] for each in execution.open_calls):
         yield "execution.open_calls: their indexes are not their places in the model's request"
+
+
+def _wanted_for(trigger: Trigger, execution: ExecutionState) -> str | None:
+    """Return what the hooks of that place need in order to run, where it is not so."""
+    step = execution.current_step
+    answered = step is not None and step.inference_response is not None
+    if trigger in AROUND_TOOLS:
+        return "belongs to an open call"
+    if trigger in (Trigger.BEFORE_EXECUTION, Trigger.BEFORE_STEP):
+        return "needs that no step is under way" if step is not None else None
+    if trigger is Trigger.BEFORE_INFERENCE:
+        return "needs a step whose model was not asked yet" if step is None or answered else None
+    if trigger in ENDING:
+        return "needs that every step whose model has answered is archived" if answered else None
+    fits = answered and not execution.open_calls
+    return None if fits else "needs a step whose model has answered, and no open calls"
 
 
 def _refused(problems: list[str], total: int) -> StateInvalid:

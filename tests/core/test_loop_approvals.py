@@ -228,3 +228,29 @@ def test_a_call_that_runs_alone_waits_alone() -> None:
     assert run.asked == ["a"]
     assert run.called == []
     assert run.decide("a", "deny").called == ["b"]
+
+
+def test_a_deadline_strikes_during_a_wait_that_does_not_count_toward_the_seconds() -> None:
+    budget = ExecutionBudget(max_seconds=5, deadline=moment(60))
+    run = waiting(budget=budget, pause=True)
+    assert run.wanted(StartTimer) == (StartTimer(fires_at=moment(60)),), "the one there was stands at second six"
+    paused = run.state
+    assert run.timer(10).state is paused, "the seconds that would have been over are held"
+    run.timer(60 - run.seconds)
+    assert run.commands == (CancelInFlight(), Finish())
+    assert run.ended == stopped(StopReason.TIME_LIMIT)
+    assert run.outcomes == [("a", "cancelled")]
+    assert "deadline" in (run.state.stop_signal.message if run.state.stop_signal else "")
+
+
+def test_a_wait_without_a_deadline_holds_the_seconds_and_sets_no_timer() -> None:
+    assert waiting(budget=ExecutionBudget(max_seconds=5), pause=True).wanted(StartTimer) == ()
+
+
+def test_the_calls_that_wait_are_told_and_those_that_run_are_not() -> None:
+    run = Run(approvals=ASK).begin().answer("", call("a"), call("b", "echo"), call("c"))
+    assert [each.call.id for each in run.state.waiting_calls] == ["a", "c"]
+    run.decide("a")
+    assert [each.call.id for each in run.state.waiting_calls] == ["c"]
+    assert run.decide("c", "deny").state.waiting_calls == ()
+    assert Run().state.waiting_calls == ()

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 import pytest
 from pydantic import JsonValue
 
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import AskApproval, CallModel, CallTool, Command, RunHooks, SpawnSubagent, SummariseBuffer
+from holdfast.core.commands import (
+    AskApproval,
+    CallModel,
+    CallTool,
+    Command,
+    RunHooks,
+    SpawnSubagent,
+    StartTimer,
+    SummariseBuffer,
+)
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.hooks import Changes, Trigger
 from holdfast.core.loop import user_message
@@ -241,12 +251,65 @@ def test_the_execution_keeps_its_id_its_budget_its_usage_its_signals_and_its_tim
     assert run.answer("", call("b")).returns("b").ended == stopped(StopReason.USER_REQUESTED)
 
 
-def test_the_timer_is_set_anew_to_the_same_moment_and_a_time_limit_that_has_passed_strikes() -> None:
-    run = Run(ExecutionBudget(max_seconds=10)).begin()
+LATE = ExecutionBudget(max_seconds=10)
+
+
+def resumed_late(run: Run) -> Run:
+    """The same run, taken up from JSON long after its time was over."""
     run.tick(100)
+    return run.resume()
+
+
+def test_the_timer_is_set_anew_to_the_same_moment() -> None:
+    run = Run(LATE).begin()
+    run.tick(3)
     run.resume()
-    assert run.state.running.time_limit_at == moment(11)
-    assert run.timer(0).ended == stopped(StopReason.TIME_LIMIT)
+    assert run.commands[0] == StartTimer(fires_at=moment(11))
+    assert run.timer(10).ended == stopped(StopReason.TIME_LIMIT)
+
+
+@pytest.mark.parametrize(
+    "under_way",
+    [
+        lambda: Run(LATE).begin(),
+        lambda: Run(LATE).begin().answer("", call("a"), call("b")).returns("b"),
+        lambda: Run(LATE, approvals=(ApprovalRule(tools=("*",)),)).begin().answer("", call("a")),
+        lambda: Run(LATE, subagents=[HELPER]).begin().answer("", spawn("a")),
+        lambda: Run(LATE, hooks=[hook_at(Trigger.BEFORE_STEP)]).begin(),
+        lambda: Run(LATE, hooks=[hook_at(Trigger.AFTER_STEP)]).begin().answer("", call("a")).returns("a"),
+        lambda: Run(LATE, hooks=[hook_at(Trigger.AFTER_INFERENCE)]).begin().answer("", call("a")),
+        lambda: Run(LATE, hooks=[hook_at(Trigger.BEFORE_TOOL)]).begin().answer("", call("a")),
+    ],
+    ids=["model", "tool", "approval", "subagent", "before_step", "after_step", "after_inference", "before_tool"],
+)
+def test_an_execution_taken_up_after_its_time_asks_for_nothing_again(under_way: Callable[[], Run]) -> None:
+    run = resumed_late(under_way())
+    assert run.ended == stopped(StopReason.TIME_LIMIT)
+    assert not any(isinstance(command, (*ASKED, StartTimer)) for command in run.commands)
+    assert all(outcome in ("cancelled", "succeeded") for _, outcome in run.outcomes)
+    assert len(run.state.messages) == 1 + len(run.answers) + run.state.step_count, "every call has its answer"
+
+
+def test_a_call_that_must_not_be_repeated_has_an_unknown_end_also_when_time_is_over() -> None:
+    run = resumed_late(Run(LATE, tools=["add", PAY]).begin().answer("", call("a", "pay"), call("b")))
+    assert run.ended == stopped(StopReason.TIME_LIMIT)
+    assert run.outcomes == [("a", "failed"), ("b", "cancelled")]
+    assert run.answers["a"].startswith("Error (OutcomeUnknown)")
+    assert run.answers["b"].startswith("Error (Cancelled)")
+
+
+def test_a_call_that_must_not_be_repeated_and_had_not_begun_is_cancelled_when_time_is_over() -> None:
+    run = Run(LATE, tools=[PAY], approvals=(ApprovalRule(tools=("*",)),)).begin().answer("", call("a", "pay"))
+    assert resumed_late(run).outcomes == [("a", "cancelled")]
+
+
+def test_the_last_hooks_run_also_when_time_is_over_before_the_resumption() -> None:
+    run = Run(LATE, hooks=[hook_at(Trigger.ON_STOP), hook_at(Trigger.AFTER_EXECUTION)]).begin()
+    run.answer("", call("a"))
+    assert resumed_late(run).hook_context.trigger is Trigger.ON_STOP
+    assert resumed_late(run).hook_context.trigger is Trigger.ON_STOP, "it is the end that is gone on with"
+    assert run.hooked().hook_context.trigger is Trigger.AFTER_EXECUTION
+    assert run.hooked().ended == stopped(StopReason.TIME_LIMIT)
 
 
 def test_what_is_said_with_the_resumption_is_seen_by_the_next_model_call() -> None:

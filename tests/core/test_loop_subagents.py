@@ -180,3 +180,31 @@ def test_a_tree_takes_no_more_steps_than_its_root_may() -> None:
     assert (run.state.steps_used, run.state.budget_remaining.max_steps) == (5, 1)
     run.answer("", call("c")).returns("c")
     assert run.ended == stopped(StopReason.STEPS_LIMIT)
+
+
+def test_the_steps_of_one_child_after_another_count_and_the_next_has_what_is_left() -> None:
+    run = Run(ExecutionBudget(max_steps=6), subagents=[FREE], sequential=True).begin()
+    run.answer("", spawn("a", "free")).child("a", steps=3)
+    run.answer("", spawn("b", "free"))
+    assert run.spawned[0].budget.max_steps == 1, "four are used, and the step that asks is the fifth"
+    assert run.child("b", steps=1).ended == stopped(StopReason.STEPS_LIMIT)
+    assert (run.state.step_count, run.state.steps_used) == (2, 6)
+
+
+def test_the_steps_of_children_that_failed_or_were_stopped_count_too() -> None:
+    run = Run(ExecutionBudget(max_steps=5), subagents=[HELPER]).begin().answer("", spawn("a"), spawn("b"))
+    run.child("a", status=ExecutionStatus.FAILED, steps=2).child("b", status=ExecutionStatus.STOPPED, steps=2)
+    assert run.ended == stopped(StopReason.STEPS_LIMIT)
+    assert run.state.running.budget.max_steps == run.state.steps_used
+
+
+def test_a_child_for_whom_no_step_is_left_may_take_none() -> None:
+    run = Run(ExecutionBudget(max_steps=2), subagents=[FREE]).begin()
+    run.answer("", spawn("a", "free"), spawn("b", "free"))
+    assert [command.budget.max_steps for command in run.spawned] == [0, 0], "one step is left for two"
+
+
+def test_the_next_execution_counts_its_subagents_steps_afresh() -> None:
+    run = Run(ExecutionBudget(max_steps=9), subagents=[FREE]).begin().answer("", spawn("a", "free"))
+    run.child("a", steps=4).answer("done").begin()
+    assert (run.state.steps_used, run.state.budget_remaining.max_steps) == (0, 9)
