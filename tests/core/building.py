@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import CallModel, CallTool, Command
+from holdfast.core.commands import AskApproval, CallModel, CallTool, CancelInFlight, Command, Emit, RunHooks
+from holdfast.core.commands import SpawnSubagent as Spawn
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.events import (
+    ApprovalExpired,
+    ApprovalGiven,
+    BufferSummarised,
+    Decision,
     DriverFailed,
     Event,
     ExecutionStarted,
+    HooksReturned,
+    MessageArrived,
     ModelAnswered,
     ModelFailed,
     StopMode,
     StopRequested,
+    SubagentReturned,
+    SummaryFailed,
     TimerFired,
     ToolFailed,
     ToolReturned,
 )
+from holdfast.core.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
 from holdfast.core.loop import AgentLoop, new_agent, user_message
 from holdfast.core.messages import ToolCall
+from holdfast.core.observed import Observed
+from holdfast.core.serialization import from_json, to_json
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.steps import ErrorRecord, InferenceResponse, ToolExecution
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.tools import ToolTraits
-from holdfast.core.usage import Usage
+from holdfast.core.usage import NOTHING_USED, Usage
 from tests.core.invariants import assert_legal
 
 CommandT = TypeVar("CommandT")
@@ -48,25 +60,57 @@ def call(id_: str, name: str = "add", malformed: str | None = None) -> ToolCall:
     return ToolCall(id=id_, name=name, arguments={} if malformed else {"a": 1}, malformed=malformed)
 
 
+def spawn(id_: str, agent: str = "helper", task: str = "look it up") -> ToolCall:
+    return ToolCall(id=id_, name="spawn", arguments={"agent": agent, "task": task})
+
+
 def signal(reason: StopReason, message: str = "", seconds: float = 0) -> StopSignal:
     return StopSignal(reason=reason, message=message, source="test", at=moment(seconds))
 
 
-class Run:
-    """One agent under test. Every verb is one event; `state` and `commands` are what came of the latest."""
+def hook_at(
+    trigger: Trigger | str, name: str | None = None, *, priority: int = 0, tools: tuple[str, ...] | None = None
+) -> HookTraits:
+    return HookTraits(name=name or f"at_{trigger}", trigger=Trigger(trigger), priority=priority, tools=tools)
 
-    def __init__(
+
+class Run:
+    """One agent under test. Every verb is one event; `state` and `commands` are what came of the latest.
+
+    `rules` are fields of the definition. `events` are all that listeners were told.
+    """
+
+    def __init__(  # one argument per thing that a run is made of
         self,
         budget: ExecutionBudget | None = None,
         *,
-        tools: Iterable[str] = ("add", "echo"),
+        tools: Iterable[str | ToolTraits] = ("add", "echo"),
         llm: LLM | None = None,
+        hooks: Iterable[HookTraits] = (),
+        subagents: Iterable[AgentDefinition] = (),
+        depth_left: int | None = None,
+        observed: bool = False,
+        **rules: Any,  # noqa: ANN401  # fields of any type
     ) -> None:
-        definition = DEFINITION if llm is None else DEFINITION.model_copy(update={"llm": llm})
-        self.loop = AgentLoop(definition, tools={name: ToolTraits(name=name) for name in tools})
+        children = {each.name: each for each in subagents}
+        given = {} if llm is None else {"llm": llm}
+        definition = AgentDefinition(
+            name="tester", system_prompt="Be brief.", subagents=tuple(children), **given, **rules
+        )
+        traits = [ToolTraits(name=each) if isinstance(each, str) else each for each in tools]
+        self.loop = AgentLoop(
+            definition,
+            tools={each.name: each for each in traits},
+            hooks=tuple(hooks),
+            subagents=children,
+            depth_left=depth_left,
+            observed=observed,
+        )
         self.budget = budget or ExecutionBudget()
         self.state: AgentState = new_agent(definition, agent_id=AGENT_ID, at=START)
         self.commands: tuple[Command, ...] = ()
+        self.hooks_asked: list[RunHooks] = []
+        self.events: list[Observed] = []
         self.seconds = 0.0
         self._executions = 1
 
@@ -74,37 +118,120 @@ class Run:
         before = self.state
         dump = before.to_dict()
         self.state, self.commands = self.loop.step(before, event)
-        assert_legal(before, dump, event, self.state, self.commands)
+        assert_legal(self.loop, before, dump, event, self.state, self.commands)
         assert self.loop.step(before, event) == (self.state, self.commands), "equal inputs gave unequal outputs"
+        for command in self.commands:
+            if isinstance(command, CancelInFlight):
+                self.hooks_asked.clear()
+            if isinstance(command, RunHooks):
+                self.hooks_asked.append(command)
+            if isinstance(command, Emit):
+                self.events.append(command.event)
 
     def tick(self, seconds: float = 1.0) -> datetime:
         self.seconds += seconds
         return moment(self.seconds)
 
-    def begin(self, question: str = "Do it.") -> Self:
+    def begin(self, question: str = "Do it.") -> Run:
         self._executions += 1
         id_ = str(UUID(int=self._executions))
         self.feed(ExecutionStarted(id_, (user_message(question),), self.budget, self.tick()))
         return self
 
+    def resume(self, *said: str) -> Self:
+        """Go on from the state as it comes back from JSON, as after a restart of everything."""
+        self.state = from_json(to_json(self.state))
+        self.hooks_asked.clear()
+        messages = tuple(user_message(each) for each in said)
+        self.feed(ExecutionStarted(str(UUID(int=999)), messages, ExecutionBudget(), self.tick(0)))
+        return self
+
     def answer(
-        self, text: str = "", *calls: ToolCall, usage: Usage = USAGE, finish_reason: str = "", after: float = 1
+        self,
+        text: str = "",
+        *calls: ToolCall,
+        usage: Usage = USAGE,
+        finish_reason: str = "",
+        after: float = 1,
+        problem: str | None = None,
+        cost: float | None = None,
+        wasted: Usage = NOTHING_USED,
     ) -> Self:
         ending = finish_reason or ("tool_calls" if calls else "stop")
-        response = InferenceResponse(text=text, tool_calls=calls, finish_reason=ending, usage=usage)
-        self.feed(ModelAnswered(response, self.tick(after)))
+        response = InferenceResponse(
+            text=text, tool_calls=calls, finish_reason=ending, usage=usage, format_problem=problem, cost=cost
+        )
+        self.feed(ModelAnswered(response, self.tick(after), wasted))
         return self
 
-    def model_fails(self, error: ErrorRecord = BOOM) -> Self:
-        self.feed(ModelFailed(error, self.tick()))
+    def model_fails(self, error: ErrorRecord = BOOM, wasted: Usage = NOTHING_USED) -> Self:
+        self.feed(ModelFailed(error, self.tick(), wasted))
         return self
 
-    def returns(self, call_id: str, result: str = "fine") -> Self:
-        self.feed(ToolReturned(call_id, result, moment(self.seconds), self.tick()))
+    def returns(self, call_id: str, result: str = "fine", stop: str | None = None, after: float = 1) -> Self:
+        self.feed(ToolReturned(call_id, result, moment(self.seconds), self.tick(after), stop))
         return self
 
-    def fails(self, call_id: str, error: ErrorRecord = BOOM) -> Self:
+    def fails(self, call_id: str, error: ErrorRecord = BOOM) -> Run:
         self.feed(ToolFailed(call_id, error, moment(self.seconds), self.tick()))
+        return self
+
+    def child(
+        self,
+        call_id: str,
+        answer: str = "found",
+        status: ExecutionStatus = ExecutionStatus.COMPLETED,
+        *,
+        why: str = "",
+        usage: Usage = USAGE,
+        cost: float = 0.0,
+    ) -> Self:
+        started_at = moment(self.seconds)
+        self.feed(SubagentReturned(call_id, status, answer, why, usage, cost, started_at, self.tick()))
+        return self
+
+    def hooked(self, *outcomes: Changes | ErrorRecord | None, about: str | None = None, after: float = 0) -> Self:
+        """Let the hooks return that were asked for first, or those around the call `about`."""
+        asked = next(each for each in self.hooks_asked if about is None or _call_id(each.context) == about)
+        self.hooks_asked.remove(asked)
+        runs: list[HookRun] = []
+        for place, traits in enumerate(asked.hooks):
+            outcome = outcomes[place] if place < len(outcomes) else None
+            error = outcome if isinstance(outcome, ErrorRecord) else None
+            runs.append(
+                HookRun(name=traits.name, changes=None if isinstance(outcome, ErrorRecord) else outcome, error=error)
+            )
+            if error is not None:
+                break
+        self.feed(HooksReturned(asked.context.trigger, _call_id(asked.context), tuple(runs), self.tick(after)))
+        return self
+
+    def decide(
+        self,
+        call_id: str,
+        decision: Decision = "approve",
+        *,
+        reason: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        after: float = 1,
+    ) -> Self:
+        self.feed(ApprovalGiven(call_id, decision, "ann", self.tick(after), reason, arguments))
+        return self
+
+    def expires(self, call_id: str, after: float = 1) -> Self:
+        self.feed(ApprovalExpired(call_id, self.tick(after)))
+        return self
+
+    def says(self, text: str) -> Self:
+        self.feed(MessageArrived(user_message(text), self.tick()))
+        return self
+
+    def summarises(self, text: str = "they talked", usage: Usage = USAGE) -> Self:
+        self.feed(BufferSummarised(text, usage, self.tick()))
+        return self
+
+    def summary_fails(self, error: ErrorRecord = BOOM) -> Self:
+        self.feed(SummaryFailed(error, self.tick()))
         return self
 
     def stop(self, message: str = "enough", mode: StopMode = "now") -> Self:
@@ -114,11 +241,17 @@ class Run:
         )
         return self
 
+    def signals_after_step(self, *reasons: StopReason) -> Self:
+        """Let signals of any reason come in from outside that let the step finish."""
+        for reason in reasons:
+            self.feed(StopRequested(signal(reason, f"because of {reason}", self.seconds), "after_step", self.tick()))
+        return self
+
     def timer(self, after: float = 1) -> Self:
         self.feed(TimerFired(self.tick(after)))
         return self
 
-    def driver_fails(self, error: ErrorRecord = BOOM) -> Self:
+    def driver_fails(self, error: ErrorRecord = BOOM) -> Run:
         self.feed(DriverFailed(error, self.tick()))
         return self
 
@@ -131,12 +264,39 @@ class Run:
         return found
 
     @property
+    def hook_context(self) -> HookContext:
+        (found,) = self.wanted(RunHooks)
+        return found.context
+
+    @property
     def called(self) -> list[str]:
         return [command.call.id for command in self.wanted(CallTool)]
 
     @property
+    def spawned(self) -> list[Spawn]:
+        return list(self.wanted(Spawn))
+
+    @property
+    def asked(self) -> list[str]:
+        """The calls that a person is asked about."""
+        return [command.call.id for command in self.wanted(AskApproval)]
+
+    @property
     def ended(self) -> tuple[ExecutionStatus, StopReason | None]:
         return self.state.status, self.state.stop_reason
+
+    @property
+    def signals(self) -> list[str]:
+        return [each.reason.value for each in self.state.running.continuation.stop_signals]
+
+    @property
+    def said(self) -> list[str]:
+        return [message.text for message in self.state.messages]
+
+    @property
+    def told(self) -> list[str]:
+        """The kinds of all events so far."""
+        return [type(event).__name__ for event in self.events]
 
     @property
     def answers(self) -> dict[str, str]:
@@ -146,6 +306,10 @@ class Run:
     def outcomes(self) -> list[tuple[str, str]]:
         last: Iterable[ToolExecution] = self.state.last_step_tool_executions
         return [(execution.call.id, execution.outcome.value) for execution in last]
+
+
+def _call_id(context: HookContext) -> str | None:
+    return context.call.id if context.call else None
 
 
 COMPLETED = (ExecutionStatus.COMPLETED, StopReason.COMPLETED)

@@ -1,15 +1,30 @@
-"""What must hold after every step of the loop, whatever the events: the rules of SPEC sections 1 to 5 as assertions."""
+"""What must hold after every step of the loop, whatever the events: the rules of SPEC sections 1 to 6 as assertions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Command, Finish, StartTimer
-from holdfast.core.events import Event, ExecutionStarted
-from holdfast.core.limits import STOP_SIGNALS_MAX
+from holdfast.core.commands import (
+    AskApproval,
+    CallModel,
+    CallTool,
+    CancelInFlight,
+    Command,
+    Emit,
+    Finish,
+    RunHooks,
+    SpawnSubagent,
+    StartTimer,
+    SummariseBuffer,
+)
+from holdfast.core.events import BufferSummarised, Event, ExecutionStarted
+from holdfast.core.hooks import ENDING
+from holdfast.core.limits import MESSAGES_WAITING_MAX, STOP_SIGNALS_MAX, WARNINGS_MAX
+from holdfast.core.loop import AgentLoop
 from holdfast.core.messages import Message
-from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.state import AgentState, ExecutionState, ExecutionStatus
+from holdfast.core.steps import CallStage
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Usage
 
@@ -20,84 +35,214 @@ MOVES = {
     ExecutionStatus.STOPPED: {ExecutionStatus.STOPPED},
     ExecutionStatus.FAILED: {ExecutionStatus.FAILED},
 }
-"""Where a status can go with any event but a beginning, which leads to `in_progress`, or at once to `stopped`."""
+"""Where a status can go with any event but a beginning."""
+
+STAGES = {CallTool: CallStage.RUNNING, SpawnSubagent: CallStage.RUNNING, AskApproval: CallStage.APPROVAL}
 
 
 def assert_legal(
-    before: AgentState, dump: dict[str, Any], event: Event, after: AgentState, commands: Sequence[Command]
+    loop: AgentLoop,
+    before: AgentState,
+    dump: dict[str, Any],
+    event: Event,
+    after: AgentState,
+    commands: Sequence[Command],
 ) -> None:
     """Check one step; `dump` is `before.to_dict()`, taken before the step."""
     assert before.to_dict() == dump, "a step changed the state it was given"
     assert after.created_at == before.created_at
     assert after.updated_at >= before.updated_at
-    assert list(after.messages[: len(before.messages)]) == list(before.messages), "what was said is gone"
-    beginning = isinstance(event, ExecutionStarted)
-    if beginning:
-        assert after.status in (ExecutionStatus.IN_PROGRESS, ExecutionStatus.STOPPED)
+    going_on = before.status is ExecutionStatus.IN_PROGRESS
+    if isinstance(event, ExecutionStarted) and not going_on:
         assert after.execution_count == before.execution_count + 1
+        assert after.running.execution_id == event.execution_id
+        assert after.status in (ExecutionStatus.IN_PROGRESS, ExecutionStatus.STOPPED)
     else:
         assert after.status in MOVES[before.status]
         assert after.execution_count == before.execution_count
-    if not beginning and before.status is not ExecutionStatus.IN_PROGRESS:
-        assert after is before, "a late event changed something"
-        assert commands == ()
-    if not beginning and before.execution is not None:
-        _assert_execution_grew(before, after)
-    _assert_consistent(after)
-    _assert_commands_fit(before, after, commands)
+        if not going_on:
+            assert after is before, "a late event changed something"
+            assert commands == ()
+    if going_on:
+        _assert_execution_grew(before, event, after)
+    _assert_consistent(loop, after)
+    _assert_ended_right(loop, after)
+    _assert_commands_fit(loop, before, after, commands)
+    _assert_clamped(after, commands)
 
 
-def _assert_execution_grew(before: AgentState, after: AgentState) -> None:
+def _assert_execution_grew(before: AgentState, event: Event, after: AgentState) -> None:
     was, now = before.running, after.running
-    assert now.execution_id == was.execution_id
-    assert now.budget == was.budget
+    for same in ("execution_id", "budget", "started_at"):
+        assert getattr(now, same) == getattr(was, same), same
+    for grown in ("compactions", "reasks", "paused_seconds", "cost"):
+        assert getattr(now, grown) >= getattr(was, grown), grown
     signals = was.continuation.stop_signals
     assert now.continuation.stop_signals[: len(signals)] == signals, "a signal was lost"
+    assert now.continuation.overrides >= was.continuation.overrides
+    assert now.warnings[: len(was.warnings)] == was.warnings
     assert list(now.step_executions[: len(was.step_executions)]) == list(was.step_executions)
-    assert now.usage.total_tokens >= was.usage.total_tokens
+    assert now.usage.input_tokens >= was.usage.input_tokens
+    assert now.usage.output_tokens >= was.usage.output_tokens
+    if now.compactions == was.compactions and not isinstance(event, BufferSummarised):
+        assert list(after.messages[: len(before.messages)]) == list(before.messages), "what was said is gone"
+    if was.current_step is not None and now.current_step is not None and was.current_step.id == now.current_step.id:
+        records = {each.call.id: each for each in now.current_step.tool_executions}
+        for each in was.current_step.tool_executions:
+            assert records[each.call.id] == each, "a record was changed"
 
 
-def _assert_consistent(state: AgentState) -> None:
+def _assert_consistent(loop: AgentLoop, state: AgentState) -> None:
     execution = state.execution
     if execution is None:
         return
-    under_way = execution.current_step
+    under_way, continuation = execution.current_step, execution.continuation
     limit = state.budget.max_steps
-    assert limit is None or state.step_count <= limit
-    from_outside = [each for each in execution.continuation.stop_signals if each.reason is StopReason.USER_REQUESTED]
+    assert limit is None or state.step_count <= limit + continuation.overrides
+    assert continuation.overrides <= loop.definition.max_overrides
+    from_outside = [each for each in continuation.stop_signals if each.reason is StopReason.USER_REQUESTED]
     assert len(from_outside) <= STOP_SIGNALS_MAX
+    assert len(execution.waiting_messages) <= MESSAGES_WAITING_MAX + 1, "one is the loop's own"
+    assert len(execution.warnings) <= WARNINGS_MAX
+    assert len(set(execution.warnings)) == len(execution.warnings)
     assert [done.step.number for done in execution.step_executions] == list(range(1, state.step_count + 1))
-    assert (state.status is ExecutionStatus.FAILED) == (execution.error is not None)
-    assert state.status.is_terminal == (execution.completed_at is not None)
-    assert state.status.is_terminal or under_way is not None, "nothing is under way and nothing has ended"
-    used = sum((step.usage for step in state.steps), Usage())
-    assert state.usage == (used + under_way.usage if under_way else used)
+    steps = (*state.steps, under_way) if under_way else state.steps
+    looked_at = [each.ended for each in execution.open_calls if each.ended is not None]
+    assert state.usage == sum((each.usage for each in (*steps, *looked_at)), Usage())
+    assert abs(state.cost - sum(each.cost for each in (*steps, *looked_at))) < 1e-9
     assert_every_call_has_one_answer(state.messages)
     for step in state.steps:
-        executed = [execution.call.id for execution in step.tool_executions]
-        assert executed == [call.id for call in step.requested_tool_calls], "records are missing or out of order"
+        executed = [each.call.id for each in step.tool_executions]
+        assert executed == [each.id for each in step.requested_tool_calls], "records are missing or out of order"
+    _assert_calls_add_up(loop, execution)
     state.debug()
 
 
-def _assert_commands_fit(before: AgentState, after: AgentState, commands: Sequence[Command]) -> None:
-    kinds = [type(command) for command in commands]
+def _assert_calls_add_up(loop: AgentLoop, execution: ExecutionState) -> None:
+    """Every requested call is open or answered, never both, once the calls have begun; those alone run alone."""
+    step, opened = execution.current_step, execution.open_calls
+    if step is None:
+        assert opened == ()
+        return
+    answered = [each.call.id for each in step.tool_executions]
+    assert len(set(answered)) == len(answered)
+    assert not {each.call.id for each in opened} & set(answered)
+    if opened:
+        assert execution.hooks_under_way is None
+        both = sorted([*answered, *(each.call.id for each in opened)])
+        assert both == sorted(each.id for each in step.requested_tool_calls)
+    assert [each.index for each in opened] == sorted(each.index for each in opened)
+    for each in opened:
+        assert step.requested_tool_calls[each.index].id == each.call.id
+        assert (each.ended is not None) == (each.stage is CallStage.AFTER_TOOL)
+        assert each.stage is not CallStage.RUNNING or each.started_at is not None
+    begun = [each for each in opened if each.stage is not CallStage.WAITING]
+    assert begun or not opened, "every open call waits for another one"
+    assert len(begun) <= 1 or not any(loop.alone(each.call.name) for each in begun)
+
+
+def _assert_ended_right(loop: AgentLoop, state: AgentState) -> None:
+    """The status follows from SPEC section 2, and nothing is under way once it is final."""
+    execution = state.execution
+    if execution is None:
+        return
+    asking = execution.current_step is not None and execution.current_step.inference_response is None
+    if not state.status.is_terminal:
+        assert execution.completed_at is None
+        assert execution.hooks_under_way or execution.open_calls or asking, "nothing is under way, nothing has ended"
+        assert not (execution.summary_under_way and (execution.hooks_under_way or not asking))
+        return
+    highest = state.stop_signal
+    fatal = loop.definition.errors == "fatal" and any(step.all_errors for step in state.steps)
+    failed = execution.error is not None or fatal or (highest is not None and highest.reason is StopReason.ERROR)
+    forced = highest is not None and highest.reason.forced
+    status = ExecutionStatus.STOPPED if forced else ExecutionStatus.COMPLETED
+    assert state.status is (ExecutionStatus.FAILED if failed else status)
+    assert execution.error is None or StopReason.ERROR in {each.reason for each in execution.continuation.stop_signals}
+    assert state.stop_reason is not None or fatal
+    assert execution.completed_at is not None
+    assert execution.completed_at >= execution.started_at
+    assert (execution.hooks_under_way, execution.summary_under_way, execution.open_calls) == (None, False, ())
+    assert (execution.waiting_messages, execution.paused_at) == ((), None)
+    assert execution.current_step is None or asking, "a step that the model has answered was not kept"
+
+
+def _assert_commands_fit(loop: AgentLoop, before: AgentState, after: AgentState, commands: Sequence[Command]) -> None:
+    done = [command for command in commands if not isinstance(command, Emit)]
+    kinds = [type(command) for command in done]
     ended_now = after.status.is_terminal and after.execution is not before.execution
-    assert (Finish in kinds) == ended_now
-    assert CancelInFlight not in kinds or kinds == [CancelInFlight, Finish]
-    assert StartTimer not in kinds or kinds == [StartTimer, CallModel]
-    assert kinds.count(CallModel) <= 1
+    assert kinds.count(Finish) == (1 if ended_now else 0)
+    assert Finish not in kinds or kinds[-1] is Finish
+    assert StartTimer not in kinds or (kinds[0] is StartTimer and kinds.count(StartTimer) == 1)
+    assert kinds.count(CallModel) + kinds.count(SummariseBuffer) <= 1
+    if CancelInFlight in kinds:
+        assert _in_flight(before), "nothing was in flight"
+        rest = done[kinds.index(CancelInFlight) + 1 :]
+        assert all(isinstance(each, Finish | RunHooks) for each in rest), "something was begun after the end"
+        assert all(each.context.trigger in ENDING for each in rest if isinstance(each, RunHooks))
     if after.status.is_terminal:
-        assert CallModel not in kinds
-        assert CallTool not in kinds
+        assert {CallModel, CallTool, SpawnSubagent, AskApproval, RunHooks, SummariseBuffer}.isdisjoint(kinds)
     for command in commands:
-        if isinstance(command, CallModel):
+        _assert_command_fits(loop, after, command)
+
+
+def _in_flight(state: AgentState) -> bool:
+    execution = state.execution
+    if execution is None or state.status.is_terminal:
+        return False
+    asking = execution.current_step is not None and execution.current_step.inference_response is None
+    return asking or bool(execution.open_calls) or execution.hooks_under_way is not None
+
+
+def _assert_command_fits(loop: AgentLoop, after: AgentState, command: Command) -> None:
+    execution = after.running
+    open_calls = {each.call.id: each for each in execution.open_calls}
+    match command:
+        case CallModel() | SummariseBuffer():
             assert command.step_number == after.step_count + 1
             assert command.max_output_tokens is None or command.max_output_tokens > 0
-        if isinstance(command, CallTool):
-            step = after.running.current_step
-            assert step is not None
-            assert step.requested_tool_calls[command.index] == command.call
+            assert execution.summary_under_way is isinstance(command, SummariseBuffer)
+        case CallTool() | AskApproval():
+            each = open_calls[command.call.id]
+            assert (each.index, each.call, each.stage) == (command.index, command.call, STAGES[type(command)])
             assert command.call.malformed is None
+        case SpawnSubagent():
+            assert open_calls[command.call_id].stage is CallStage.RUNNING
+            assert command.agent in loop.subagents
+            assert 0 <= command.depth_left < loop.definition.max_depth
+        case RunHooks():
+            context = command.context
+            about = context.call.name if context.call else None
+            assert command.hooks == loop.hooks_for(context.trigger, about) != ()
+            if context.call is None:
+                assert execution.hooks_under_way is context.trigger
+            else:
+                assert open_calls[context.call.id].stage.value == context.trigger.value
+            assert (context.execution is not None) == (context.trigger == "after_tool")
+        case Emit():
+            envelope = command.event
+            assert (envelope.agent_id, envelope.execution_id) == (after.agent_id, execution.execution_id)
+            assert envelope.parent_id == after.parent_agent_id
+            assert loop.observed
+        case StartTimer():
+            assert command.fires_at == execution.time_limit_at
+        case _:
+            pass
+
+
+def _assert_clamped(after: AgentState, commands: Sequence[Command]) -> None:
+    """An answer of the length asked for fits the tokens left, unless their limit was overridden (SPEC section 5)."""
+    limit, execution = after.budget.max_tokens, after.execution
+    if limit is None or execution is None:
+        return
+    if any(each.reason is StopReason.TOKEN_LIMIT for each in execution.continuation.stop_signals):
+        return
+    last = after.last_step.inference_response if after.last_step else None
+    known = last.usage.input_tokens if last else 0
+    for command in commands:
+        if isinstance(command, CallModel):
+            assert command.max_output_tokens is not None
+            assert after.usage.total_tokens + known + command.max_output_tokens <= limit
 
 
 def assert_every_call_has_one_answer(messages: Iterable[Message]) -> None:

@@ -21,14 +21,14 @@ from holdfast.core.policies import JsonObjectFormat
 from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus
 from holdfast.core.stopping import Continuation, StopReason
 from holdfast.core.usage import Prices, Usage
-from tests.core.building import AGENT_ID, BOOM, DEFINITION, USAGE, call, moment
+from tests.core.building import AGENT_ID, BOOM, DEFINITION, USAGE, Run, call, moment
 from tests.core.ruled import Ruled
 
 PRICED = replace(DEFINITION, llm=LLM(model="m", prices=Prices(input_usd=1, output_usd=1)), metadata={"team": "red"})
 BUDGET = ExecutionBudget(max_steps=20, max_tokens=10_000, max_seconds=60)
 
 
-def worked() -> Ruled:
+def worked() -> Run:
     """Two steps: one with a result and an error, and the final answer."""
     run = Ruled(PRICED, budget=BUDGET).begin().answer("looking", call("a"), call("b")).returns("a", "1").fails("b")
     return run.answer("done")

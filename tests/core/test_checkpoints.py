@@ -14,7 +14,7 @@ from holdfast.core.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Prices, Usage
-from tests.core.building import BOOM, COMPLETED, DEFINITION, FAILED, USAGE, call, moment, stopped
+from tests.core.building import BOOM, COMPLETED, DEFINITION, FAILED, USAGE, Run, call, moment, stopped
 from tests.core.ruled import Ruled
 
 PRICED = replace(DEFINITION, llm=LLM(prices=Prices(input_usd=1_000, output_usd=10_000)))
@@ -133,7 +133,7 @@ def test_a_cost_that_the_provider_tells_is_believed_before_the_prices() -> None:
 SUMMARISING = replace(DEFINITION, context=ContextPolicy(summary=SummaryPolicy(above_input_tokens=100, keep_messages=0)))
 
 
-def summarised(used: Usage, budget: ExecutionBudget) -> Ruled:
+def summarised(used: Usage, budget: ExecutionBudget) -> Run:
     run = Ruled(SUMMARISING, budget=budget).begin()
     run.answer("", call("a"), usage=Usage(input_tokens=400, output_tokens=50)).returns("a")
     assert len(run.wanted(SummariseBuffer)) == 1

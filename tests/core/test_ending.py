@@ -14,14 +14,14 @@ from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import ErrorRecord, InferenceResponse
 from holdfast.core.stopping import StopReason
 from tests.core.building import BOOM, COMPLETED, DEFINITION, FAILED, USAGE, call, signal
-from tests.core.ruled import Ruled
+from tests.core.ruled import Ruled, triggered
 
 FATAL = replace(DEFINITION, errors="fatal")
 
 
 def test_row_1_an_error_that_prevented_continuation_fails_whatever_signals_there_are() -> None:
     run = Ruled().begin().stop(mode="after_step").model_fails()
-    assert (run.ended, run.reasons) == (FAILED, ["user_requested", "error"])
+    assert (run.ended, run.signals) == (FAILED, ["user_requested", "error"])
 
 
 def test_row_2_any_error_fails_where_errors_are_fatal() -> None:
@@ -37,8 +37,8 @@ def test_row_2_comes_before_row_3(budget: ExecutionBudget) -> None:
 
 def test_row_2_holds_when_a_stop_cuts_the_step_short() -> None:
     run = Ruled(FATAL).begin().answer("", call("a"), call("b")).fails("a").stop()
-    assert (run.ended, run.reasons) == (FAILED, ["user_requested", "error"])
-    assert [each.error for each in run.told if isinstance(each, AgentExecutionFailed)] == [BOOM]
+    assert (run.ended, run.signals) == (FAILED, ["user_requested", "error"])
+    assert [each.error for each in run.events if isinstance(each, AgentExecutionFailed)] == [BOOM]
 
 
 @pytest.mark.parametrize("reason", [reason for reason in StopReason if reason is not StopReason.ERROR])
@@ -61,19 +61,19 @@ def test_by_default_a_good_answer_after_a_tools_error_is_completed_and_the_error
 def test_a_hook_that_forbids_going_on_with_an_error_fails_the_execution(trigger: Trigger) -> None:
     run = Ruled(hooks={trigger: Changes(stop="never", stop_reason="error")}).begin().answer("", call("a")).returns("a")
     assert run.ended == FAILED
-    assert run.state.errors == (ErrorRecord(type="ErrorForbade", message="never", source=f"the_{trigger}_hook"),)
+    assert run.state.errors == (ErrorRecord(type="ErrorForbade", message="never", source=f"at_{trigger}"),)
 
 
 def test_a_failed_execution_runs_on_error_and_not_on_stop() -> None:
     hooks: dict[Trigger, Changes | None] = dict.fromkeys((Trigger.ON_STOP, Trigger.ON_ERROR, Trigger.AFTER_EXECUTION))
-    assert Ruled(hooks=hooks).begin().model_fails().triggered == [Trigger.ON_ERROR, Trigger.AFTER_EXECUTION]
-    assert Ruled(hooks=hooks).begin().answer("x").triggered == [Trigger.ON_STOP, Trigger.AFTER_EXECUTION]
-    assert Ruled(hooks=hooks).begin().stop().triggered == [Trigger.ON_STOP, Trigger.AFTER_EXECUTION]
+    assert triggered(Ruled(hooks=hooks).begin().model_fails()) == [Trigger.ON_ERROR, Trigger.AFTER_EXECUTION]
+    assert triggered(Ruled(hooks=hooks).begin().answer("x")) == [Trigger.ON_STOP, Trigger.AFTER_EXECUTION]
+    assert triggered(Ruled(hooks=hooks).begin().stop()) == [Trigger.ON_STOP, Trigger.AFTER_EXECUTION]
 
 
 def test_the_reason_of_a_natural_end_is_completed_without_any_signal() -> None:
     run = Ruled().begin().answer("done")
-    assert (run.ended, run.reasons) == (COMPLETED, [])
+    assert (run.ended, run.signals) == (COMPLETED, [])
 
 
 def test_an_answer_that_ended_early_is_completed_for_its_finish_reason() -> None:

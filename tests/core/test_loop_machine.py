@@ -1,41 +1,128 @@
-"""Random events against the loop; `Run.feed` checks every rule of `invariants` after each of them."""
+"""Random events against the loop; `Run.feed` checks every rule of `invariants` after each of them.
+
+`HOLDFAST_FUZZ_RUNS` sets how many runs are tried, `HOLDFAST_FUZZ_SEED` repeats those of a seed that was printed.
+"""
 
 from __future__ import annotations
 
+import os
+import random
 from typing import Any
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import CallModel, CallTool, CancelInFlight, StartTimer
-from holdfast.core.events import StopMode
+from holdfast.core.commands import (
+    AskApproval,
+    CallModel,
+    CallTool,
+    CancelInFlight,
+    SpawnSubagent,
+    StartTimer,
+    SummariseBuffer,
+)
+from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.events import Decision, StopMode
+from holdfast.core.hooks import Changes, HookTraits, Trigger
+from holdfast.core.loop import user_message
 from holdfast.core.messages import ToolCall
+from holdfast.core.policies import ApprovalRule, ContextPolicy, SummaryPolicy
 from holdfast.core.state import ExecutionStatus
-from holdfast.core.usage import Usage
-from tests.core.building import Run, call, moment
+from holdfast.core.steps import ErrorRecord
+from holdfast.core.stopping import OVERRIDABLE, StopReason
+from holdfast.core.tools import ToolTraits
+from holdfast.core.usage import Prices, Usage
+from tests.core.building import BOOM, Run, call, moment, spawn
 
-limits = st.none() | st.integers(min_value=0, max_value=4)
+RUNS = int(os.environ.get("HOLDFAST_FUZZ_RUNS", "120"))
+SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", str(random.SystemRandom().randrange(10**9))))
+
+TOOLS = (
+    ToolTraits(name="add"),
+    ToolTraits(name="echo"),
+    ToolTraits(name="pay", at_most_once=True),
+    ToolTraits(name="lift", sequential=True),
+)
+CHILDREN = (
+    AgentDefinition(name="helper", budget=ExecutionBudget(max_tokens=300, max_steps=5)),
+    AgentDefinition(name="rich", budget_policy="own"),
+)
+
 budgets = st.builds(
     ExecutionBudget,
-    max_steps=limits,
-    max_tokens=st.none() | st.integers(min_value=0, max_value=500),
-    max_seconds=st.none() | st.integers(min_value=0, max_value=30).map(float),
-    deadline=st.none() | st.integers(min_value=0, max_value=40).map(moment),
+    max_steps=st.sampled_from([None, None, None, 0, 1, 2, 4]),
+    max_tokens=st.sampled_from([None, None, None, 0, 100, 400, 900]),
+    max_seconds=st.sampled_from([None, None, None, 0.0, 20.0, 60.0]),
+    max_cost=st.sampled_from([None, None, None, 0.0, 0.002, 0.01, 5.0]),
+    deadline=st.sampled_from([None, None, None, moment(5), moment(60)]),
 )
 wanted_calls = st.lists(
     st.builds(
         call,
         st.sampled_from(["", "a", "b", "call_1_0", "call_2_1"]),
-        st.sampled_from(["add", "echo", "ad", "nothing like it"]),
+        st.sampled_from(["add", "echo", "pay", "lift", "ad", "nothing like it"]),
         st.sampled_from([None, None, None, "cut off"]),
+    )
+    | st.builds(spawn, st.sampled_from(["", "a", "c"]), st.sampled_from(["helper", "rich", "helpr"])),
+    max_size=4,
+)
+rarely = st.integers(0, 4).map(lambda number: number == 4)
+usages = st.builds(Usage, input_tokens=st.integers(0, 100), output_tokens=st.integers(0, 100))
+pauses = st.integers(0, 10)
+call_ids = st.sampled_from(["a", "b", "c", "call_1_0", "call_9_9", ""])
+hook_lists = st.lists(
+    st.builds(
+        HookTraits,
+        name=st.sampled_from(["one", "two", "three"]),
+        trigger=st.sampled_from(list(Trigger)),
+        priority=st.integers(-1, 1),
     ),
     max_size=4,
 )
-usages = st.builds(Usage, input_tokens=st.integers(0, 100), output_tokens=st.integers(0, 100))
-pauses = st.integers(min_value=0, max_value=10)
-stale_ids = st.sampled_from(["a", "b", "call_1_0", "call_9_9", ""])
+rules: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "sequential": st.booleans(),
+        "errors": st.sampled_from(["recover", "fatal"]),
+        "pause_while_waiting": st.booleans(),
+        "approvals": st.sampled_from(
+            [
+                (ApprovalRule(tools=("pay", "spawn")),),
+                (ApprovalRule(tools=("*",), expires_seconds=5),),
+            ]
+        ),
+        "overridable": st.sampled_from([(), OVERRIDABLE, tuple(StopReason)]),
+        "max_overrides": st.integers(0, 3),
+        "max_depth": st.integers(0, 2),
+        "reasks_max": st.integers(0, 2),
+        "llm": st.sampled_from([LLM(prices=Prices(input_usd=5, output_usd=20)), LLM(max_output_tokens=50)]),
+        "context": st.just(ContextPolicy(summary=SummaryPolicy(above_input_tokens=60, keep_messages=2))),
+    },
+)
+changes = st.builds(
+    Changes,
+    metadata=st.sampled_from([{}, {"seen": 1}, {"seen": None}]),
+    messages=st.sampled_from([(), (), (user_message("from a hook"),)]),
+    stop=st.sampled_from([None, None, None, "a hook says so"]),
+    stop_reason=st.sampled_from(["stop_requested", "because", *(reason.value for reason in StopReason)]),
+    go_on=st.booleans(),
+)
+call_changes = st.builds(
+    Changes,
+    arguments=st.sampled_from([None, {"a": 2}, {"agent": "helper", "task": "else"}]),
+    block=st.sampled_from([None, None, "not now"]),
+    stop=st.sampled_from([None, None, "after this one"]),
+)
 
 
 class LoopMachine(RuleBasedStateMachine):
@@ -44,14 +131,19 @@ class LoopMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.run = Run()
-        self.model_asked = False
-        self.open_calls: list[CallTool] = []
-        self.timers: list[StartTimer] = []
         self.history: list[tuple[Any, dict[str, Any]]] = []
+        self._forget()
 
-    @initialize(budget=budgets)
-    def first(self, budget: ExecutionBudget) -> None:
-        self.run = Run(budget)
+    def _forget(self) -> None:
+        self.model_asked = self.summary_asked = False
+        self.tools: list[CallTool] = []
+        self.children: list[SpawnSubagent] = []
+        self.questions: list[AskApproval] = []
+        self.timer: StartTimer | None = None
+
+    @initialize(budget=budgets, hooks=hook_lists, rules=rules)
+    def first(self, budget: ExecutionBudget, hooks: list[HookTraits], rules: dict[str, Any]) -> None:
+        self.run = Run(budget, tools=TOOLS, hooks=hooks, subagents=CHILDREN, observed=bool(budget.max_steps), **rules)
         self._begin()
 
     @precondition(lambda self: self.run.state.status.is_terminal)
@@ -60,61 +152,153 @@ class LoopMachine(RuleBasedStateMachine):
         self.run.budget = budget
         self._begin()
 
+    @precondition(lambda self: self.run.state.status is ExecutionStatus.IN_PROGRESS)
+    @rule(said=st.lists(st.just("and this"), max_size=1))
+    def everything_restarts(self, said: list[str]) -> None:
+        before = self.run.state.running
+        ended = {each.call.id for each in (before.current_step.tool_executions if before.current_step else ())}
+        self._forget()
+        self.run.resume(*said)
+        assert self.run.state.running.execution_id == before.execution_id
+        self._follow()
+        assert not ended & {each.call.id for each in self.tools}, "a call that has ended was asked for again"
+        assert "pay" not in {each.call.name for each in self.tools} or not any(
+            each.call.name == "pay" and each.stage == "running" for each in before.open_calls
+        ), "a call that must not be repeated was"
+
     @precondition(lambda self: self.model_asked)
-    @rule(calls=wanted_calls, usage=usages, ending=st.sampled_from(["", "length", "content_filter"]), after=pauses)
-    def model_answers(self, calls: list[ToolCall], usage: Usage, ending: str, after: int) -> None:
+    @rule(
+        calls=wanted_calls,
+        usage=usages,
+        wasted=st.just(Usage()) | usages,
+        ending=st.sampled_from(["", "", "length", "content_filter"]),
+        problem=st.sampled_from([None, None, "no JSON"]),
+        cost=st.sampled_from([None, None, 0.001]),
+        after=pauses,
+    )
+    def model_answers(self, calls: list[ToolCall], problem: str | None, **given: Any) -> None:  # noqa: ANN401
         self.model_asked = False
-        self.run.answer("words", *calls, usage=usage, finish_reason=ending, after=after)
+        given["finish_reason"] = given.pop("ending")
+        self.run.answer("words", *calls, problem=None if calls else problem, **given)
         self._follow()
 
     @precondition(lambda self: self.model_asked)
-    @rule()
-    def model_fails(self) -> None:
+    @rule(wasted=usages, chance=rarely)
+    def model_fails(self, wasted: Usage, *, chance: bool) -> None:
+        if not chance:
+            return
         self.model_asked = False
-        self.run.model_fails()
+        self.run.model_fails(wasted=wasted)
         self._follow()
 
-    @precondition(lambda self: self.open_calls)
-    @rule(data=st.data(), ends_well=st.booleans())
-    def a_tool_ends(self, data: st.DataObject, *, ends_well: bool) -> None:
-        ended = data.draw(st.sampled_from(self.open_calls))
-        self.open_calls.remove(ended)
+    @precondition(lambda self: self.summary_asked)
+    @rule(text=st.sampled_from(["they talked", " "]), usage=usages, ends_well=st.booleans())
+    def the_summary_ends(self, text: str, usage: Usage, *, ends_well: bool) -> None:
+        self.summary_asked = False
         if ends_well:
-            self.run.returns(ended.call.id, f"result of {ended.index}")
+            self.run.summarises(text, usage)
+        else:
+            self.run.summary_fails()
+        self._follow()
+
+    @precondition(lambda self: self.tools)
+    @rule(data=st.data(), ends_well=st.booleans(), stop=st.sampled_from([None, None, None, "enough"]))
+    def a_tool_ends(self, data: st.DataObject, stop: str | None, *, ends_well: bool) -> None:
+        ended = data.draw(st.sampled_from(self.tools))
+        self.tools.remove(ended)
+        if ends_well:
+            self.run.returns(ended.call.id, f"result of {ended.index}", stop)
         else:
             self.run.fails(ended.call.id)
         self._follow()
 
-    @rule(call_id=stale_ids)
-    def a_stale_result_comes(self, call_id: str) -> None:
-        if call_id not in [open_call.call.id for open_call in self.open_calls]:
-            before = self.run.state
-            self.run.returns(call_id, "stale")
-            assert self.run.state is before
+    @precondition(lambda self: self.children)
+    @rule(
+        data=st.data(),
+        status=st.sampled_from([ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED, ExecutionStatus.FAILED]),
+        usage=usages,
+    )
+    def a_child_ends(self, data: st.DataObject, status: ExecutionStatus, usage: Usage) -> None:
+        ended = data.draw(st.sampled_from(self.children))
+        self.children.remove(ended)
+        self.run.child(ended.call_id, "found", status, why="so", usage=usage, cost=0.001)
+        self._follow()
+
+    @precondition(lambda self: self.questions)
+    @rule(data=st.data(), decision=st.sampled_from(["approve", "approve", "deny", "edit", "expires"]))
+    def somebody_decides(self, data: st.DataObject, decision: Decision) -> None:
+        question = data.draw(st.sampled_from(self.questions))
+        self.questions.remove(question)
+        if decision not in ("approve", "deny", "edit"):
+            self.run.expires(question.call.id)
+        else:
+            self.run.decide(question.call.id, decision, arguments={"a": 7} if decision == "edit" else None)
+        self._follow()
+
+    @precondition(lambda self: self.run.hooks_asked)
+    @rule(data=st.data(), after=st.integers(0, 2))
+    def hooks_return(self, data: st.DataObject, after: int) -> None:
+        asked = data.draw(st.sampled_from(self.run.hooks_asked))
+        self.run.hooks_asked.remove(asked)
+        self.run.hooks_asked.insert(0, asked)
+        possible: st.SearchStrategy[Changes | ErrorRecord | None] = st.sampled_from([None, None, None, BOOM]) | changes
+        if asked.context.trigger is Trigger.BEFORE_TOOL:
+            possible |= call_changes
+        self.run.hooked(*data.draw(st.lists(possible, max_size=2)), after=after)
+        self._follow()
+
+    @rule(call_id=call_ids, kind=st.sampled_from(["returns", "fails", "child", "decide", "expires"]))
+    def something_comes_that_nobody_waits_for(self, call_id: str, kind: str) -> None:
+        running = [*(each.call.id for each in self.tools), *(each.call_id for each in self.children)]
+        waiting = [each.call.id for each in self.questions]
+        if call_id in (waiting if kind in ("decide", "expires") else running):
+            return
+        before = self.run.state
+        getattr(self.run, kind)(call_id)
+        assert self.run.state is before
 
     @precondition(lambda self: not self.model_asked)
     @rule(calls=wanted_calls)
     def the_model_answers_again(self, calls: list[ToolCall]) -> None:
         before = self.run.state
-        self.run.answer("late", *calls)
+        self.run.answer("late", *calls).model_fails()
         assert self.run.state is before
 
-    @rule(mode=st.sampled_from(["now", "after_step", "after_step", "after_step"]))
-    def someone_stops(self, mode: StopMode) -> None:
-        self.run.stop(mode=mode)
-        self._follow()
+    @rule(mode=st.sampled_from(["now", "after_step"]), chance=rarely)
+    def someone_stops(self, mode: StopMode, *, chance: bool) -> None:
+        if chance:
+            self.run.stop(mode=mode)
+            self._follow()
 
-    @precondition(lambda self: self.timers)
-    @rule()
-    def the_timer_fires(self) -> None:
-        timer = self.timers.pop()
+    @rule(chance=rarely)
+    def someone_says_something(self, *, chance: bool) -> None:
+        if chance:
+            self.run.says("by the way")
+            self._follow()
+
+    @precondition(lambda self: self.timer)
+    @rule(chance=rarely)
+    def the_timer_fires(self, *, chance: bool) -> None:
+        if not chance:
+            return
+        timer, self.timer = self.timer, None
+        assert timer is not None
         self.run.timer(after=max(0.0, (timer.fires_at - moment(self.run.seconds)).total_seconds()))
         self._follow()
 
-    @rule()
-    def the_driver_fails(self) -> None:
-        self.run.driver_fails()
-        self._follow()
+    @rule(chance=rarely)
+    def a_timer_of_long_ago_fires(self, *, chance: bool) -> None:
+        before = self.run.state
+        strikes_at = before.execution.time_limit_at if before.execution else None
+        if chance and (strikes_at is None or moment(self.run.seconds) < strikes_at):
+            self.run.timer(after=0)
+            assert self.run.state is before
+
+    @rule(chance=rarely)
+    def the_driver_fails(self, *, chance: bool) -> None:
+        if chance:
+            self.run.driver_fails()
+            self._follow()
 
     @invariant()
     def every_old_state_is_still_what_it_was(self) -> None:
@@ -123,10 +307,17 @@ class LoopMachine(RuleBasedStateMachine):
     @invariant()
     def a_run_in_progress_waits_for_something(self) -> None:
         if self.run.state.status is ExecutionStatus.IN_PROGRESS:
-            assert self.model_asked or self.open_calls
+            asked = (self.model_asked, self.summary_asked, self.tools, self.children, self.questions)
+            assert any(asked) or self.run.hooks_asked
+
+    @invariant()
+    def the_time_limit_has_its_timer(self) -> None:
+        execution = self.run.state.execution
+        if execution is not None and execution.status is ExecutionStatus.IN_PROGRESS and self.timer is not None:
+            assert execution.paused_at is not None or self.timer.fires_at == execution.time_limit_at
 
     def _begin(self) -> None:
-        self.model_asked, self.open_calls, self.timers = False, [], []
+        self._forget()
         self.run.begin()
         self._follow()
 
@@ -135,16 +326,35 @@ class LoopMachine(RuleBasedStateMachine):
             match command:
                 case CallModel():
                     self.model_asked = True
+                case SummariseBuffer():
+                    self.summary_asked = True
                 case CallTool():
-                    self.open_calls.append(command)
+                    self.tools.append(command)
+                case SpawnSubagent():
+                    self.children.append(command)
+                case AskApproval():
+                    self.questions.append(command)
                 case StartTimer():
-                    self.timers.append(command)
+                    self.timer = command
                 case CancelInFlight():
-                    self.model_asked, self.open_calls = False, []
+                    timer = self.timer
+                    self._forget()
+                    self.timer = timer
                 case _:
                     pass
-        self.history = [*self.history[-3:], (self.run.state, self.run.state.to_dict())]
+        self.history = [*self.history[-2:], (self.run.state, self.run.state.to_dict())]
 
 
-TestLoopMachine = LoopMachine.TestCase
-TestLoopMachine.settings = settings(max_examples=150, stateful_step_count=25)
+@pytest.mark.timeout(3_600)
+def test_whatever_happens_the_rules_hold() -> None:
+    print(f"{RUNS} runs with HOLDFAST_FUZZ_SEED={SEED}")  # noqa: T201  # a random test tells its seed
+    run_state_machine_as_test(
+        seed(SEED)(LoopMachine),
+        settings=settings(
+            max_examples=RUNS,
+            stateful_step_count=60,
+            database=None,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -22,15 +22,15 @@ from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import ErrorRecord
 from holdfast.core.stopping import OVERRIDABLE, Continuation, StopReason
 from holdfast.core.usage import Usage
-from tests.core.building import AGENT_ID, BOOM, COMPLETED, DEFINITION, FAILED, USAGE, call, moment, signal, stopped
-from tests.core.ruled import Ruled
+from tests.core.building import AGENT_ID, BOOM, COMPLETED, DEFINITION, FAILED, USAGE, Run, call, moment, signal, stopped
+from tests.core.ruled import Ruled, triggered
 
 OTHER_ID = AGENT_ID.replace("1", "9")
 
 # --- an execution that was under way is gone on with
 
 
-def taken_up(run: Ruled, *said: str) -> Ruled:
+def taken_up(run: Run, *said: str) -> Run:
     """Save, read and begin, as after a crash: with another execution id and a budget, which must not count."""
     run.state = from_json(to_json(run.state))
     messages = tuple(user_message(text) for text in said)
@@ -47,7 +47,7 @@ def test_an_execution_under_way_is_gone_on_with_and_all_it_has_used_counts() -> 
     assert after.running.execution_id == before.running.execution_id
     assert after.execution_count == before.execution_count == 1
     assert (after.steps, after.usage, after.budget) == (before.steps, USAGE, before.budget)
-    assert run.reasons == ["user_requested"]
+    assert run.signals == ["user_requested"]
     assert run.wanted(StartTimer) == (StartTimer(fires_at=moment(61)),), "the time before the crash counts"
     assert after.execution_duration is not None
     assert after.execution_duration.total_seconds() == 23
@@ -104,7 +104,7 @@ def test_a_request_ends_with_its_step_and_signals_stay() -> None:
     run.returns("a")
     assert not run.state.running.continuation.continuation_requested
     assert run.state.step_executions[0].continuation.continuation_requested, "it is kept with the step as it stood"
-    assert run.reasons == ["stop_requested"]
+    assert run.signals == ["stop_requested"]
 
 
 def test_only_what_hooks_return_can_ask_to_go_on() -> None:
@@ -201,7 +201,7 @@ def test_children_of_one_step_share_what_is_left() -> None:
     assert [command.budget.max_tokens for command in run.wanted(SpawnSubagent)] == [500, 500]
 
 
-def child_ends(run: Ruled, call_id: str, status: ExecutionStatus) -> Ruled:
+def child_ends(run: Run, call_id: str, status: ExecutionStatus) -> Run:
     used, at = Usage(input_tokens=500), run.tick()
     run.feed(SubagentReturned(call_id, status, "42", "because", used, 0.25, at, at))
     return run
@@ -257,16 +257,16 @@ def test_calls_run_side_by_side_unless_the_definition_or_the_tool_says_otherwise
 
 @pytest.mark.parametrize("where", ["model", "driver"])
 def test_an_error_anywhere_runs_on_error_and_fails_with_the_error_on_the_state(where: str) -> None:
-    run = Ruled(hooks={Trigger.ON_ERROR: None}).begin()
-    run = run.model_fails() if where == "model" else run.driver_fails()
-    assert run.triggered == [Trigger.ON_ERROR]
+    begun = Ruled(hooks={Trigger.ON_ERROR: None}).begin()
+    run = begun.model_fails() if where == "model" else begun.driver_fails()
+    assert triggered(run) == [Trigger.ON_ERROR]
     assert run.ended == FAILED
     assert [error.type for error in run.state.errors] == ["Boom"]
 
 
 @pytest.mark.parametrize("trigger", [each for each in Trigger if each is not Trigger.ON_ERROR])
 def test_a_hook_that_raises_fails_the_execution_wherever_it_stands(trigger: Trigger) -> None:
-    raised = ErrorRecord(type="HookFailed", message=f"the hook raised at {trigger}", source=f"the_{trigger}_hook")
+    raised = ErrorRecord(type="HookFailed", message=f"the hook raised at {trigger}", source=f"at_{trigger}")
     run = Ruled(hooks={trigger: raised}).begin().answer("", call("a")).returns("a").answer("done")
     assert (run.ended, run.state.errors) == (FAILED, (raised,))
 

@@ -1,0 +1,140 @@
+"""Hooks as a user writes them: the ten places in their order, priorities, and what they change (SPEC section 6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.hooks import Changes, Hook, HookContext, Trigger, hook
+from holdfast.core.loop import user_message
+from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.stopping import StopReason
+from holdfast.core.tools import tool
+from holdfast.local import LocalDriver
+from holdfast.testing.script import Turn, call, say
+from holdfast.testing.scripted import ScriptedModel
+
+AGENT = AgentDefinition(name="local")
+IN_A_STEP = [
+    "before_step",
+    "before_inference",
+    "after_inference",
+    "before_tool",
+    "after_tool",
+    "after_step",
+]
+
+
+@tool
+def double(number: int) -> int:
+    """Double a number."""
+    return 2 * number
+
+
+def noting(seen: list[str], trigger: Trigger, name: str = "", priority: int = 0) -> Hook:
+    @hook(trigger, name=name or f"note_{trigger}", priority=priority)
+    def note(_: HookContext) -> None:
+        seen.append(name or trigger.value)
+
+    return note
+
+
+def changing(trigger: str, changes: Changes) -> Hook:
+    @hook(trigger, name=f"change_{trigger}")
+    def change(_: HookContext) -> Changes:
+        return changes
+
+    return change
+
+
+async def run(*hooks: Hook, turns: list[Turn] | None = None) -> tuple[AgentState, ScriptedModel]:
+    model = ScriptedModel(turns or [call("double", number=1), say("done")])
+    return await LocalDriver(AGENT, model=model, tools=[double], hooks=hooks).execute("Do it."), model
+
+
+def test_there_are_ten_triggers() -> None:
+    assert {trigger.value for trigger in Trigger} == {
+        *IN_A_STEP,
+        "before_execution",
+        "on_stop",
+        "after_execution",
+        "on_error",
+    }
+
+
+async def test_hooks_run_at_their_places_in_the_order_of_the_loop() -> None:
+    seen: list[str] = []
+    await run(*(noting(seen, trigger) for trigger in reversed(Trigger)))
+    without_tools = [trigger for trigger in IN_A_STEP if "tool" not in trigger]
+    assert seen == ["before_execution", *IN_A_STEP, *without_tools, "on_stop", "after_execution"]
+
+
+async def test_an_error_leads_to_on_error() -> None:
+    seen: list[str] = []
+    await run(*(noting(seen, trigger) for trigger in Trigger), turns=[Turn(status=400)])
+    assert seen == ["before_execution", "before_step", "before_inference", "on_error", "after_execution"]
+
+
+async def test_higher_priority_goes_first_and_registration_order_decides_ties() -> None:
+    seen: list[str] = []
+    ranks = {"low": -1, "first": 0, "high": 5, "second": 0, "third": 0}
+    await run(*(noting(seen, Trigger.ON_STOP, name, priority) for name, priority in ranks.items()))
+    assert seen == ["high", "first", "second", "third", "low"]
+
+
+@pytest.mark.parametrize("trigger", [each for each in Trigger if each is not Trigger.ON_ERROR])
+async def test_metadata_and_messages_of_any_hook_are_kept_also_of_tool_hooks(trigger: Trigger) -> None:
+    changes = Changes(metadata={"seen": trigger.value}, messages=(user_message("Mind the gap."),))
+    state, model = await run(changing(trigger, changes))
+    assert state.metadata["seen"] == trigger.value
+    assert "Mind the gap." in [message.text for message in state.messages]
+    shown = [message.text for request in model.requests for message in request.messages]
+    assert ("Mind the gap." in shown) is (trigger not in (Trigger.ON_STOP, Trigger.AFTER_EXECUTION))
+
+
+async def test_a_hook_changes_the_arguments_of_a_call() -> None:
+    state, _ = await run(changing("before_tool", Changes(arguments={"number": 21})))
+    assert [message.text for message in state.messages if message.role == "tool"] == ["42"]
+
+
+async def test_a_hook_blocks_a_call_and_the_record_names_it_and_its_reason() -> None:
+    state, _ = await run(changing("before_tool", Changes(block="not today")))
+    (execution,) = state.steps[0].tool_executions
+    assert (execution.outcome.value, execution.was_blocked) == ("blocked", True)
+    assert execution.error is not None
+    assert (execution.error.type, execution.error.source) == ("ToolExecutionBlocked", "change_before_tool")
+    assert "'change_before_tool': not today" in execution.error.message
+    assert (state.steps[0].executed_tool_calls, state.status) == ((), ExecutionStatus.COMPLETED)
+
+
+async def test_a_hook_signals_a_stop_and_one_asks_to_go_on() -> None:
+    state, _ = await run(changing("after_tool", Changes(stop="seen enough")))
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.STOP_REQUESTED)
+    assert state.stop_signal is not None
+    assert (state.stop_signal.message, state.stop_signal.source) == ("seen enough", "change_after_tool")
+    state, _ = await run(changing("after_step", Changes(go_on=True)), turns=[say(str(step)) for step in range(9)])
+    assert (state.step_count, state.final_response) == (4, "3")
+
+
+@pytest.mark.parametrize("trigger", [each for each in Trigger if each is not Trigger.ON_ERROR])
+async def test_a_hook_that_raises_fails_the_execution_with_its_name(trigger: Trigger) -> None:
+    @hook(trigger)
+    def clumsy(_: HookContext) -> None:
+        raise RuntimeError("oh")
+
+    state, _ = await run(clumsy)
+    assert (state.status, state.stop_reason) == (ExecutionStatus.FAILED, StopReason.ERROR)
+    assert [error.source for error in state.errors] == ["clumsy"]
+    assert "'clumsy'" in state.errors[0].message
+    assert "RuntimeError: oh" in state.errors[0].message
+
+
+async def test_each_hook_sees_what_those_before_it_changed() -> None:
+    seen: list[object] = []
+
+    @hook("before_step", priority=-1)
+    def later(context: HookContext) -> None:
+        seen.append(context.metadata.get("by"))
+
+    await run(changing("before_step", Changes(metadata={"by": "the first"})), later, turns=[say("done")])
+    assert seen == ["the first"]
