@@ -1,1 +1,1 @@
-"""The side effects: model calls and tool calls. Shares only the core's types with the workflows."""
+"""The side effects: model calls, tool calls and hooks. Shares only the core's types with the workflows."""

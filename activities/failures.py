@@ -72,7 +72,7 @@ def _status_failure(error: APIStatusError, where: str, settings: ProviderSetting
         return _again(told, _retry_after(error.response.headers.get("retry-after")))
     if status in (401, 403):
         return _final("NotAuthorised", f"{told}; check OPENAI_API_KEY of the worker")
-    if status == 404:  # noqa: PLR2004
+    if status == 404:  # noqa: PLR2004  # the same
         return _final("ModelNotFound", f"{told}; check the model's name and OPENAI_BASE_URL")
     if any(word in words for word in CONTEXT_WORDS):
         return _final("ContextTooLong", f"{told}; shorten the question or the tools' results")

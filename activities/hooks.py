@@ -20,4 +20,6 @@ class Hooks:
     @activity.defn(name=RUN_HOOKS_ACTIVITY)
     async def run(self, request: HooksRequest) -> HooksRan:
         """Run what is asked for; a hook that fails is part of the answer, with its name."""
-        return HooksRan(runs=tuple(await run_hooks(self._offered, request.hooks, request.context)))
+        # apart from the loop that heartbeats and talks to the model
+        runs = await run_hooks(self._offered, request.hooks, request.context, request.changes_bytes_max, apart=True)
+        return HooksRan(runs=tuple(runs))

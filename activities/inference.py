@@ -1,4 +1,4 @@
-"""The `inference` activity: one model call. Retries belong to Temporal, the conversation to the workflow."""
+"""Model calls as activities: `inference`, `summarise`. Retries belong to Temporal, the conversation to the workflow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from holdfast.local.formats import checked
 AnswerT = TypeVar("AnswerT")
 
 QUERY_TIMEOUT: Final = timedelta(seconds=10)
-"""How long reading a page of the transcript may take before the attempt is given up."""
+"""How long reading from the workflow (a page of the transcript, the buffer) may take; then the attempt is given up."""
 
 
 class Inference:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast import Agent, AgentState, ToolCall, tool
-from holdfast.local import LocalDriver, Verdict
+from holdfast import Agent, AgentState, ToolCall, Verdict, tool
+from holdfast.local import LocalDriver
 from holdfast.testing import Call, ScriptedModel, calls, say
 
 
@@ -29,7 +29,7 @@ def find_order(number: int) -> str:
 async def cautious(wanted: ToolCall) -> Verdict:
     """Let half of what the model wants through; "deny" with a reason, or "approve", are the other two answers."""
     half = {**wanted.arguments, "cents": 1_000}
-    return Verdict("edit", by="Ada", arguments=half)
+    return Verdict(decision="edit", by="Ada", arguments=half)
 
 
 AGENT = (

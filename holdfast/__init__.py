@@ -18,6 +18,7 @@ from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.stopping import StopReason
 from holdfast.core.tools import StopRun, Tool, ToolContext, tool
 from holdfast.core.usage import Prices, Usage
+from holdfast.core.verdicts import Verdict
 
 __version__ = "0.1.0"
 
@@ -45,6 +46,7 @@ __all__ = [
     "ToolCall",
     "ToolContext",
     "Usage",
+    "Verdict",
     "compiler",
     "format_of",
     "hook",

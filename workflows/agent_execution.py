@@ -53,6 +53,7 @@ with workflow.unsafe.imports_passed_through():
         TranscriptRequest,
     )
     from holdfast.core.definition import LLM
+    from holdfast.core.errors import HoldfastError
     from holdfast.core.events import (
         ApprovalExpired,
         ApprovalGiven,
@@ -79,11 +80,12 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.steps import ErrorRecord
     from holdfast.core.stopping import StopReason, StopSignal
     from holdfast.core.subagents import known_subagents, spawn_schema
-    from holdfast.core.summarising import request
+    from holdfast.core.summarising import summary_request
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import ToolTraits
     from holdfast.core.transcript import Opening
     from workflows.calls import (
+        STARTING_MAX,
         call_error,
         call_model,
         call_subagent,
@@ -108,7 +110,16 @@ SHORTEST = timedelta(milliseconds=1)
 
 # Faults of our own end a run with their cause instead of repeating its task for ever. Not plain Exception: that would
 # take in the SDK's NondeterminismError, after which a run must wait for a worker with the right code.
-FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+FAULTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    HoldfastError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @workflow.defn(name=AGENT_EXECUTION, failure_exception_types=FAULTS)
@@ -127,8 +138,10 @@ class AgentExecution:
             parent_agent_id=start.parent_agent_id,
         )
         self._inbox: deque[Event] = deque()
+        self._messages: deque[MessageArrived] = deque()
         self._in_flight: list[asyncio.Task[None]] = []
         self._timer: asyncio.Task[None] | None = None
+        self._starting = asyncio.Semaphore(STARTING_MAX)
         self._tools: dict[str, ToolTraits] = {}
         self._hooks: tuple[HookTraits, ...] = ()
         self._telling = Telling(Opening(definition=start.definition, tools=()))
@@ -140,11 +153,12 @@ class AgentExecution:
         """Run the loop to its end."""
         await self._prepare()
         loop = self._rules()
-        self._inbox.appendleft(self._started(start))
+        self._advance(loop, self._started(start))
         while not self._state.status.is_terminal:
-            if not self._inbox:
+            if not self._inbox and not self._messages:
                 await self._something_happens()
-            self._advance(loop, self._inbox.popleft())
+            # Messages first: the server has acknowledged them, so none may be left over when something else ends us.
+            self._advance(loop, (self._messages or self._inbox).popleft())
         if self._timer is not None:
             self._timer.cancel()
             self._in_flight.append(self._timer)
@@ -158,23 +172,18 @@ class AgentExecution:
         self._request_stop(request or StopRequest())
 
     @workflow.signal(name=MESSAGE_SIGNAL, description="Say something: the model sees it with its next call.")
-    def message(self, message: Message) -> None:
-        """Take note of a message."""
-        self._inbox.append(MessageArrived(message=message, at=workflow.now()))
+    def message(self, message: Message | None = None) -> None:
+        """Take note of a message; a signal without one says nothing."""
+        if message is None:
+            return
+        self._messages.append(MessageArrived(message=message, at=workflow.now()))
 
     @workflow.signal(name=APPROVAL_SIGNAL, description="Decide about a call that waits for approval.")
-    def approval(self, decision: ApprovalDecision) -> None:
-        """Take note of a person's decision."""
-        self._inbox.append(
-            ApprovalGiven(
-                call_id=decision.call_id,
-                decision=decision.decision,
-                by=decision.by,
-                reason=decision.reason,
-                arguments=decision.arguments,
-                at=workflow.now(),
-            )
-        )
+    def approval(self, decision: ApprovalDecision | None = None) -> None:
+        """Take note of a person's decision; a signal without one decides nothing."""
+        if decision is None:
+            return
+        self._inbox.append(ApprovalGiven(decision.call_id, decision.verdict, workflow.now()))
 
     @workflow.query(name=STATE_QUERY, description="The state, page by page.")
     def state(self, request: PageRequest | None = None) -> StatePage:
@@ -194,11 +203,11 @@ class AgentExecution:
     @workflow.query(name=BUFFER_QUERY, description="What is to be summarised, for the summarise activity.")
     def buffer(self) -> BufferPage:
         """Return what a model is asked in order to summarise the buffer."""
-        return BufferPage(messages=request(self._state.store))
+        return BufferPage(messages=summary_request(self._state.store))
 
     async def _something_happens(self) -> None:
         try:
-            await workflow.wait_condition(lambda: bool(self._inbox))
+            await workflow.wait_condition(lambda: bool(self._inbox or self._messages))
         except asyncio.CancelledError:
             self._cancelled()
 
@@ -359,7 +368,7 @@ class AgentExecution:
             depth_left=command.depth_left,
             searchable=self._start.searchable,
         )
-        ended = await call_subagent(command, start, named_id(self._state.running.execution_id, name))
+        ended = await call_subagent(command, start, named_id(self._state.running.execution_id, name), self._starting)
         self._inbox.append(ended)
 
     def _time_left(self) -> timedelta | None:
@@ -405,6 +414,7 @@ class AgentExecution:
                 message=message,
                 usage=state.usage,
                 cost=state.cost,
+                steps_used=state.steps_used,
             )
             raise ApplicationError(message, details, type=EXECUTION_FAILED, non_retryable=True)
         return ExecutionResult(
@@ -415,6 +425,7 @@ class AgentExecution:
             usage=state.usage,
             final_response=state.final_response or state.current_response,
             cost=state.cost,
+            steps_used=state.steps_used,
             why=state.stop_signal.message if state.stop_signal else "",
             state=_small(state),
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import timedelta
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -71,6 +72,9 @@ RESOLVE_TIMEOUT: Final = timedelta(seconds=5)
 HOOKS_MARGIN: Final = timedelta(seconds=1)
 """What running hooks may take besides the hooks themselves."""
 
+STARTING_MAX: Final = 4
+"""Subagents started in one workflow task: each input can take some 400 KB, and at 4 MB the server ends the run."""
+
 SUMMARY_CHARS_MAX: Final = 80
 """How much of a tool's arguments the Web UI shows beside its name."""
 
@@ -135,7 +139,7 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
     try:
         ran: HooksRan = await workflow.execute_local_activity(
             RUN_HOOKS_ACTIVITY,
-            HooksRequest(hooks=command.hooks, context=command.context),
+            HooksRequest(hooks=command.hooks, context=command.context, changes_bytes_max=command.changes_bytes_max),
             result_type=HooksRan,
             activity_id=command.name,
             schedule_to_close_timeout=longest,
@@ -153,19 +157,23 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
     return ran.runs
 
 
-async def call_subagent(command: SpawnSubagent, start: ExecutionInput, execution_id: str) -> SubagentReturned:
-    """Run a subagent as a child workflow and return its end, whatever it is."""
+async def call_subagent(
+    command: SpawnSubagent, start: ExecutionInput, execution_id: str, starting: asyncio.Semaphore
+) -> SubagentReturned:
+    """Run a subagent as a child workflow and return its end; `starting` bounds how many start at once."""
     started_at = workflow.now()
     try:
-        result: ExecutionResult = await workflow.execute_child_workflow(
-            AGENT_EXECUTION,
-            start,
-            result_type=ExecutionResult,
-            id=execution_id,
-            cancellation_type=ChildWorkflowCancellationType.TRY_CANCEL,
-            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-            static_summary=clamped(command.task, SUMMARY_CHARS_MAX).replace("\n", " "),
-        )
+        async with starting:
+            child = await workflow.start_child_workflow(
+                AGENT_EXECUTION,
+                start,
+                result_type=ExecutionResult,
+                id=execution_id,
+                cancellation_type=ChildWorkflowCancellationType.TRY_CANCEL,
+                parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+                static_summary=clamped(command.task, SUMMARY_CHARS_MAX).replace("\n", " "),
+            )
+        result: ExecutionResult = await child
     except ChildWorkflowError as error:
         failure = _failure(error)
         return SubagentReturned(
@@ -175,6 +183,7 @@ async def call_subagent(command: SpawnSubagent, start: ExecutionInput, execution
             why=failure.message if failure else error_record(error.cause or error, command.agent).message,
             usage=failure.usage if failure else Usage(),
             cost=failure.cost if failure else 0.0,
+            steps=failure.steps_used if failure else 0,
             started_at=started_at,
             at=workflow.now(),
         )
@@ -185,6 +194,7 @@ async def call_subagent(command: SpawnSubagent, start: ExecutionInput, execution
         why=result.why,
         usage=result.usage,
         cost=result.cost,
+        steps=result.steps_used,
         started_at=started_at,
         at=workflow.now(),
     )
@@ -204,7 +214,7 @@ async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta 
     Its result is any JSON value; an object that says `"kind": "holdfast.reply"` with `text` and `stop` also asks to
     stop.
     """
-    result: Any = await workflow.execute_activity(
+    result: object = await workflow.execute_activity(
         traits.name,
         command.call.arguments,
         activity_id=call_name(command.step_number, command.index),
@@ -215,10 +225,12 @@ async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta 
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary=_summary(command),
     )
-    if isinstance(result, dict) and cast("dict[str, object]", result).get("kind") == REPLY_KIND:
-        told = cast("dict[str, object]", result)
-        return reply_of(StopRun(told.get("text", ""), str(told.get("stop", ""))))
-    return reply_of(result)
+    if not isinstance(result, dict):
+        return reply_of(result)
+    told = cast("dict[str, object]", result)
+    if told.get("kind") != REPLY_KIND:
+        return reply_of(told)
+    return reply_of(StopRun(told.get("text", ""), str(told.get("stop", ""))))
 
 
 def model_error(error: ActivityError) -> ErrorRecord:

@@ -38,6 +38,7 @@ from holdfast.core.policies import ApprovalRule, ContextPolicy, ErrorPolicy, Sum
 from holdfast.core.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.tools import ToolTraits
+from holdfast.core.verdicts import Verdict
 
 BEGIN: Final = "ExecutionStarted"
 CALLS: Final = "the tool calls"
@@ -179,9 +180,9 @@ def _call(state: AgentState, each: OpenCall) -> Iterator[tuple[str, Event]]:
             yield from _hooks(state, Trigger.BEFORE_TOOL, name)
             yield "a hook blocks it", _hooked(Trigger.BEFORE_TOOL, name, Changes(block="no"))
         case CallStage.APPROVAL:
-            yield "approved, or edited", ApprovalGiven(name, "approve", "Ada", LATER)
-            yield "approved, or edited", ApprovalGiven(name, "edit", "Ada", LATER, arguments={})
-            yield "denied, or nobody decided", ApprovalGiven(name, "deny", "Ada", LATER)
+            yield "approved, or edited", ApprovalGiven(name, Verdict(decision="approve"), LATER)
+            yield "approved, or edited", ApprovalGiven(name, Verdict(decision="edit", arguments={}), LATER)
+            yield "denied, or nobody decided", ApprovalGiven(name, Verdict(decision="deny"), LATER)
             yield "denied, or nobody decided", ApprovalExpired(name, LATER)
         case CallStage.RUNNING:
             yield "", ToolReturned(name, "paid", NOON, LATER)
@@ -213,7 +214,7 @@ def _note_calls(notes: Notes, states: tuple[AgentState, AgentState], event: Even
     for name, reached in now.items():
         before = was.get(name, REQUESTED)
         if before != reached:
-            itself = moved is None or name.startswith(f"{moved.removeprefix('call_')} ")
+            itself = moved is None or name.startswith(f"{moved.rpartition('_')[2]} ")
             _add(notes.calls, before, reached, label if itself or label in ANYWHERE else TURN)
 
 

@@ -32,6 +32,7 @@ from holdfast.client.requests import (
     check_decision,
     check_definition,
     check_id,
+    check_message,
     check_question,
     check_reason,
     check_start,
@@ -48,7 +49,6 @@ from holdfast.core.contracts import (
     SEARCH_ATTRIBUTES,
     STATE_QUERY,
     STOP_SIGNAL,
-    ApprovalDecision,
     ExecutionInput,
     ExecutionResult,
     PageRequest,
@@ -58,11 +58,11 @@ from holdfast.core.contracts import (
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import ExecutionExists, ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.events import StopMode
-from holdfast.core.loop import user_message
 from holdfast.core.paging import StateReader
 from holdfast.core.state import AgentState
 from holdfast.core.subagents import reachable
 from holdfast.core.texts import clamped
+from holdfast.core.verdicts import Verdict
 
 T = TypeVar("T")
 
@@ -229,15 +229,19 @@ class Client:
 
         Raises InvalidInput, ExecutionNotFound, ServerUnavailable.
         """
-        return await self._signalled(execution_id, MESSAGE_SIGNAL, user_message(check_question(text)))
+        return await self._signalled(execution_id, MESSAGE_SIGNAL, check_message(text))
 
-    async def decide(self, execution_id: str, decision: ApprovalDecision) -> bool:
+    async def decide(self, execution_id: str, call_id: str, verdict: Verdict) -> bool:
         """Decide about a tool call that waits for approval. Return False when the run has ended.
 
-        A decision about a call that does not wait changes nothing. Raises InvalidInput, ExecutionNotFound,
-        ServerUnavailable.
+        Args:
+            execution_id: the run.
+            call_id: the call; `state.waiting_calls` has those that wait. A decision about another changes nothing.
+            verdict: approve, deny, or edit.
+
+        Raises InvalidInput, ExecutionNotFound, ServerUnavailable.
         """
-        return await self._signalled(execution_id, APPROVAL_SIGNAL, check_decision(decision))
+        return await self._signalled(execution_id, APPROVAL_SIGNAL, check_decision(call_id, verdict))
 
     async def stop(
         self, execution_id: str, reason: str = "", *, mode: StopMode = "now", source: str = "client"

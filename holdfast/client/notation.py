@@ -124,7 +124,7 @@ def _parsed(text: str, suffix: str) -> dict[str, Any]:
     if suffix != ".md":
         return _chosen(_mapping(yaml.load(text, _PlainLoader)))  # noqa: S506  # a SafeLoader, stricter
     head, body = _front_matter(text)
-    data = _chosen(_mapping(yaml.load(head, _PlainLoader) or {}))  # noqa: S506
+    data = _chosen(_mapping(yaml.load(head, _PlainLoader) or {}))  # noqa: S506  # a SafeLoader
     if body.strip():
         if data.get("system_prompt"):
             raise ValueError("it has both a system_prompt field and a text below the front matter; keep one")

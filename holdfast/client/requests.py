@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
 from holdfast.core.contracts import ApprovalDecision, ExecutionInput
@@ -15,22 +16,36 @@ from holdfast.core.limits import (
     QUESTION_BYTES_MAX,
     REASON_CHARS_MAX,
 )
+from holdfast.core.loop import user_message
+from holdfast.core.messages import Message
 from holdfast.core.state import checked_id
+from holdfast.core.tools import told
+from holdfast.core.verdicts import Verdict
 from holdfast.local.formats import schema_problem
 
 
-def check_question(question: str) -> str:
-    """Return `question` if it can be asked: some text, valid Unicode, within the limit."""
+def check_question(question: str, what: str = "question") -> str:
+    """Return `question` if it can be asked: some text, valid Unicode, within the limit. `what` it is, errors say."""
     try:
         size = len(question.encode())
     except UnicodeEncodeError:
-        raise InvalidInput("the question holds characters that are not valid Unicode text; remove them") from None
+        raise InvalidInput(f"the {what} holds characters that are not valid Unicode text; remove them") from None
     if not question.strip():
-        raise InvalidInput("the question is empty; say what the agent is to do")
+        raise InvalidInput(f"the {what} is empty; say what the agent is to do")
     if size > QUESTION_BYTES_MAX:
-        allowed = f"the question has {size:,} bytes, at most {QUESTION_BYTES_MAX:,} are allowed"
+        allowed = f"the {what} has {size:,} bytes, at most {QUESTION_BYTES_MAX:,} are allowed"
         raise InvalidInput(f"{allowed}; put long material where a tool can read it")
     return question
+
+
+def check_message(text: str) -> Message:
+    """Return `text` as a message if it can be said to a run under way."""
+    message = user_message(check_question(text, "message"))
+    size = len(canonical(message))
+    if size > PAYLOAD_BYTES_MAX:
+        allowed = f"the message takes {size:,} bytes as JSON, at most {PAYLOAD_BYTES_MAX:,} are allowed"
+        raise InvalidInput(f"{allowed}; shorten it")
+    return message
 
 
 def check_definition(definition: AgentDefinition) -> AgentDefinition:
@@ -70,23 +85,18 @@ def check_reason(reason: str) -> str:
     return reason
 
 
-def check_decision(decision: ApprovalDecision) -> ApprovalDecision:
-    """Return `decision` if it can be acted on: arguments with `edit` and only then, valid Unicode, small enough."""
-    if (decision.arguments is not None) != (decision.decision == "edit"):
-        raise InvalidInput(
-            f"the decision {decision.decision!r} takes {_arguments_of(decision)}; `edit` takes arguments"
-        )
+def check_decision(call_id: str, verdict: Verdict) -> ApprovalDecision:
+    """Return the decision about a call if it can travel: valid Unicode, small enough."""
     try:
+        decision = ApprovalDecision(call_id=call_id, verdict=verdict)
         size = len(canonical(decision))
+    except ValidationError as error:
+        raise InvalidInput(f"the decision cannot be sent: {told(error)}") from None
     except PydanticSerializationError:
         raise InvalidInput("the decision holds characters that are not valid Unicode text; remove them") from None
     if size > ARGUMENTS_BYTES_MAX:
         raise InvalidInput(f"the decision has {size:,} bytes, at most {ARGUMENTS_BYTES_MAX:,} are allowed; shorten it")
     return decision
-
-
-def _arguments_of(decision: ApprovalDecision) -> str:
-    return "other arguments" if decision.arguments is None else "no arguments"
 
 
 def check_id(value: str, what: str = "execution id") -> str:

@@ -81,9 +81,10 @@ class ExecutionBudget(Frozen):
         return self if policy == "own" else self.capped_by(remainder)
 
     def shared_by(self, children: int) -> ExecutionBudget:
-        """Return one of `children` equal parts of what can be used up only once: tokens and cost."""
+        """Return one of `children` equal parts of what can be used up only once: steps, tokens and cost."""
         return replace(
             self,
+            max_steps=None if self.max_steps is None else self.max_steps // children,
             max_tokens=None if self.max_tokens is None else self.max_tokens // children,
             max_cost=None if self.max_cost is None else self.max_cost / children,
         )

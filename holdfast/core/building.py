@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, JsonValue, PydanticUserError
+from pydantic import BaseModel, JsonValue
 
 from holdfast.core.definition import AgentDefinition, Named, name_of
-from holdfast.core.errors import DefinitionInvalid
-from holdfast.core.limits import NAME_CHARS_MAX
+from holdfast.core.errors import DefinitionInvalid, InvalidInput
+from holdfast.core.formats import format_of
 from holdfast.core.problems import definition_of
 from holdfast.core.usage import Prices
 
@@ -150,9 +149,6 @@ def _format(form: Answer, *, strict: bool) -> dict[str, Any]:
     if not isinstance(form, type):
         return {"type": "json_schema", "json_schema": form, "strict": strict}
     try:
-        schema = form.model_json_schema()
-    except PydanticUserError as error:
-        text = f"the model {form.__name__} has no JSON Schema: {error.message}"
-        raise DefinitionInvalid(" ".join(text.split())) from None
-    name = re.sub(r"[^A-Za-z0-9_-]+", "_", form.__name__)[:NAME_CHARS_MAX]  # a generic model's has brackets
-    return {"type": "json_schema", "name": name, "json_schema": schema, "strict": strict}
+        return dict(format_of(form, strict=strict))
+    except InvalidInput as error:
+        raise DefinitionInvalid(error.message) from None

@@ -19,7 +19,15 @@ from holdfast.core.commands import AskApproval, CallTool, RunHooks, SpawnSubagen
 from holdfast.core.events import ApprovalExpired, ApprovalGiven, SubagentReturned, ToolFailed, ToolReturned
 from holdfast.core.frozen import replace, trusted
 from holdfast.core.hooks import Changes, Trigger
-from holdfast.core.limits import CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, STEP_RESULTS_BYTES_MAX
+from holdfast.core.limits import (
+    CALL_ID_CHARS_MAX,
+    CALLS_KEPT_MAX,
+    CALLS_PER_STEP_MAX,
+    HOOK_CHANGES_BYTES_MAX,
+    HOOK_CHANGES_STEP_BYTES_MAX,
+    SOURCE_CHARS_MAX,
+    STEP_RESULTS_BYTES_MAX,
+)
 from holdfast.core.messages import ToolCall
 from holdfast.core.nearest import nearest
 from holdfast.core.observed import (
@@ -41,14 +49,22 @@ from holdfast.core.turn import Turn
 from holdfast.core.usage import NOTHING_USED, Usage
 
 
-def with_own_call_ids(step_number: int, response: InferenceResponse) -> InferenceResponse:
-    """Give every call an id that is unique in its step; providers leave them empty or repeat them."""
+def with_own_call_ids(turn: Turn, response: InferenceResponse) -> InferenceResponse:
+    """Give every call an id that is unique in its step; providers leave them empty or repeat them.
+
+    Where one of them is to wait for a person, unique in the whole execution: a decision that comes twice, or a patience
+    that ends late, must not be about another call.
+    """
     if not response.tool_calls:
         return response
-    seen: set[str] = set()
+    step_number = turn.step.number
+    asks = any(turn.rules.approval_for(call.name) for call in response.tool_calls)
+    before = turn.execution.step_executions if asks else ()  # as often as people are asked, not in every step
+    seen = {call.id for done in before for call in done.step.requested_tool_calls}
     calls: list[ToolCall] = []
     for index, call in enumerate(response.tool_calls[:CALLS_KEPT_MAX]):
-        usable = call.id if call.id and call.id not in seen else f"call_{step_number}_{index}"
+        usable = call.id if 0 < len(call.id) <= CALL_ID_CHARS_MAX and call.id not in seen else ""
+        usable = usable or f"call_{step_number}_{index}"
         while usable in seen:
             usable += "_"
         seen.add(usable)
@@ -56,7 +72,7 @@ def with_own_call_ids(step_number: int, response: InferenceResponse) -> Inferenc
     return replace(response, tool_calls=tuple(calls))
 
 
-def open_calls(turn: Turn) -> None:
+def begin_calls(turn: Turn) -> None:
     """Begin the calls that the model asked for; those that cannot run get their answer at once."""
     opened: list[OpenCall] = []
     for index, call in enumerate(turn.step.requested_tool_calls):
@@ -66,10 +82,10 @@ def open_calls(turn: Turn) -> None:
         else:
             _record(turn, _ended(turn, OpenCall(index=index, call=call), Outcome.FAILED, error=problem))
     turn.change(open_calls=tuple(opened))
-    start_waiting(turn)
+    _start_waiting(turn)
 
 
-def start_waiting(turn: Turn) -> None:
+def _start_waiting(turn: Turn) -> None:
     """Start every call that waits and need wait no longer: one that runs alone, when all before it have ended."""
     while (startable := _first_startable(turn)) is not None:  # each start can end calls, or start others
         _before_tool(turn, startable)
@@ -107,16 +123,18 @@ def _problem_with(turn: Turn, call: ToolCall, index: int) -> ErrorRecord | None:
 def _before_tool(turn: Turn, each: OpenCall) -> None:
     if turn.rules.hooks_for(Trigger.BEFORE_TOOL, each.call.name):
         _put(turn, replace(each, stage=CallStage.BEFORE_TOOL))
-        run_call_hooks(turn, each, Trigger.BEFORE_TOOL)
+        _run_call_hooks(turn, each, Trigger.BEFORE_TOOL)
     else:
         _seek_approval(turn, each)
 
 
-def run_call_hooks(turn: Turn, each: OpenCall, trigger: Trigger) -> None:
+def _run_call_hooks(turn: Turn, each: OpenCall, trigger: Trigger) -> None:
     """Ask for the hooks at `trigger` around this call."""
     hooks = turn.rules.hooks_for(trigger, each.call.name)
     name = f"{call_name(turn.step.number, each.index)}-{trigger}"
-    turn.do(RunHooks(hooks=hooks, context=turn.context_for(trigger, each.call, each.ended), name=name))
+    context = turn.context_for(trigger, each.call, each.ended)
+    share = min(HOOK_CHANGES_BYTES_MAX, HOOK_CHANGES_STEP_BYTES_MAX // len(turn.step.requested_tool_calls))
+    turn.do(RunHooks(hooks=hooks, context=context, name=name, changes_bytes_max=share))
 
 
 def hooks_changed_call(turn: Turn, each: OpenCall, changes: Changes, hook: str) -> OpenCall | None:
@@ -148,11 +166,11 @@ def _seek_approval(turn: Turn, each: OpenCall) -> None:
     expires_at = None if rule.expires is None else turn.at + rule.expires
     waiting = replace(each, stage=CallStage.APPROVAL, started_at=turn.at, expires_at=expires_at)
     _put(turn, waiting)
-    ask_approval(turn, waiting)
+    _ask_approval(turn, waiting)
     turn.tell(ApprovalRequested, call=each.call, expires_at=expires_at)
 
 
-def ask_approval(turn: Turn, each: OpenCall) -> None:
+def _ask_approval(turn: Turn, each: OpenCall) -> None:
     """Ask for a person's decision about this call."""
     turn.do(AskApproval(turn.step.number, each.index, each.call, each.expires_at))
 
@@ -167,31 +185,34 @@ def approval_ended(turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalEx
             error = _denied("nobody decided about it in time", "approval")
             _close(turn, each, _ended(turn, each, Outcome.DENIED, error=error))
         case ApprovalGiven():
-            facts = {"call_id": event.call_id, "decision": event.decision, "by": event.by, "reason": event.reason}
-            turn.tell(ApprovalResolved, **facts)
-            if event.decision == "deny":
-                why = f"denied by {event.by or 'a person'}" + (f": {event.reason}" if event.reason else "")
-                _close(turn, each, _ended(turn, each, Outcome.DENIED, error=_denied(why, event.by or "approval")))
+            verdict = event.verdict
+            facts = {"decision": verdict.decision, "by": verdict.by, "reason": verdict.reason}
+            turn.tell(ApprovalResolved, call_id=event.call_id, **facts)
+            if verdict.decision == "deny":
+                why = f"denied by {verdict.by or 'a person'}" + (f": {verdict.reason}" if verdict.reason else "")
+                _close(turn, each, _ended(turn, each, Outcome.DENIED, error=_denied(why, verdict.by or "approval")))
                 return
-            if event.decision == "edit":
-                each = replace(each, call=replace(each.call, arguments=dict(event.arguments or {})))
+            if verdict.arguments is not None:
+                each = replace(each, call=replace(each.call, arguments=verdict.arguments))
             _run(turn, replace(each, started_at=None))
         case _:
             assert_never(event)
 
 
 def _denied(why: str, source: str) -> ErrorRecord:
-    return ErrorRecord(type="ToolExecutionBlocked", message=f"the call was not run: {why}", source=source[:200])
+    return ErrorRecord(
+        type="ToolExecutionBlocked", message=f"the call was not run: {why}", source=source[:SOURCE_CHARS_MAX]
+    )
 
 
 def _run(turn: Turn, each: OpenCall) -> None:
     running = replace(each, stage=CallStage.RUNNING, started_at=turn.at)
     _put(turn, running)
     turn.tell(ToolCallStarted, call=each.call)
-    run_call(turn, running)
+    _run_call(turn, running)
 
 
-def run_call(turn: Turn, each: OpenCall) -> None:
+def _run_call(turn: Turn, each: OpenCall) -> None:
     """Ask for the tool or the subagent of this call."""
     step, rules = turn.step.number, turn.rules
     if each.call.name != SPAWN_TOOL or not rules.subagents:
@@ -205,7 +226,7 @@ def run_call(turn: Turn, each: OpenCall) -> None:
     child = rules.subagents[agent]
     # what is left is shared by the step's subagents before any of them begins: none can take another's part
     beside = sum(call.name == SPAWN_TOOL for call in turn.step.requested_tool_calls)
-    remainder = turn.state.budget_remaining.shared_by(beside)
+    remainder = turn.state.budget_remaining.remaining(steps_used=1).shared_by(beside)  # this step is used up, too
     turn.do(
         SpawnSubagent(
             step_number=step,
@@ -235,6 +256,7 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
             agent, usage, cost = str(each.call.arguments.get("agent")), event.usage, event.cost
             result, error = told_of_subagent(agent, event.status, event.answer, event.why)
             turn.spend(usage, cost)
+            turn.change(subagent_steps=turn.execution.subagent_steps + event.steps)
             turn.tell(SubagentCompleted, call_id=each.call.id, agent=agent, status=event.status, usage=usage)
         case _:
             assert_never(event)
@@ -250,7 +272,7 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
     if turn.rules.hooks_for(Trigger.AFTER_TOOL, each.call.name):
         waiting = replace(each, stage=CallStage.AFTER_TOOL, ended=execution)
         _put(turn, waiting)
-        run_call_hooks(turn, waiting, Trigger.AFTER_TOOL)
+        _run_call_hooks(turn, waiting, Trigger.AFTER_TOOL)
     else:
         _close(turn, each, execution)
 
@@ -258,12 +280,9 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
 def cancel_calls(turn: Turn) -> None:
     """Give every call that has not ended the answer that it was cancelled; one that has ended keeps its end."""
     why = turn.execution.continuation.describe()
-    answered = {each.call.id for each in turn.step.tool_executions}
     still_open = {each.call.id: each for each in turn.execution.open_calls}
     started = turn.execution.current_step_started_at
-    for index, call in enumerate(turn.step.requested_tool_calls):
-        if call.id in answered:
-            continue
+    for index, call in turn.step.unanswered_calls:
         each = still_open.get(call.id) or OpenCall(index=index, call=call)
         error = ErrorRecord(type="Cancelled", message=f"the run was stopped ({why})", source=call.name)
         begun = replace(each, started_at=each.started_at or started)
@@ -272,27 +291,33 @@ def cancel_calls(turn: Turn) -> None:
 
 
 def take_up(turn: Turn) -> None:
-    """Ask again for what the open calls wait for; a call that must not be repeated is told to have an unknown end."""
+    """Ask again for what the open calls wait for."""
+    tell_unknown_ends(turn)
     for each in turn.execution.open_calls:
         match each.stage:
             case CallStage.WAITING:
                 pass
             case CallStage.BEFORE_TOOL:
-                run_call_hooks(turn, each, Trigger.BEFORE_TOOL)
+                _run_call_hooks(turn, each, Trigger.BEFORE_TOOL)
             case CallStage.AFTER_TOOL:
-                run_call_hooks(turn, each, Trigger.AFTER_TOOL)
+                _run_call_hooks(turn, each, Trigger.AFTER_TOOL)
             case CallStage.APPROVAL:
-                ask_approval(turn, each)
+                _ask_approval(turn, each)
             case CallStage.RUNNING:
-                traits = turn.rules.tools.get(each.call.name)
-                if traits is not None and traits.at_most_once:
-                    unknown = ended_without_answer(traits, "the run was interrupted")
-                    _close(turn, each, _ended(turn, each, Outcome.FAILED, error=unknown))
-                else:
-                    run_call(turn, each)
+                _run_call(turn, each)
             case _:
                 assert_never(each.stage)
-    start_waiting(turn)
+    _start_waiting(turn)
+
+
+def tell_unknown_ends(turn: Turn) -> None:
+    """Answer the calls that ran and must not be repeated: how they ended, nobody knows any more."""
+    for each in turn.execution.open_calls:
+        traits = turn.rules.tools.get(each.call.name)
+        if each.stage is CallStage.RUNNING and traits is not None and traits.at_most_once:
+            unknown = ended_without_answer(traits, "the run was interrupted")
+            turn.change(open_calls=tuple(other for other in turn.execution.open_calls if other.index != each.index))
+            _record(turn, _ended(turn, each, Outcome.FAILED, error=unknown))
 
 
 def _put(turn: Turn, changed: OpenCall) -> None:
@@ -304,7 +329,7 @@ def _close(turn: Turn, each: OpenCall, execution: ToolExecution) -> None:
     """Answer a call, and start those that waited for its end."""
     turn.change(open_calls=tuple(other for other in turn.execution.open_calls if other.index != each.index))
     _record(turn, execution)
-    start_waiting(turn)
+    _start_waiting(turn)
 
 
 def _record(turn: Turn, execution: ToolExecution) -> None:
@@ -316,7 +341,7 @@ def _record(turn: Turn, execution: ToolExecution) -> None:
     else:
         ended = (execution,)
     turn.change_step(tool_executions=ended)
-    turn.tell(ToolCallBlocked if execution.was_blocked else ToolCallCompleted, execution=execution)
+    turn.tell(ToolCallBlocked if execution.was_blocked else ToolCallCompleted, tool_execution=execution)
 
 
 def _ended(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from holdfast.core.definition import AgentDefinition, Name, Text
+from holdfast.core.definition import AgentDefinition, Text
 from holdfast.core.errors import DefinitionInvalid
 from holdfast.core.frozen import Frozen, canonical, replace
 from holdfast.core.limits import DEFINITION_BYTES_MAX, HOOKS_MAX, TOOLS_MAX
 from holdfast.core.nearest import nearest
-from holdfast.core.policies import Names
+from holdfast.core.policies import Name, Names
 
 
 class Capability(Frozen):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.steps import InferenceResponse
@@ -10,12 +11,12 @@ from holdfast.core.stopping import StopReason
 from holdfast.core.turn import Turn
 from holdfast.core.usage import TOKENS_PRICED, Usage
 
-UNKNOWN_PRICE = "nobody knows what the model's tokens cost: the cost counts as zero and max_cost limits nothing"
+UNKNOWN_PRICE: Final = "nobody knows what the model's tokens cost: the cost counts as zero and max_cost limits nothing"
 
 
 def before_step(turn: Turn) -> bool:
     """Signal every limit that forbids another step; return whether the loop must stop."""
-    _signal_steps(turn, turn.step_number)
+    _signal_steps(turn)
     _signal_spent(turn)
     strikes_at = turn.execution.time_limit_at
     if strikes_at is not None and turn.at >= strikes_at:
@@ -45,7 +46,7 @@ def after_inference(turn: Turn, response: InferenceResponse) -> bool:
 def after_step(turn: Turn, *, more_to_do: bool) -> None:
     """Signal the step limit where the loop would go on."""
     if more_to_do and not turn.should_stop(more_to_do=True):
-        _signal_steps(turn, turn.step_number)
+        _signal_steps(turn)
 
 
 def cost_of(turn: Turn, usage: Usage, told: float | None = None) -> float:
@@ -76,9 +77,9 @@ def signal_time(turn: Turn) -> None:
     turn.signal_once(StopReason.TIME_LIMIT, _time_told(turn.execution.budget, turn.at), "budget")
 
 
-def _signal_steps(turn: Turn, steps: int) -> None:
+def _signal_steps(turn: Turn) -> None:
     limit = turn.execution.budget.max_steps
-    if limit is not None and steps >= limit:
+    if limit is not None and turn.step_number + turn.execution.subagent_steps >= limit:
         turn.signal_once(StopReason.STEPS_LIMIT, f"max_steps {limit} reached", "budget")
 
 

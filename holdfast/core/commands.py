@@ -64,6 +64,8 @@ class RunHooks:
     context: HookContext
     name: str
     """What this run of hooks is called within its execution, the same after a restart."""
+    changes_bytes_max: int
+    """The most that their changes may take together, in bytes of JSON."""
 
 
 @dataclass(frozen=True, slots=True)

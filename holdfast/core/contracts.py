@@ -5,17 +5,16 @@ Whoever talks to a workflow or an activity does so by these names; nobody import
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from pydantic import AwareDatetime, Field, JsonValue
+from pydantic import AwareDatetime, Field
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.events import Decision, StopMode
+from holdfast.core.events import StopMode
 from holdfast.core.frozen import Frozen
 from holdfast.core.hooks import HookContext, HookRun, HookTraits
-from holdfast.core.limits import CALL_ID_KEPT_CHARS_MAX, REASON_CHARS_MAX
+from holdfast.core.limits import CALL_ID_KEPT_CHARS_MAX, REASON_CHARS_MAX, SOURCE_CHARS_MAX
 from holdfast.core.messages import Message
 from holdfast.core.state import AgentState, ExecutionStatus, Id
 from holdfast.core.steps import StepExecution
@@ -23,6 +22,7 @@ from holdfast.core.stopping import StopReason
 from holdfast.core.tools import ToolTraits
 from holdfast.core.transcript import Mark, Opening
 from holdfast.core.usage import Usage
+from holdfast.core.verdicts import Verdict
 
 AGENT_EXECUTION: Final = "AgentExecution"
 STOP_SIGNAL: Final = "stop"
@@ -80,17 +80,14 @@ class StopRequest(Frozen):
 
     reason: str = Field(default="", max_length=REASON_CHARS_MAX)
     mode: StopMode = "now"
-    source: str = Field(default="", max_length=200)
+    source: str = Field(default="", max_length=SOURCE_CHARS_MAX)
 
 
 class ApprovalDecision(Frozen):
     """The `approval` signal's input: what a person says of the call of that id that waits."""
 
     call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
-    decision: Decision
-    by: str = Field(default="", max_length=200)
-    reason: str = Field(default="", max_length=REASON_CHARS_MAX)
-    arguments: Mapping[str, JsonValue] | None = None
+    verdict: Verdict
 
 
 class ExecutionResult(Frozen):
@@ -103,6 +100,7 @@ class ExecutionResult(Frozen):
     usage: Usage
     final_response: str
     cost: float = 0.0
+    steps_used: int = 0
     why: str = ""
     """What the deciding stop signal says."""
     state: AgentState | None = None
@@ -116,6 +114,7 @@ class ExecutionFailure(Frozen):
     message: str
     usage: Usage = Usage()
     cost: float = 0.0
+    steps_used: int = 0
 
 
 class PageRequest(Frozen):
@@ -128,11 +127,15 @@ class PageRequest(Frozen):
 
 
 class StatePage(Frozen):
-    """A piece of a state: everything that does not grow, and a run of messages and steps."""
+    """A piece of a state: everything that does not grow, and a run of messages and steps.
+
+    `messages` are of all sections, one after another; `sections` says how many each of them has.
+    """
 
     head: AgentState
     messages: tuple[Message, ...]
     steps: tuple[StepExecution, ...]
+    sections: tuple[int, ...]
     messages_total: int
     steps_total: int
 
@@ -191,6 +194,7 @@ class HooksRequest(Frozen):
 
     hooks: tuple[HookTraits, ...]
     context: HookContext
+    changes_bytes_max: int
 
 
 class HooksRan(Frozen):
@@ -221,7 +225,6 @@ class ToolCatalog(Frozen):
     """
 
     at: AwareDatetime
-
     tools: tuple[ToolTraits, ...]
     hooks: tuple[HookTraits, ...] = ()
     prompt: str = ""

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_val
 from holdfast.core.budget import BudgetPolicy, ExecutionBudget
 from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import Frozen
+from holdfast.core.json_values import PortableMap
 from holdfast.core.limits import (
     CAPABILITIES_MAX,
     DEPTH_MAX,
@@ -23,7 +24,6 @@ from holdfast.core.policies import (
     ApprovalRule,
     ContextPolicy,
     ErrorPolicy,
-    JsonMap,
     Name,
     Names,
     ResponseFormat,
@@ -32,8 +32,6 @@ from holdfast.core.policies import (
 )
 from holdfast.core.stopping import OVERRIDABLE, StopReason
 from holdfast.core.usage import Prices
-
-__all__ = ["LLM", "AgentDefinition", "Name", "Named", "Text", "name_of"]
 
 
 class Named(Protocol):
@@ -115,7 +113,7 @@ class AgentDefinition(Frozen):
     response_format: ResponseFormat = TextFormat()
     reasks_max: int = Field(default=2, ge=0, le=REASKS_MAX)
     context: ContextPolicy = ContextPolicy()
-    metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
+    metadata: PortableMap = Field(default_factory=dict[str, JsonValue])
 
     @field_validator("tools_deny")
     @classmethod

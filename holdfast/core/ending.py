@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from holdfast.core.commands import Finish
 from holdfast.core.frozen import trusted
 from holdfast.core.messages import Message
@@ -17,7 +19,7 @@ from holdfast.core.steps import ErrorRecord, StepExecution
 from holdfast.core.stopping import StopReason
 from holdfast.core.turn import Turn
 
-UNUSABLE_ANSWER = "InvalidAnswer"
+INVALID_ANSWER: Final = "InvalidAnswer"
 """The type of the error of a final answer that breaks the response format."""
 
 
@@ -42,7 +44,7 @@ def judge_errors(turn: Turn) -> None:
 
 def _reask(turn: Turn, problem: str) -> None:
     """Tell the model what is wrong with its answer, or stop when it was told often enough."""
-    error = ErrorRecord(type=UNUSABLE_ANSWER, message=problem, source="model")
+    error = ErrorRecord(type=INVALID_ANSWER, message=problem, source="model")
     turn.change_step(errors=(*turn.step.errors, error))
     asked = turn.execution.reasks
     if asked >= turn.rules.definition.reasks_max:

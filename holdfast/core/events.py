@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.hooks import HookRun, Trigger
@@ -14,12 +13,10 @@ from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import ErrorRecord, InferenceResponse
 from holdfast.core.stopping import StopSignal
 from holdfast.core.usage import Usage
+from holdfast.core.verdicts import Verdict
 
 StopMode = Literal["now", "after_step"]
 """`now` cancels what is in flight; `after_step` lets the step finish first."""
-
-Decision = Literal["approve", "deny", "edit"]
-"""What a person says of a call that waits: run it, do not, or run it with other arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +103,8 @@ class SubagentReturned:
     cost: float
     started_at: datetime
     at: datetime
+    steps: int = 0
+    """How many steps it and the agents below it took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +119,11 @@ class HooksReturned:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalGiven:
-    """A person decided about a call that waits; `arguments` go with `edit`, `reason` is told to the model."""
+    """A person decided about a call that waits."""
 
     call_id: str
-    decision: Decision
-    by: str
+    verdict: Verdict
     at: datetime
-    reason: str = ""
-    arguments: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

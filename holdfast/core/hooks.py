@@ -61,7 +61,7 @@ AROUND_TOOLS: Final = frozenset({Trigger.BEFORE_TOOL, Trigger.AFTER_TOOL})
 class HookContext(Frozen):
     """What a hook may know. Bounded in size: `messages` are the latest ones only.
 
-    `call` is the tool call that `before_tool` and `after_tool` are about, `execution` how it ended, `response` the
+    `call` is the tool call that `before_tool` and `after_tool` are about, `tool_execution` how it ended, `response` the
     model's answer of the step under way, `error` what `on_error` is told. `step_number` counts from 1; 0 is before the
     first step. `cost` is in US dollars.
     """
@@ -80,7 +80,7 @@ class HookContext(Frozen):
     stop_signals: tuple[StopSignal, ...]
     response: InferenceResponse | None = None
     call: ToolCall | None = None
-    execution: ToolExecution | None = None
+    tool_execution: ToolExecution | None = None
     error: ErrorRecord | None = None
 
 

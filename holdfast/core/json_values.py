@@ -1,4 +1,4 @@
-"""`JsonMap`: a JSON object as data, bounded and finite, for what others give us: arguments, metadata, notes."""
+"""JSON objects as data: `JsonMap` for what runs bring (arguments, notes), `PortableMap` for what people define."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Annotated, Any, Final
 
-from pydantic import GetCoreSchemaHandler, JsonValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic import AfterValidator, GetCoreSchemaHandler, JsonValue
+from pydantic_core import CoreSchema, PydanticSerializationError, core_schema, from_json, to_json
 
-from holdfast.core.limits import TEXT_CHARS_MAX
+from holdfast.core.limits import JSON_DEPTH_MAX, TEXT_CHARS_MAX
 
 _KEY_CHARS_TOLD: Final = 60
 
@@ -52,3 +52,27 @@ class _Bounded:
 
 JsonMap = Annotated[Mapping[str, JsonValue], _Bounded]
 """A JSON object: texts up to TEXT_CHARS_MAX, no NaN, no infinity, however it is read."""
+
+
+def _travelling(values: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    if _deeper_than(dict(values), JSON_DEPTH_MAX):
+        raise ValueError(f"it is nested deeper than {JSON_DEPTH_MAX} levels; flatten it")
+    try:
+        same = from_json(to_json(values)) == values
+    except (PydanticSerializationError, ValueError):
+        same = False
+    if not same:  # lone surrogates, numbers of thousands of digits
+        raise ValueError("it holds what JSON cannot carry (text that is no valid Unicode, or a number too long)")
+    return values
+
+
+def _deeper_than(value: JsonValue, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return inner is not None and (not levels or any(_deeper_than(each, levels - 1) for each in inner))
+
+
+PortableMap = Annotated[Mapping[str, JsonValue], AfterValidator(_travelling)]
+"""A JSON object that comes back from JSON as it went in, wherever it is nested itself.
+
+Checked in full, which takes longer than a `JsonMap`: definitions are made once.
+"""

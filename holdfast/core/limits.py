@@ -24,6 +24,9 @@ CALL_ID_CHARS_MAX: Final = 40
 REASON_CHARS_MAX: Final = 1_000
 """The longest reason text of a stop."""
 
+SOURCE_CHARS_MAX: Final = 200
+"""The longest name of who asks for a stop or decides about a call: a person, a hook, a tool."""
+
 ERROR_CHARS_MAX: Final = 2_000
 """The longest error text kept; a larger failure loses its type on the server and can lose its completion."""
 
@@ -78,6 +81,9 @@ SUBAGENTS_MAX: Final = 64
 MESSAGES_WAITING_MAX: Final = 64
 """The most messages kept for the next step; further ones are refused until it begins."""
 
+MESSAGES_WAITING_BYTES_MAX: Final = 2 * PAYLOAD_BYTES_MAX
+"""The most they take together, in bytes of JSON: until the step begins they stand in every page of the state."""
+
 MESSAGE_BYTES_MAX: Final = 256 * 1024
 """The largest content of one message, in UTF-8 bytes: what one payload holds."""
 
@@ -90,6 +96,12 @@ WORD_CHARS_MAX: Final = 200
 WARNINGS_MAX: Final = 20
 """The most warnings kept on one execution."""
 
+WARNING_CHARS_MAX: Final = 500
+"""The longest text of one of them."""
+
+PRICE_USD_MAX: Final = 1_000_000
+"""The highest price of a million tokens, in US dollars, so that no sum becomes infinite."""
+
 HOOKS_MAX: Final = 64
 """The most hooks of one agent."""
 
@@ -97,7 +109,14 @@ HOOK_SECONDS_MAX: Final = 5.0
 """The longest one hook may take, whatever it declares: a stop waits for it."""
 
 HOOK_CHANGES_BYTES_MAX: Final = 64 * 1024
-"""The most that the changes of one hook take, in bytes of JSON."""
+"""The most that the changes of all hooks of one place take together, in bytes of JSON: one event holds them."""
+
+HOOK_CHANGES_STEP_BYTES_MAX: Final = 768 * 1024
+"""The same for the hooks before (or after) all calls of one step, shared by the calls: these can come in one task of a
+workflow, together with the calls' arguments, and the server terminates a run whose task brings 4 MB."""
+
+METADATA_BYTES_MAX: Final = 256 * 1024
+"""The most that an agent's metadata take, in bytes of JSON: they stand in every page of the state."""
 
 HOOK_MESSAGES_MAX: Final = 10
 """How many of the latest messages a hook is shown."""

@@ -31,7 +31,7 @@ class Log(Sequence[T], Generic[T]):
     def _view(cls, items: list[T], length: int) -> Log[T]:
         log = cls.__new__(cls)
         log._items = items  # noqa: SLF001  # our own class
-        log._length = length  # noqa: SLF001
+        log._length = length  # noqa: SLF001  # the same
         return log
 
     def append(self, item: T) -> Log[T]:
@@ -88,9 +88,9 @@ class Log(Sequence[T], Generic[T]):
         if not isinstance(other, Log):
             return NotImplemented
         rest = cast("Log[object]", other)
-        if self._length != rest._length:  # our own class
+        if self._length != rest._length:
             return False
-        return self._items is rest._items or all(map(eq, self, rest))  # the same
+        return self._items is rest._items or all(map(eq, self, rest))
 
     __hash__ = None  # type: ignore[assignment]  # like a list: equality looks at the items, which may not hash
 
@@ -115,7 +115,7 @@ class Log(Sequence[T], Generic[T]):
             return cls._view(fresh, len(fresh))
 
         def write(log: Log[T]) -> list[T]:
-            return log._items[: log._length]  # our own class
+            return log._items[: log._length]
 
         return core_schema.json_or_python_schema(
             json_schema=core_schema.no_info_after_validator_function(taken, items),

@@ -1,7 +1,7 @@
 """The agent loop as a function: `AgentLoop.step(state, event) -> (state, commands)` (SPEC section 6).
 
     begin ─▶ [before_execution] ─▶ ◇ ─▶ next step
-    next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ CallModel ─▶ answered
+    next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ (SummariseBuffer ─▶ ◇ ─▶) CallModel ─▶ answered
     answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (`calls`) ─▶ ◇ ─▶ [after_step] ─▶ evaluate
     evaluate ─▶ archive ─▶ next step, or the end
     the end ─▶ [on_stop], or [on_error] after an error ─▶ [after_execution] ─▶ final status, Finish
@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Final, assert_never
 
 from holdfast.core import calls, checkpoints, ending
-from holdfast.core.commands import CallModel, CancelInFlight, Command, RunHooks, StartTimer, SummariseBuffer
+from holdfast.core.commands import CallModel, CancelInFlight, Command, RunHooks, SummariseBuffer
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import (
     ApprovalExpired,
@@ -41,23 +41,22 @@ from holdfast.core.events import (
     ToolReturned,
 )
 from holdfast.core.frozen import replace, trusted
-from holdfast.core.hooks import ENDING, Changes, Trigger, merged
-from holdfast.core.limits import MESSAGES_WAITING_MAX
+from holdfast.core.hooks import ENDING, Trigger
+from holdfast.core.keeping import keep_changes, keep_message, say_waiting
+from holdfast.core.limits import HOOK_CHANGES_BYTES_MAX
 from holdfast.core.messages import Message
 from holdfast.core.observed import (
     AgentExecutionStarted,
     AgentStepStarted,
     ContinuationEvaluated,
-    HookExecuted,
     InferenceRequestStarted,
     InferenceResponseReceived,
-    MessageInjected,
 )
 from holdfast.core.rules import Rules
 from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus, step_id
 from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall
-from holdfast.core.stopping import StopReason
 from holdfast.core.summarising import due, summarised, to_buffer
+from holdfast.core.timing import keep_time, start_timer
 from holdfast.core.turn import Turn
 
 Transition = tuple[AgentState, tuple[Command, ...]]
@@ -94,7 +93,7 @@ class AgentLoop(Rules):
         else:
             turn = Turn(self, state, state.execution, event.at)
             _take_in(turn, event)
-        _keep_time(turn)
+        keep_time(turn)
         return turn.state, tuple(turn.commands)
 
 
@@ -113,7 +112,7 @@ def _take_in(turn: Turn, event: Event) -> None:  # noqa: C901  # one case per ev
         case BufferSummarised() | SummaryFailed():
             _buffer_summarised(turn, event)
         case MessageArrived():
-            _message_arrived(turn, event.message)
+            keep_message(turn, event.message)
         case StopRequested():
             _stop_requested(turn, event)
         case TimerFired():
@@ -143,7 +142,7 @@ def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Turn
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
     turn.say(event.messages)
     _reach(turn, Trigger.BEFORE_EXECUTION)
-    _start_timer(turn)
+    start_timer(turn)
     return turn
 
 
@@ -153,8 +152,10 @@ def _taken_up(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> T
     turn = Turn(rules, state, execution, event.at)
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
     for message in event.messages:
-        _message_arrived(turn, message)
+        keep_message(turn, message)
     trigger, step = execution.hooks_under_way, execution.current_step
+    if _out_of_time(turn):
+        return turn
     if trigger is not None:
         _run_hooks(turn, trigger)
     elif step is None:
@@ -166,8 +167,20 @@ def _taken_up(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> T
         turn.do(SummariseBuffer(step.number, checkpoints.output_clamp(turn)))
     else:
         _ask_model(turn)
-    _start_timer(turn)
+    start_timer(turn)
     return turn
+
+
+def _out_of_time(turn: Turn) -> bool:
+    """End an execution whose time limit struck while nobody drove it, before anything is asked again."""
+    strikes_at = turn.execution.time_limit_at
+    if strikes_at is None or turn.at < strikes_at or turn.execution.hooks_under_way in ENDING:
+        return False
+    calls.tell_unknown_ends(turn)
+    checkpoints.signal_time(turn)
+    if turn.must_stop:
+        _abort(turn)
+    return turn.must_stop
 
 
 def _before_execution_passed(turn: Turn) -> None:
@@ -191,7 +204,7 @@ def _before_step_passed(turn: Turn) -> None:
         _end(turn)
         return
     _note_override(turn)
-    _flush_messages(turn)
+    say_waiting(turn)
     number = len(turn.execution.step_executions) + 1
     step = trusted(
         AgentStep, id=step_id(turn.execution.execution_id, number), number=number, input_length=len(turn.store.messages)
@@ -202,7 +215,7 @@ def _before_step_passed(turn: Turn) -> None:
 
 
 def _before_inference_passed(turn: Turn) -> None:
-    _flush_messages(turn)
+    say_waiting(turn)
     policy = turn.rules.definition.context.summary
     done = turn.execution.step_executions
     response = done[-1].step.inference_response if done else None
@@ -221,7 +234,7 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
         return
     turn.change(summary_under_way=False)
     if isinstance(event, SummaryFailed):
-        turn.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}"[:500])
+        turn.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}")
     else:
         cost = checkpoints.cost_of(turn, event.usage)
         turn.spend(event.usage, cost)
@@ -229,11 +242,13 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
         turn.change_step(overhead=step.overhead + event.usage, overhead_cost=step.overhead_cost + cost)
         if event.text.strip():
             turn.store = summarised(turn.store, event.text)
-        if checkpoints.before_call(turn):
-            _end(turn)  # the summary used up what was left; a call that cannot fit is not made
-            return
-        _note_override(turn)
-    _flush_messages(turn)
+        else:
+            turn.warn("older messages could not be summarised: the model's summary was empty")
+    if checkpoints.before_call(turn):
+        _end(turn)  # the summary used up what was left; a call that cannot fit is not made
+        return
+    _note_override(turn)
+    say_waiting(turn)
     _ask_model(turn)
 
 
@@ -256,7 +271,7 @@ def _model_answered(turn: Turn, event: ModelAnswered) -> None:
     if not _asking(turn):
         return
     step = turn.step
-    response = calls.with_own_call_ids(step.number, event.response)
+    response = calls.with_own_call_ids(turn, event.response)
     cost = checkpoints.cost_of(turn, response.usage, response.cost)
     wasted = checkpoints.cost_of(turn, event.failed_usage)
     turn.change_step(
@@ -276,7 +291,7 @@ def _after_inference_passed(turn: Turn) -> None:
         _step_complete(turn)
         return
     _note_override(turn)
-    calls.open_calls(turn)
+    calls.begin_calls(turn)
     _go_on_when_answered(turn)
 
 
@@ -321,16 +336,6 @@ def _note_override(turn: Turn) -> None:
 
 
 # --- what comes from outside
-
-
-def _message_arrived(turn: Turn, message: Message) -> None:
-    """Keep a message for the next model call; the loop does not end before the model has answered it."""
-    waiting = turn.execution.waiting_messages
-    if len(waiting) >= MESSAGES_WAITING_MAX:
-        turn.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken")
-        return
-    turn.change(waiting_messages=(*waiting, message), answer_due=True)
-    turn.tell(MessageInjected, message=message)
 
 
 def _stop_requested(turn: Turn, event: StopRequested) -> None:
@@ -407,7 +412,8 @@ def _reach(turn: Turn, trigger: Trigger) -> None:
 
 def _run_hooks(turn: Turn, trigger: Trigger) -> None:
     name = f"step-{turn.step_number}-{trigger}"
-    turn.do(RunHooks(hooks=turn.rules.hooks_for(trigger), context=turn.context_for(trigger), name=name))
+    hooks, context = turn.rules.hooks_for(trigger), turn.context_for(trigger)
+    turn.do(RunHooks(hooks=hooks, context=context, name=name, changes_bytes_max=HOOK_CHANGES_BYTES_MAX))
 
 
 def _hooks_returned(turn: Turn, event: HooksReturned) -> None:
@@ -417,11 +423,11 @@ def _hooks_returned(turn: Turn, event: HooksReturned) -> None:
     if turn.execution.hooks_under_way is not event.trigger:
         return
     turn.change(hooks_under_way=None)
-    problem = _apply(turn, event)
+    problem = keep_changes(turn, event)
     if problem is None:
         AFTER[event.trigger](turn)
     elif event.trigger is Trigger.ON_ERROR:
-        turn.warn(f"{problem.type}: {problem.message}"[:500])  # the execution fails for its first cause
+        turn.warn(f"{problem.type}: {problem.message}")  # the execution fails for its first cause
         AFTER[event.trigger](turn)
     elif event.trigger is Trigger.AFTER_EXECUTION:
         turn.fail(problem)
@@ -435,7 +441,7 @@ def _call_hooks_returned(turn: Turn, each: OpenCall, event: HooksReturned) -> No
     stage = CallStage.BEFORE_TOOL if event.trigger is Trigger.BEFORE_TOOL else CallStage.AFTER_TOOL
     if each.stage is not stage:
         return
-    problem = _apply(turn, event)
+    problem = keep_changes(turn, event)
     if problem is not None:
         turn.fail(problem)
         _abort(turn)
@@ -448,32 +454,6 @@ def _call_hooks_returned(turn: Turn, each: OpenCall, event: HooksReturned) -> No
         calls.after_hooks(turn, changed)
 
 
-def _apply(turn: Turn, event: HooksReturned) -> ErrorRecord | None:
-    """Keep what the hooks changed, up to the one that raised; return its error."""
-    for run in event.runs:
-        turn.tell(HookExecuted, hook=run.name, trigger=event.trigger, error=run.error)
-        if run.error is not None:
-            return run.error
-        if run.changes is not None:
-            _change(turn, run.changes, run.name)
-    return None
-
-
-def _change(turn: Turn, changes: Changes, hook: str) -> None:
-    turn.metadata = merged(turn.metadata, changes.metadata)
-    if changes.messages:
-        room = max(0, MESSAGES_WAITING_MAX - len(turn.execution.waiting_messages))
-        if len(changes.messages) > room:
-            turn.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken")
-        turn.change(waiting_messages=(*turn.execution.waiting_messages, *changes.messages[:room]))
-    if changes.stop is not None:
-        reason = StopReason.named(changes.stop_reason)
-        given = {"given": changes.stop_reason} if reason is StopReason.UNKNOWN else {}
-        turn.signal_now(reason, changes.stop, hook, **given)
-    if changes.go_on:
-        turn.change(continuation=replace(turn.execution.continuation, continuation_requested=True))
-
-
 # --- the end
 
 
@@ -481,40 +461,9 @@ def _end(turn: Turn) -> None:
     _reach(turn, Trigger.ON_ERROR if turn.execution.error is not None else Trigger.ON_STOP)
 
 
-def _flush_messages(turn: Turn) -> None:
-    """Say what waited for the next model call."""
-    if turn.execution.waiting_messages:
-        turn.say(turn.execution.waiting_messages)
-        turn.change(waiting_messages=(), answer_due=False)
-
-
 def _conclude(turn: Turn) -> None:
-    _flush_messages(turn)
+    say_waiting(turn)
     ending.conclude(turn)
-
-
-# --- time
-
-
-def _start_timer(turn: Turn) -> None:
-    strikes_at = turn.execution.time_limit_at
-    if strikes_at is not None and not turn.execution.status.is_terminal:
-        turn.commands.insert(0, StartTimer(fires_at=strikes_at))  # first, so that it is there before what it limits
-
-
-def _keep_time(turn: Turn) -> None:
-    """Hold `max_seconds` while nothing but people are waited for, where the definition says so."""
-    execution = turn.execution
-    if not turn.rules.definition.pause_while_waiting:
-        return
-    stages = {each.stage for each in execution.open_calls}
-    waiting = CallStage.APPROVAL in stages and stages <= {CallStage.APPROVAL, CallStage.WAITING}
-    if waiting and execution.paused_at is None and not execution.status.is_terminal:
-        turn.change(paused_at=turn.at)
-    elif execution.paused_at is not None and not waiting:
-        seconds = max(0.0, (turn.at - execution.paused_at).total_seconds())
-        turn.change(paused_at=None, paused_seconds=execution.paused_seconds + seconds)
-        _start_timer(turn)
 
 
 AFTER: Final[dict[Trigger, Callable[[Turn], None]]] = {

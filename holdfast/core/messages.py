@@ -33,11 +33,13 @@ from holdfast.core.policies import Name
 
 Role = Literal["system", "user", "assistant", "tool"]
 
-SECTIONS: Final = ("summary", "buffer", "messages")
-"""The sections of a new store in the order the model sees them (SPEC section 7)."""
-
+SUMMARY_SECTION: Final = "summary"
+BUFFER_SECTION: Final = "buffer"
 DEFAULT_SECTION: Final = "messages"
 """Where the loop appends what is said."""
+
+SECTIONS: Final = (SUMMARY_SECTION, BUFFER_SECTION, DEFAULT_SECTION)
+"""The sections of a new store in the order the model sees them (SPEC section 7)."""
 
 NAME_PATTERN: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
 """A name that providers accept for a function."""

@@ -25,6 +25,7 @@ from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, ToolExecution
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.usage import Usage
+from holdfast.core.verdicts import Decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +77,14 @@ class ToolCallStarted(Observed):
 class ToolCallCompleted(Observed):
     """A requested call has its answer: it succeeded, failed or was cancelled, also without having run."""
 
-    execution: ToolExecution
+    tool_execution: ToolExecution
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallBlocked(Observed):
     """A hook or a person kept a call from running."""
 
-    execution: ToolExecution
+    tool_execution: ToolExecution
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ class ApprovalResolved(Observed):
     """Somebody decided about a call, or nobody did in time."""
 
     call_id: str
-    decision: Literal["approve", "deny", "edit", "expired"]
+    decision: Decision | Literal["expired"]
     by: str
     reason: str
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from holdfast.core.capabilities import Capability, hook_names, resolved
 from holdfast.core.compiling import Compiler
@@ -44,7 +44,7 @@ class Offer:
         """Return everything of these kinds that the modules hold, each once."""
         values = [value for module in modules for value in vars(module).values()]
         return cls(
-            tools=_of_kind(values, Tool),
+            tools=cast("tuple[AnyTool, ...]", _of_kind(values, Tool)),
             hooks=_of_kind(values, Hook),
             compilers=_of_kind(values, Compiler),
             capabilities=_of_kind(values, Capability),

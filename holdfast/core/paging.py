@@ -1,13 +1,13 @@
 """Reading a state of any size in bounded pieces: `page` cuts, `StateReader` puts together again.
 
-Messages and steps only ever grow at their end within a run, so what was read once stays true, and pages read at
-different moments fit together as long as all of them stop at the totals of the first. The one exception: when older
-messages are moved away to be summarised, what was read of them is dropped and read again.
+Messages, those of all sections one after another, and steps only ever grow at their end within a run, so what was read
+once stays true, and pages read at different moments fit together as long as all of them stop at the totals of the
+first. The one exception: when older messages are moved to be summarised, and when they have been, all is read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -16,7 +16,7 @@ from holdfast.core.contracts import PageRequest, StatePage
 from holdfast.core.frozen import canonical, replace
 from holdfast.core.limits import PAGE_BYTES_MAX
 from holdfast.core.log import Log
-from holdfast.core.messages import DEFAULT_SECTION, Message
+from holdfast.core.messages import Message
 from holdfast.core.state import AgentState
 from holdfast.core.steps import StepExecution
 
@@ -37,17 +37,17 @@ def fitting(items: Iterable[ModelT], bytes_max: int, *, at_least: int = 0) -> tu
 
 def page(state: AgentState, request: PageRequest, bytes_max: int = PAGE_BYTES_MAX) -> StatePage:
     """Return the page of `state` that `request` asks for: its head, and half of what room is left of each kind."""
-    head = _with_bulk(state, Log(), Log())
+    sections = tuple(len(section.messages) for section in state.store.sections)
+    head = _with_bulk(state, _nothing(sections), Log())
     each_max = max(0, bytes_max - len(canonical(head))) // 2
     steps: Sequence[StepExecution] = state.step_executions
-    messages_total = _total(request.messages_total, len(state.messages))
+    messages_total = _total(request.messages_total, sum(sections))
     steps_total = _total(request.steps_total, len(steps))
     return StatePage(
         head=head,
-        messages=fitting(
-            (state.messages[at] for at in range(request.messages_from, messages_total)), each_max, at_least=1
-        ),
+        messages=fitting(_said(state, request.messages_from, messages_total), each_max, at_least=1),
         steps=fitting((steps[at] for at in range(request.steps_from, steps_total)), each_max, at_least=1),
+        sections=sections,
         messages_total=messages_total,
         steps_total=steps_total,
     )
@@ -61,37 +61,39 @@ class StateReader:
 
     def __init__(self) -> None:
         self.head: AgentState | None = None
-        self._messages: Log[Message] = Log()
+        self._sections: tuple[Log[Message], ...] = ()
         self._steps: Log[StepExecution] = Log()
         self._first: StatePage | None = None
-        self._compactions = 0
+        self._layout: tuple[int, ...] = ()
+        """What changes when messages get other places: how many each section but the last has, how often they moved."""
 
     @property
     def state(self) -> AgentState:
         """The state as of the latest complete reading; ValueError before the first."""
         if self.head is None:
             raise ValueError("no page has been read yet")
-        return _with_bulk(self.head, self._messages, self._steps)
+        return _with_bulk(self.head, self._sections, self._steps)
 
     def refreshed(self) -> PageRequest:
         """Begin a new reading from where the last one ended."""
         self._first = None
-        return PageRequest(messages_from=len(self._messages), steps_from=len(self._steps))
+        return PageRequest(messages_from=self._messages_read, steps_from=len(self._steps))
 
     def take(self, page: StatePage) -> PageRequest | None:
         """Add a page; the first one of a reading says what the state is, the others only bring the rest of it."""
         moved = page.head.execution.compactions if page.head.execution else 0
-        stale = moved != self._compactions and len(self._messages) > 0
-        self._compactions = moved
-        if stale:  # older messages were moved away meanwhile: what was read of them has other places now
-            self._messages, self._first = Log(), None
-            return self.refreshed()
+        layout = (*page.sections[:-1], moved)
+        if layout != self._layout:
+            stale = self._messages_read > 0
+            self._layout, self._sections = layout, _nothing(page.sections)
+            if stale:
+                return self.refreshed()
         first = self._first = self._first or page
-        self._messages = self._messages.extend(page.messages)
+        self._sections = _continued(self._sections, page.messages, first.sections)
         self._steps = self._steps.extend(page.steps)
-        if len(self._messages) < first.messages_total or len(self._steps) < first.steps_total:
+        if self._messages_read < first.messages_total or len(self._steps) < first.steps_total:
             return PageRequest(
-                messages_from=len(self._messages),
+                messages_from=self._messages_read,
                 steps_from=len(self._steps),
                 messages_total=first.messages_total,
                 steps_total=first.steps_total,
@@ -99,16 +101,44 @@ class StateReader:
         self.head = first.head
         return None
 
+    @property
+    def _messages_read(self) -> int:
+        return sum(map(len, self._sections))
+
+
+def _nothing(sections: Sequence[int]) -> tuple[Log[Message], ...]:
+    return tuple(Log() for _ in sections)
+
+
+def _continued(
+    read: tuple[Log[Message], ...], messages: Sequence[Message], lengths: Sequence[int]
+) -> tuple[Log[Message], ...]:
+    """Return the sections `read` so far, filled up with `messages` to `lengths`, one after another."""
+    filled: list[Log[Message]] = []
+    for section, length in zip(read, lengths, strict=True):
+        room = length - len(section)
+        filled.append(section.extend(messages[:room]))
+        messages = messages[room:]
+    return tuple(filled)
+
+
+def _said(state: AgentState, start: int, stop: int) -> Iterator[Message]:
+    """Give the messages of all sections at places `start` up to, not including, `stop`."""
+    for section in state.store.sections:
+        length = len(section.messages)
+        for at in range(min(start, length), min(stop, length)):
+            yield section.messages[at]
+        start, stop = max(0, start - length), max(0, stop - length)
+
 
 def _total(asked: int | None, there: int) -> int:
     return there if asked is None else min(asked, there)
 
 
-def _with_bulk(state: AgentState, messages: Log[Message], steps: Log[StepExecution]) -> AgentState:
-    sections = tuple(
-        replace(section, messages=messages) if section.name == DEFAULT_SECTION else section
-        for section in state.store.sections
+def _with_bulk(state: AgentState, sections: Sequence[Log[Message]], steps: Log[StepExecution]) -> AgentState:
+    filled = tuple(
+        replace(section, messages=messages) for section, messages in zip(state.store.sections, sections, strict=True)
     )
-    context = replace(state.context, store=replace(state.store, sections=sections))
+    context = replace(state.context, store=replace(state.store, sections=filled))
     execution = None if state.execution is None else replace(state.execution, step_executions=steps)
     return replace(state, context=context, execution=execution)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from datetime import timedelta
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, Field, JsonValue
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic import AfterValidator, Field, model_validator
 
 from holdfast.core.frozen import Frozen
-from holdfast.core.limits import JSON_DEPTH_MAX, NAME_CHARS_MAX, SECONDS_MAX, TOOL_RESULT_CHARS_MAX
+from holdfast.core.json_values import PortableMap
+from holdfast.core.limits import NAME_CHARS_MAX, SECONDS_MAX, TOOL_RESULT_CHARS_MAX
 
 HashableT = TypeVar("HashableT", bound=Hashable)
 
@@ -31,26 +31,6 @@ def distinct(values: tuple[HashableT, ...]) -> tuple[HashableT, ...]:
 Names = Annotated[tuple[Name, ...], AfterValidator(distinct)]
 """Names in an order that means something, none of them twice."""
 
-
-def _travelling(values: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    if _deeper_than(dict(values), JSON_DEPTH_MAX):
-        raise ValueError(f"it is nested deeper than {JSON_DEPTH_MAX} levels; flatten it")
-    try:
-        same = from_json(to_json(values)) == values
-    except (PydanticSerializationError, ValueError):
-        same = False
-    if not same:  # lone surrogates, numbers of thousands of digits
-        raise ValueError("it holds what JSON cannot carry (text that is no valid Unicode, or a number too long)")
-    return values
-
-
-def _deeper_than(value: JsonValue, levels: int) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return inner is not None and (not levels or any(_deeper_than(each, levels - 1) for each in inner))
-
-
-JsonMap = Annotated[Mapping[str, JsonValue], AfterValidator(_travelling)]
-"""A JSON object that comes back from JSON as it went in, wherever it is nested itself."""
 
 ErrorPolicy = Literal["recover", "fatal"]
 """`recover`: a tool's error goes back to the model, and a good answer after it is `completed`. `fatal`: a step with any
@@ -74,7 +54,7 @@ class JsonSchemaFormat(Frozen):
 
     type: Literal["json_schema"] = "json_schema"
     name: Name = "answer"
-    json_schema: JsonMap
+    json_schema: PortableMap
     strict: bool = False
 
 
@@ -108,6 +88,15 @@ class ContextPolicy(Frozen):
     tool_output_chars_max: int | None = Field(default=None, ge=100, le=TOOL_RESULT_CHARS_MAX)
     compiler: Name | None = None
     summary: SummaryPolicy | None = None
+
+    @model_validator(mode="after")
+    def _shows_its_summaries(self) -> Self:
+        shown = self.sections
+        if self.summary is not None and shown is not None and not {"summary", "buffer"} <= set(shown):
+            raise ValueError(
+                "with `summary`, `sections` must name `summary` and `buffer`, or the model forgets what is old"
+            )
+        return self
 
 
 Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*?-]+$", max_length=NAME_CHARS_MAX)]

@@ -14,8 +14,6 @@ from holdfast.core.nearest import nearest, suggestion
 from holdfast.core.texts import clamped
 from holdfast.core.tools import AnyTool
 
-__all__ = ["AgentRegistry", "nearest", "resolve"]
-
 
 def resolve(
     definition: AgentDefinition, offered: Sequence[AnyTool], capabilities: Collection[Capability] = ()
@@ -96,15 +94,16 @@ class AgentRegistry:
             capabilities: the same for capabilities, which are judged themselves too.
             compilers: the same for the compilers that `context` can name.
         """
-        offer = _Offer(
+        nameable = _Nameable(
             tools=_names(tools),
             hooks=_names(hooks),
             capabilities=None if capabilities is None else tuple(capabilities),
             compilers=_names(compilers),
             agents=self.names,
         )
-        problems = [problem for bundle in offer.capabilities or () for problem in offer.problems_of_bundle(bundle)]
-        return (*problems, *(problem for agent in self for problem in offer.problems_of_agent(agent)))
+        bundles = nameable.capabilities or ()
+        problems = [problem for bundle in bundles for problem in nameable.problems_of_bundle(bundle)]
+        return (*problems, *(problem for agent in self for problem in nameable.problems_of_agent(agent)))
 
     def check(
         self,
@@ -121,7 +120,7 @@ class AgentRegistry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Offer:
+class _Nameable:
     """What agents can name; none where it is not known."""
 
     tools: tuple[str, ...] | None

@@ -19,6 +19,7 @@ from pydantic_core import to_json as spelled
 
 from holdfast.core.errors import StateInvalid
 from holdfast.core.frozen import canonical, replace
+from holdfast.core.hooks import AROUND_TOOLS, ENDING, Trigger
 from holdfast.core.limits import (
     PATH_PARTS_MAX,
     PROBLEM_CHARS_MAX,
@@ -28,7 +29,7 @@ from holdfast.core.limits import (
     VALUE_CHARS_MAX,
 )
 from holdfast.core.messages import DEFAULT_SECTION
-from holdfast.core.state import AgentState
+from holdfast.core.state import AgentState, ExecutionState
 
 FORMAT: Final = 1
 """The version of the form written and read here; it changes when an older reader would misunderstand a newer form."""
@@ -115,8 +116,34 @@ def _check_meaning(state: AgentState) -> None:
     problems = [f"context.store.sections: {_told(name)} is there {n} times" for name, n in times.items() if n > 1]
     if DEFAULT_SECTION not in times:
         problems.append(f"context.store.sections: there is none called {DEFAULT_SECTION!r}")
+    if state.execution is not None and not state.execution.status.is_terminal:
+        problems += _misfits(state.execution)
     if problems:
         raise _refused(problems, len(problems))
+
+
+def _misfits(execution: ExecutionState) -> Iterator[str]:
+    """Yield what does not fit together in an execution that is to be gone on with."""
+    step, trigger = execution.current_step, execution.hooks_under_way
+    answered = step is not None and step.inference_response is not None
+    if trigger in AROUND_TOOLS:
+        yield f"execution.hooks_under_way: {trigger} belongs to an open call"
+    if trigger is Trigger.BEFORE_INFERENCE and (step is None or answered):
+        yield f"execution.hooks_under_way: {trigger} needs a step whose model was not asked yet"
+    if trigger in (Trigger.AFTER_INFERENCE, Trigger.AFTER_STEP) and not answered:
+        yield f"execution.hooks_under_way: {trigger} needs a step whose model has answered"
+    if execution.summary_under_way and (step is None or answered):
+        yield "execution.summary_under_way: it needs a step whose model was not asked yet"
+    asked = [call.id for call in step.requested_tool_calls] if step else []
+    if len(set(asked)) < len(asked):
+        yield "execution.current_step.inference_response.tool_calls: two of them have one id"
+    open_calls = [each.call.id for each in execution.open_calls]
+    ended = [each.call.id for each in step.tool_executions] if step else []
+    begun = trigger not in (Trigger.AFTER_INFERENCE, *ENDING)
+    if sorted((*open_calls, *ended)) != (sorted(asked) if begun else []):
+        yield "execution.open_calls: they and the step's tool_executions are not the calls that the model asked for"
+    elif any(asked[each.index : each.index + 1] != [each.call.id] for each in execution.open_calls):
+        yield "execution.open_calls: their indexes are not their places in the model's request"
 
 
 def _refused(problems: list[str], total: int) -> StateInvalid:

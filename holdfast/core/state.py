@@ -20,11 +20,11 @@ from holdfast.core.definition import LLM
 from holdfast.core.frozen import Frozen, replace
 from holdfast.core.hooks import Trigger, merged
 from holdfast.core.json_values import JsonMap
-from holdfast.core.limits import ERRORS_TOLD_MAX
+from holdfast.core.limits import ERRORS_TOLD_MAX, SECONDS_MAX
 from holdfast.core.log import Log
 from holdfast.core.messages import Message, MessageStore
 from holdfast.core.policies import ResponseFormat, TextFormat
-from holdfast.core.steps import AgentStep, ErrorRecord, OpenCall, StepExecution, StepType, ToolExecution
+from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall, StepExecution, StepType, ToolExecution
 from holdfast.core.stopping import Continuation, StopReason, StopSignal
 from holdfast.core.usage import Usage
 
@@ -103,6 +103,8 @@ class ExecutionState(Frozen):
     step_executions: Log[StepExecution] = Field(default_factory=Log[StepExecution])
     usage: Usage = Usage()
     cost: float = Field(default=0.0, ge=0)
+    subagent_steps: int = Field(default=0, ge=0)
+    """How many steps its subagents took, and those below them; they count toward `max_steps` (a tree has one limit)."""
     continuation: Continuation = Continuation()
     current_step_started_at: AwareDatetime | None = None
     current_step: AgentStep | None = None
@@ -118,7 +120,7 @@ class ExecutionState(Frozen):
     reasks: int = Field(default=0, ge=0)
     """How often an answer of the wrong form was asked for again."""
     paused_at: AwareDatetime | None = None
-    paused_seconds: float = Field(default=0.0, ge=0)
+    paused_seconds: float = Field(default=0.0, ge=0, le=SECONDS_MAX)
     warnings: tuple[str, ...] = ()
     error: ErrorRecord | None = None
     """The error that prevented continuation, if one did."""
@@ -228,6 +230,17 @@ class AgentState(Frozen):
         Kept as a length, not as copies; messages that were summarised since are gone from it.
         """
         return self.messages.before(step.input_length)
+
+    @property
+    def steps_used(self) -> int:
+        """How many steps the execution and its subagents took: what `max_steps` limits."""
+        return self.step_count + (self.execution.subagent_steps if self.execution else 0)
+
+    @property
+    def waiting_calls(self) -> tuple[OpenCall, ...]:
+        """The tool calls that wait for a person's decision."""
+        calls = self.execution.open_calls if self.execution else ()
+        return tuple(each for each in calls if each.stage is CallStage.APPROVAL)
 
     @property
     def last_step(self) -> AgentStep | None:
@@ -362,10 +375,12 @@ class AgentState(Frozen):
     @property
     def budget_remaining(self) -> ExecutionBudget:
         """What is left of them."""
-        elapsed = self.execution_duration
-        paused = self.execution.paused_seconds if self.execution else 0.0
+        execution, elapsed = self.execution, self.execution_duration
+        paused = execution.paused_seconds if execution else 0.0
+        if execution and execution.paused_at is not None:
+            paused += (self.updated_at - execution.paused_at).total_seconds()
         return self.budget.remaining(
-            steps_used=self.step_count,
+            steps_used=self.steps_used,
             tokens_used=self.usage.total_tokens,
             seconds_used=max(0.0, elapsed.total_seconds() - paused) if elapsed else 0.0,
             cost_used=self.cost,

@@ -53,6 +53,9 @@ class Outcome(StrEnum):
 
 NOT_RUN = frozenset({Outcome.BLOCKED, Outcome.DENIED, Outcome.CANCELLED})
 
+REFUSALS = frozenset({"InvalidArguments", "UnknownTool", "TooManyCalls", "UnknownSubagent", "SubagentTooDeep"})
+"""The types of the errors of calls that could not run at all."""
+
 
 class ToolExecution(Frozen):
     """One requested call and its end. `answer` is what the model is told, whatever the outcome.
@@ -70,6 +73,11 @@ class ToolExecution(Frozen):
     completed_at: AwareDatetime
     usage: Usage = Usage()
     cost: float = Field(default=0.0, ge=0)
+
+    @property
+    def ran(self) -> bool:
+        """True when the tool was really run; not so for one that was refused, blocked, denied or cancelled."""
+        return self.outcome not in NOT_RUN and (self.error is None or self.error.type not in REFUSALS)
 
     @property
     def was_blocked(self) -> bool:
@@ -162,7 +170,7 @@ class AgentStep(Frozen):
     @property
     def executed_tool_calls(self) -> tuple[ToolCall, ...]:
         """What really ran."""
-        return tuple(execution.call for execution in self.tool_executions if execution.outcome not in NOT_RUN)
+        return tuple(execution.call for execution in self.tool_executions if execution.ran)
 
     @property
     def unanswered_calls(self) -> Iterator[tuple[int, ToolCall]]:

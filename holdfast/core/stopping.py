@@ -35,7 +35,7 @@ from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.frozen import Frozen, replace
 from holdfast.core.json_values import JsonMap
-from holdfast.core.limits import REASON_CHARS_MAX
+from holdfast.core.limits import REASON_CHARS_MAX, SOURCE_CHARS_MAX
 
 
 class StopReason(StrEnum):
@@ -107,7 +107,7 @@ class StopSignal(Frozen):
 
     reason: StopReason
     message: str = Field(default="", max_length=REASON_CHARS_MAX)
-    source: str = Field(default="", max_length=200)
+    source: str = Field(default="", max_length=SOURCE_CHARS_MAX)
     at: AwareDatetime
     context: JsonMap = Field(default_factory=dict[str, JsonValue])
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from pydantic import JsonValue
+
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import UnknownAgent
+from holdfast.core.limits import TOOL_DESCRIPTION_CHARS_MAX
 from holdfast.core.messages import ToolCall
 from holdfast.core.nearest import nearest
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import ErrorRecord
+from holdfast.core.texts import clamped
 from holdfast.core.tools import ToolSchema
 
 SPAWN_TOOL: Final = "spawn"
@@ -41,18 +45,20 @@ def reachable(definition: AgentDefinition, agents: Iterable[AgentDefinition]) ->
 
 def spawn_schema(subagents: Mapping[str, AgentDefinition]) -> ToolSchema:
     """Return the tool as the model is offered it: which agents there are, and what each is for."""
-    about = "; ".join(
+    about = "There are: " + "; ".join(
         f"{name}: {each.description}" if each.description else name for name, each in sorted(subagents.items())
     )
+    names: list[JsonValue] = [*sorted(subagents)]
+    properties: dict[str, JsonValue] = {
+        "agent": {"type": "string", "enum": names, "description": "which agent"},
+        "task": {"type": "string", "description": "what it is to do; it knows nothing else"},
+    }
     return ToolSchema(
         name=SPAWN_TOOL,
-        description=f"Let another agent do a task and return its answer. There are: {about}"[:1_000],
+        description=clamped(f"Let another agent do a task and return its answer. {about}", TOOL_DESCRIPTION_CHARS_MAX),
         parameters={
             "type": "object",
-            "properties": {
-                "agent": {"type": "string", "enum": sorted(subagents), "description": "which agent"},
-                "task": {"type": "string", "description": "what it is to do; it knows nothing else"},
-            },
+            "properties": properties,
             "required": ["agent", "task"],
             "additionalProperties": False,
         },

@@ -15,12 +15,17 @@ from holdfast.core.errors import ModelFailure
 from holdfast.core.frozen import replace
 from holdfast.core.limits import SUMMARY_BYTES_MAX, SUMMARY_REQUEST_BYTES_MAX
 from holdfast.core.log import Log
-from holdfast.core.messages import DEFAULT_SECTION, ImagePart, Message, MessageStore, Section
+from holdfast.core.messages import (
+    BUFFER_SECTION,
+    DEFAULT_SECTION,
+    SUMMARY_SECTION,
+    ImagePart,
+    Message,
+    MessageStore,
+    Section,
+)
 from holdfast.core.policies import SummaryPolicy
 from holdfast.core.texts import clamped, clamped_json, encodable, json_size
-
-SUMMARY: Final = "summary"
-BUFFER: Final = "buffer"
 
 INSTRUCTION: Final = """\
 You summarise the conversation of an AI agent with its user, so that the agent can go on working with your summary in \
@@ -43,9 +48,9 @@ CHARS_SHOWN: Final = (8_000, 2_000, 500, 120)
 """How much of each message is shown for summarising: the first of these with which all of them fit."""
 
 
-def due(policy: SummaryPolicy | None, input_tokens: int) -> bool:
+def due(policy: SummaryPolicy, input_tokens: int) -> bool:
     """Return whether a model call whose input had so many tokens calls for a summary."""
-    return policy is not None and input_tokens > policy.above_input_tokens
+    return input_tokens > policy.above_input_tokens
 
 
 def to_buffer(store: MessageStore, policy: SummaryPolicy) -> MessageStore:
@@ -65,7 +70,7 @@ def to_buffer(store: MessageStore, policy: SummaryPolicy) -> MessageStore:
         old, kept = (*messages[:pending], *messages[pending + 1 : cut]), (messages[pending], *kept)
     if not old:
         return store
-    store = _with_sections_for_summaries(store).extended(*old, section=BUFFER)
+    store = _with_sections_for_summaries(store).extended(*old, section=BUFFER_SECTION)
     return store.with_section(replace(store.section(DEFAULT_SECTION), messages=Log(kept)))
 
 
@@ -82,18 +87,20 @@ def _pending_question(messages: Sequence[Message]) -> int | None:
 
 def _with_sections_for_summaries(store: MessageStore) -> MessageStore:
     """Return the store with `summary` and `buffer`, before the messages that they precede."""
-    if not store.has(BUFFER):
-        store = store.with_section(Section(name=BUFFER), before=DEFAULT_SECTION)
-    return store if store.has(SUMMARY) else store.with_section(Section(name=SUMMARY), before=BUFFER)
+    if not store.has(BUFFER_SECTION):
+        store = store.with_section(Section(name=BUFFER_SECTION), before=DEFAULT_SECTION)
+    if not store.has(SUMMARY_SECTION):
+        store = store.with_section(Section(name=SUMMARY_SECTION), before=BUFFER_SECTION)
+    return store
 
 
-def request(store: MessageStore) -> tuple[Message, ...]:
+def summary_request(store: MessageStore) -> tuple[Message, ...]:
     """Return what to ask a model for one summary of `summary` and `buffer` together.
 
     The conversation is told as text, calls and answers too, so that no tool needs to be offered. Where it is too long
     for one request, first every message is cut, and then the oldest ones are left out, which is said.
     """
-    record = _record(_messages_of(store, SUMMARY), _messages_of(store, BUFFER))
+    record = _record(_messages_of(store, SUMMARY_SECTION), _messages_of(store, BUFFER_SECTION))
     return Message(role="system", content=INSTRUCTION), Message(role="user", content=record)
 
 
@@ -109,7 +116,8 @@ def summarised(store: MessageStore, text: str) -> MessageStore:
         )
     summary = Message(role="user", content=SUMMARY_HEAD + clamped_json(text.strip(), SUMMARY_BYTES_MAX))
     store = _with_sections_for_summaries(store)
-    return store.with_section(Section(name=SUMMARY, messages=Log([summary]))).with_section(Section(name=BUFFER))
+    store = store.with_section(Section(name=SUMMARY_SECTION, messages=Log([summary])))
+    return store.with_section(Section(name=BUFFER_SECTION))
 
 
 def _messages_of(store: MessageStore, name: str) -> Sequence[Message]:

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from pydantic import JsonValue
 
 from holdfast.core.commands import Command, Emit
 from holdfast.core.frozen import replace, trusted
 from holdfast.core.hooks import HookContext, Trigger
-from holdfast.core.limits import HOOK_MESSAGES_MAX, REASON_CHARS_MAX, STOP_SIGNALS_MAX, WARNINGS_MAX
+from holdfast.core.limits import (
+    HOOK_MESSAGES_MAX,
+    REASON_CHARS_MAX,
+    SOURCE_CHARS_MAX,
+    STOP_SIGNALS_MAX,
+    WARNING_CHARS_MAX,
+    WARNINGS_MAX,
+)
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.observed import Observed, StopSignalReceived
 from holdfast.core.rules import Rules
@@ -24,7 +31,7 @@ from holdfast.core.steps import AgentStep, ErrorRecord, ToolExecution
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.usage import Usage
 
-FORBIDDEN = "ErrorForbade"
+ERROR_FORBADE: Final = "ErrorForbade"
 """The type of the error of a stop signal that says `error` by itself, such as a hook's."""
 
 
@@ -97,7 +104,7 @@ class Turn:
         if signal.reason is StopReason.USER_REQUESTED and len(continuation.stop_signals) >= STOP_SIGNALS_MAX:
             return
         if signal.reason is StopReason.ERROR and self.execution.error is None:
-            self.change(error=ErrorRecord(type=FORBIDDEN, message=signal.message, source=signal.source))
+            self.change(error=ErrorRecord(type=ERROR_FORBADE, message=signal.message, source=signal.source))
         self.change(continuation=continuation.with_signal(signal))
         self.tell(StopSignalReceived, signal=signal)
 
@@ -108,8 +115,8 @@ class Turn:
 
     def signal_now(self, reason: StopReason, message: str, source: str, **context: JsonValue) -> None:
         """Keep a signal given at this moment."""
-        text = message[:REASON_CHARS_MAX]
-        self.signal(StopSignal(reason=reason, message=text, source=source[:200], at=self.at, context=context))
+        text, who = message[:REASON_CHARS_MAX], source[:SOURCE_CHARS_MAX]
+        self.signal(StopSignal(reason=reason, message=text, source=who, at=self.at, context=context))
 
     def fail(self, error: ErrorRecord) -> None:
         """Keep `error` as the one that prevents going on, and signal it."""
@@ -119,7 +126,7 @@ class Turn:
 
     def warn(self, text: str) -> None:
         """Keep a warning, once."""
-        warnings = self.execution.warnings
+        text, warnings = text[:WARNING_CHARS_MAX], self.execution.warnings
         if text not in warnings and len(warnings) < WARNINGS_MAX:
             self.change(warnings=(*warnings, text))
 
@@ -158,6 +165,6 @@ class Turn:
             stop_signals=self.execution.continuation.stop_signals,
             response=step.inference_response if step else None,
             call=call,
-            execution=execution,
+            tool_execution=execution,
             error=self.execution.error,
         )

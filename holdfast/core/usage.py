@@ -7,6 +7,7 @@ from typing import Final
 from pydantic import Field
 
 from holdfast.core.frozen import Frozen, trusted
+from holdfast.core.limits import PRICE_USD_MAX
 
 
 class Usage(Frozen):
@@ -40,8 +41,8 @@ TOKENS_PRICED: Final = 1_000_000
 class Prices(Frozen):
     """What a model's tokens cost, in US dollars per million."""
 
-    input_usd: float = Field(ge=0)
-    output_usd: float = Field(ge=0)
+    input_usd: float = Field(ge=0, le=PRICE_USD_MAX)
+    output_usd: float = Field(ge=0, le=PRICE_USD_MAX)
 
     def cost(self, usage: Usage) -> float:
         """Return what `usage` costs, in US dollars."""

@@ -10,14 +10,15 @@ from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import ModelFailure
 from holdfast.core.frozen import replace
 from holdfast.core.inference import Model, ModelRequest
+from holdfast.core.limits import RESPONSE_BYTES_MAX
 from holdfast.core.messages import Message
 from holdfast.core.offer import Equipment
-from holdfast.core.policies import TextFormat
 from holdfast.core.retries import MODEL_RETRIES
 from holdfast.core.state import AgentState
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.subagents import spawn_schema
-from holdfast.core.summarising import request
+from holdfast.core.summarising import summary_request
+from holdfast.core.texts import clamped_json
 from holdfast.core.tools import ToolSchema
 from holdfast.local.formats import checked
 
@@ -37,14 +38,28 @@ class Asking:
     async def answer(self, state: AgentState, max_output_tokens: int | None) -> InferenceResponse:
         """Return the model's answer to the conversation as it stands in `state`."""
         wanted = state.context.response_format
-        messages = self._shown(state)
-        response = await self._asked(state, messages, self._tools, max_output_tokens)
+        request = ModelRequest(
+            llm=state.llm or LLM(),
+            system_prompt=state.context.system_prompt,
+            messages=self._shown(state),
+            tools=self._tools,
+            max_output_tokens=max_output_tokens,
+            response_format=wanted,
+        )
+        response = await _answered(self._model, request)
+        response = replace(response, text=clamped_json(response.text, RESPONSE_BYTES_MAX))  # any model may be behind it
         return checked(response, wanted)
 
     async def summary(self, state: AgentState, max_output_tokens: int | None) -> InferenceResponse:
-        """Return the model's summary of what is in the buffer."""
-        asked = replace(state.context, system_prompt="")  # the request brings its own
-        return await self._asked(replace(state, context=asked), request(state.store), (), max_output_tokens)
+        """Return the model's summary of what is in the buffer: in words, whatever form the agent's answers have."""
+        request = ModelRequest(
+            llm=state.llm or LLM(),
+            system_prompt="",  # the request brings its own
+            messages=summary_request(state.store),
+            tools=(),
+            max_output_tokens=max_output_tokens,
+        )
+        return await _answered(self._model, request)
 
     def _shown(self, state: AgentState) -> Sequence[Message]:
         execution_id = state.running.execution_id
@@ -56,23 +71,6 @@ class Asking:
         self._view = view
         shown = tuple(view.messages)
         return self._compiler.apply(shown) if self._compiler else shown
-
-    async def _asked(
-        self,
-        state: AgentState,
-        messages: Sequence[Message],
-        tools: tuple[ToolSchema, ...],
-        max_output_tokens: int | None,
-    ) -> InferenceResponse:
-        request = ModelRequest(
-            llm=state.llm or LLM(),
-            system_prompt=state.context.system_prompt,
-            messages=messages,
-            tools=tools,
-            max_output_tokens=max_output_tokens,
-            response_format=state.context.response_format if tools is self._tools else TextFormat(),
-        )
-        return await _answered(self._model, request)
 
 
 async def _answered(model: Model, request: ModelRequest, attempt: int = 1) -> InferenceResponse:

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TypeVar, assert_never
+from typing import Final, TypeVar, assert_never
 from uuid import uuid4
 
 from holdfast.core.budget import ExecutionBudget
@@ -27,8 +27,9 @@ from holdfast.core.commands import (
 )
 from holdfast.core.compiling import Compiler
 from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import Conflict
+from holdfast.core.errors import Conflict, InvalidInput
 from holdfast.core.events import (
+    ApprovalGiven,
     DriverFailed,
     Event,
     ExecutionStarted,
@@ -48,11 +49,17 @@ from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.subagents import known_subagents
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool
+from holdfast.core.verdicts import Verdict
 from holdfast.local.asking import Asking
-from holdfast.local.calling import is_ordinary
-from holdfast.local.work import Approver, Verdict, Work, approval
+from holdfast.local.foreign import was_cancelled
+from holdfast.local.formats import schema_problem
+from holdfast.local.inbox import Inbox
+from holdfast.local.work import Approver, Work
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
+
+CANCEL_SECONDS_MAX: Final = 3.0
+"""How long an execution that has ended waits for what it cancelled to come to its own end."""
 
 
 def _now() -> datetime:
@@ -101,6 +108,8 @@ class LocalDriver:
         self._agents, self._model, self._approver = tuple(agents), model, approver
         self._clock, self._new_id = clock, new_id
         self._parent_agent_id = parent_agent_id
+        if problem := schema_problem(definition.response_format):
+            raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
         equipment = self._offer.equip(definition)
         self._loop = AgentLoop(
             equipment.definition,
@@ -112,10 +121,12 @@ class LocalDriver:
         asking = Asking(equipment, self._loop.subagents, model)
         self._work = Work(equipment, asking, approver, self._run_child, clock)
         self._listeners: list[Listener] = []
-        self._inbox: asyncio.Queue[Event] = asyncio.Queue()
+        self._inbox = Inbox()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._timer: asyncio.Task[None] | None = None
         self._busy = False
+        self._execution_id = ""
+        self._children: list[LocalDriver] = []
 
     def on(self, kind: type[ObservedT], listener: Callable[[ObservedT], None]) -> LocalDriver:
         """Call `listener` with every event of `kind`, also with those of subagents; return the driver.
@@ -158,11 +169,12 @@ class LocalDriver:
             budget=self._loop.definition.budget.overridden_by(budget or ExecutionBudget()),
             at=at,
         )
-        self._inbox = asyncio.Queue()
+        self._inbox = Inbox()
         try:
             while True:
                 steps_before = state.step_count
                 state, commands = loop.step(state, event)
+                self._execution_id = state.running.execution_id
                 for command in commands:
                     self._perform(command, state)
                 if state.status.is_terminal:
@@ -171,24 +183,42 @@ class LocalDriver:
                     yield state
                 event = await self._inbox.get()
         finally:
-            self._busy = False
             await self._cancel()
+            self._busy = False
         yield state
 
     def stop(self, reason: str = "", *, mode: StopMode = "now") -> None:
         """Ask the execution under way to stop; without one nothing happens."""
         at = self._clock()
         signal = StopSignal(reason=StopReason.USER_REQUESTED, message=reason, source="local", at=at)
-        self._inbox.put_nowait(StopRequested(signal=signal, mode=mode, at=at))
+        self._inbox.put(StopRequested(signal=signal, mode=mode, at=at))
 
     def say(self, message: str | Message) -> None:
-        """Say something to the execution under way: the model sees it with its next call, and answers it."""
-        said = user_message(message) if isinstance(message, str) else message
-        self._inbox.put_nowait(MessageArrived(message=said, at=self._clock()))
+        """Say something to the execution under way: the model sees it with its next call, and answers it.
 
-    def decide(self, call_id: str, verdict: Verdict) -> None:
-        """Decide about a call that waits for approval; about any other nothing happens."""
-        self._inbox.put_nowait(approval(call_id, verdict, self._clock()))
+        Raises InvalidInput for a message that speaks for the model or a tool.
+        """
+        said = user_message(message) if isinstance(message, str) else message
+        if said.role not in ("user", "system"):
+            raise InvalidInput(f"a message of the role {said.role!r} cannot be said from outside; use user or system")
+        self._inbox.put(MessageArrived(message=said, at=self._clock()))
+
+    def decide(self, call_id: str, verdict: Verdict, *, execution_id: str | None = None) -> None:
+        """Decide about a call that waits for approval; about any other nothing happens.
+
+        `execution_id` names a subagent's execution, as its ApprovalRequested event does; our own by default.
+        """
+        deciding = self if execution_id is None else self._driver_of(execution_id)
+        if deciding is not None:
+            deciding._inbox.put(  # noqa: SLF001  # our own class
+                ApprovalGiven(call_id=call_id, verdict=verdict, at=self._clock())
+            )
+
+    def _driver_of(self, execution_id: str) -> LocalDriver | None:
+        if self._execution_id == execution_id:
+            return self
+        found = (child._driver_of(execution_id) for child in self._children)  # noqa: SLF001  # our own class
+        return next(filter(None, found), None)
 
     def _beginning(self, asked: str | AgentState, state: AgentState | None, at: datetime) -> AgentState:
         if isinstance(asked, AgentState):
@@ -227,7 +257,7 @@ class LocalDriver:
 
     def _tell(self, event: Observed) -> None:
         for listener in self._listeners:
-            with suppress(Exception):  # who listens must not harm the run
+            with suppress(Exception, asyncio.CancelledError):  # who listens must not harm the run
                 listener(event)
 
     async def _run_child(self, command: SpawnSubagent, state: AgentState) -> AgentState:
@@ -248,31 +278,36 @@ class LocalDriver:
         )
         if self._listeners:
             child.wiretap(self._tell)
-        return await child.execute(command.task, budget=command.budget)
+        self._children.append(child)
+        try:
+            return await child.execute(command.task, budget=command.budget)
+        finally:
+            self._children.remove(child)
 
     def _start(self, work: Coroutine[object, object, Event]) -> None:
-        task = asyncio.create_task(self._guarded(work))
+        task = asyncio.create_task(self._guarded(work, self._inbox))
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
         task.add_done_callback(lambda _: work.close())  # one that is cancelled before it began would complain
 
-    async def _guarded(self, work: Coroutine[object, object, Event]) -> None:
-        """Put the event that comes of `work` into the inbox; a fault of our own ends the run with its cause."""
+    async def _guarded(self, work: Coroutine[object, object, Event], inbox: Inbox) -> None:
+        """Put what comes of `work` into its execution's inbox; a fault of our own ends the run with its cause."""
         try:
             event = await work
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
+            if was_cancelled(error):
                 raise
             event = DriverFailed(error=error_record(error, "driver"), at=self._clock())
-        self._inbox.put_nowait(event)
+        inbox.put(event)
 
     async def _wait(self, command: StartTimer) -> None:
         await asyncio.sleep((command.fires_at - self._clock()).total_seconds())
-        self._inbox.put_nowait(TimerFired(at=max(self._clock(), command.fires_at)))
+        self._inbox.put(TimerFired(at=max(self._clock(), command.fires_at)))
 
     async def _cancel(self) -> None:
         in_flight = [*self._in_flight, *((self._timer,) if self._timer else ())]
         self._timer = None
         for task in in_flight:
             task.cancel()
-        await asyncio.gather(*in_flight, return_exceptions=True)
+        if in_flight:  # one that does not heed being cancelled is left behind
+            await asyncio.wait(in_flight, timeout=CANCEL_SECONDS_MAX)

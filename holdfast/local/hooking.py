@@ -3,66 +3,71 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from pydantic import ValidationError
 
 from holdfast.core.frozen import canonical
 from holdfast.core.hooks import Changes, Hook, HookContext, HookRun, HookTraits, problem_with, seen_by_next
-from holdfast.core.limits import HOOK_CHANGES_BYTES_MAX
 from holdfast.core.steps import ErrorRecord
 from holdfast.core.texts import error_record
 from holdfast.core.tools import told
-from holdfast.local.calling import is_ordinary
+from holdfast.local.foreign import Exited, call_foreign
 
 
-async def run_hooks(hooks: Mapping[str, Hook], wanted: Sequence[HookTraits], context: HookContext) -> list[HookRun]:
+async def run_hooks(
+    hooks: Mapping[str, Hook],
+    wanted: Sequence[HookTraits],
+    context: HookContext,
+    changes_bytes_max: int,
+    *,
+    apart: bool = False,
+) -> list[HookRun]:
     """Run `wanted` one after another, each seeing what those before it changed, up to the first that fails.
 
-    A hook fails by raising, by returning what is no `Changes`, by asking for what its place does not allow, or by
-    taking longer than its `timeout_seconds` (a sync one cannot be ended: it is left behind in its thread). A blocked
-    call is not shown to the hooks behind the one that blocked it.
+    A hook fails by raising, by returning what is no `Changes`, by asking for what its place does not allow, by asking
+    for more than is left of `changes_bytes_max`, or by taking longer than its `timeout_seconds` (a sync one cannot
+    be ended: it is left behind in its thread). A blocked call is not shown to the hooks behind the one that blocked
+    it. `apart` as in `foreign.call_foreign`.
     """
     runs: list[HookRun] = []
+    room = changes_bytes_max
     for traits in wanted:
-        run = await _run(hooks.get(traits.name), traits, context)
+        run = await _run(hooks.get(traits.name), traits, context, room, apart=apart)
         runs.append(run)
         if run.error is not None or (run.changes is not None and run.changes.block is not None):
             break
         if run.changes is not None:
+            room -= len(canonical(run.changes))
             context = seen_by_next(context, run.changes)
     return runs
 
 
-async def _run(found: Hook | None, traits: HookTraits, context: HookContext) -> HookRun:
+async def _run(found: Hook | None, traits: HookTraits, context: HookContext, room: int, *, apart: bool) -> HookRun:
     if found is None:
         return _failed(traits, "is not offered by this worker any more")
     limit = asyncio.timeout(traits.timeout_seconds)
     try:
         async with limit:
-            changes = await _called(found, context)
+            changes = await call_foreign(partial(found.function, context), f"hook {traits.name}", apart=apart)
     except TimeoutError:
         if limit.expired():
             return _failed(traits, f"took longer than {traits.timeout_seconds:g} s")
         return _failed(traits, "raised TimeoutError")
-    except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
-            raise  # somebody does not want it any more
-        record = error_record(error, traits.name)
-        return _failed(traits, f"raised {record.type}: {record.message}")
-    return _checked(traits, changes)
+    except Exited as exited:
+        return _raised(traits, exited.error)
+    except Exception as error:  # noqa: BLE001  # whatever a hook raises ends the run with its name
+        return _raised(traits, error)
+    return _checked(traits, changes, room)
 
 
-async def _called(found: Hook, context: HookContext) -> object:
-    """Call a hook; a sync one in a thread, because it may wait for something."""
-    if inspect.iscoroutinefunction(found.function):
-        return await found.function(context)
-    value = await asyncio.to_thread(found.function, context)
-    return await value if inspect.isawaitable(value) else value
+def _raised(traits: HookTraits, error: BaseException) -> HookRun:
+    record = error_record(error, traits.name)
+    return _failed(traits, f"raised {record.type}: {record.message}")
 
 
-def _checked(traits: HookTraits, changes: object) -> HookRun:
+def _checked(traits: HookTraits, changes: object, room: int) -> HookRun:
     """Return the run with its changes, or why they cannot be used."""
     if changes is None:
         return HookRun(name=traits.name)
@@ -76,8 +81,9 @@ def _checked(traits: HookTraits, changes: object) -> HookRun:
         return _failed(traits, f"returned changes that cannot be kept: {told(error)}")
     except (ValueError, TypeError) as error:  # what JSON or UTF-8 cannot carry
         return _failed(traits, f"returned changes that cannot be kept: {error_record(error, traits.name).message}")
-    if size > HOOK_CHANGES_BYTES_MAX:
-        return _failed(traits, f"returned changes of {size:,} bytes, at most {HOOK_CHANGES_BYTES_MAX:,} are allowed")
+    if size > room:
+        allowed = f"{room:,} are left of what all hooks of this place may change"
+        return _failed(traits, f"returned changes of {size:,} bytes, {allowed}")
     return HookRun(name=traits.name, changes=changes)
 
 

@@ -13,7 +13,6 @@ from holdfast.core.events import (
     ApprovalExpired,
     ApprovalGiven,
     BufferSummarised,
-    Decision,
     Event,
     HooksReturned,
     ModelAnswered,
@@ -23,26 +22,20 @@ from holdfast.core.events import (
     ToolFailed,
     ToolReturned,
 )
+from holdfast.core.frozen import canonical
+from holdfast.core.hooks import HookContext
 from holdfast.core.messages import ToolCall
 from holdfast.core.offer import Equipment
 from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
+from holdfast.core.steps import ErrorRecord, InferenceResponse
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
 from holdfast.core.usage import Usage
+from holdfast.core.verdicts import Verdict
 from holdfast.local.asking import Asking
-from holdfast.local.calling import is_ordinary, run_tool
+from holdfast.local.calling import run_tool
+from holdfast.local.foreign import was_cancelled
 from holdfast.local.hooking import run_hooks
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a person says of a call that waits: `decision` is "approve", "deny" or "edit" (with other `arguments`)."""
-
-    decision: Decision
-    by: str = ""
-    reason: str = ""
-    arguments: Mapping[str, Any] | None = None
-
 
 Approver = Callable[[ToolCall], Awaitable[Verdict]]
 """Asked about each call that waits for approval; one that raises has denied it."""
@@ -63,23 +56,17 @@ class Work:
 
     async def call_model(self, command: CallModel, state: AgentState) -> Event:
         """Ask the model."""
-        try:
-            response = await self.asking.answer(state, command.max_output_tokens)
-        except BaseException as error:  # whatever the model's client raises ends the execution as data
-            if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
-                raise
-            return ModelFailed(error=error_record(error, "model"), at=self.clock())
-        return ModelAnswered(response=response, at=self.clock())
+        said = await _said(self.asking.answer(state, command.max_output_tokens))
+        if isinstance(said, ErrorRecord):
+            return ModelFailed(error=said, at=self.clock())
+        return ModelAnswered(response=said, at=self.clock())
 
     async def summarise(self, command: SummariseBuffer, state: AgentState) -> Event:
         """Ask the model for a summary of the buffer."""
-        try:
-            response = await self.asking.summary(state, command.max_output_tokens)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and is_ordinary(error):
-                raise
-            return SummaryFailed(error=error_record(error, "model"), at=self.clock())
-        return BufferSummarised(text=response.text, usage=response.usage, at=self.clock())
+        said = await _said(self.asking.summary(state, command.max_output_tokens))
+        if isinstance(said, ErrorRecord):
+            return SummaryFailed(error=said, at=self.clock())
+        return BufferSummarised(text=said.text, usage=said.usage, at=self.clock())
 
     async def call_tool(self, command: CallTool, execution_id: str) -> Event:
         """Run a tool."""
@@ -98,7 +85,8 @@ class Work:
 
     async def run_hooks(self, command: RunHooks) -> Event:
         """Run the hooks of one place."""
-        runs = await run_hooks(self.equipment.hooks, command.hooks, command.context)
+        shown = HookContext.model_validate_json(canonical(command.context))  # a copy: nobody can change the state by it
+        runs = await run_hooks(self.equipment.hooks, command.hooks, shown, command.changes_bytes_max)
         call = command.context.call
         return HooksReturned(command.context.trigger, call.id if call else None, tuple(runs), self.clock())
 
@@ -108,13 +96,13 @@ class Work:
         limit = asyncio.timeout(None if expires_at is None else (expires_at - self.clock()).total_seconds())
         try:
             async with limit:
-                verdict = await (self.approver or _nobody)(command.call)
+                verdict = _checked(await (self.approver or _nobody)(command.call))
         except Exception as error:  # noqa: BLE001  # a call that nobody could decide about is not run
             if expires_at is not None and limit.expired():
                 return ApprovalExpired(call_id=command.call.id, at=max(self.clock(), expires_at))
             record = error_record(error, "approver")
-            verdict = Verdict("deny", by="approver", reason=f"{record.type}: {record.message}")
-        return approval(command.call.id, verdict, self.clock())
+            verdict = Verdict(decision="deny", by="approver", reason=f"{record.type}: {record.message}")
+        return ApprovalGiven(call_id=command.call.id, verdict=verdict, at=self.clock())
 
     async def spawn(self, command: SpawnSubagent, state: AgentState) -> Event:
         """Run a subagent."""
@@ -134,21 +122,26 @@ class Work:
             why=child.stop_signal.message if child.stop_signal else "",
             usage=child.usage,
             cost=child.cost,
+            steps=child.steps_used,
             started_at=started_at,
             at=self.clock(),
         )
 
 
-def approval(call_id: str, verdict: Verdict, at: datetime) -> ApprovalGiven:
-    """Return a verdict about a call as the event that it is."""
-    return ApprovalGiven(
-        call_id=call_id,
-        decision=verdict.decision,
-        by=verdict.by,
-        reason=verdict.reason,
-        arguments=verdict.arguments,
-        at=at,
-    )
+async def _said(answer: Awaitable[InferenceResponse]) -> InferenceResponse | ErrorRecord:
+    """Return the model's answer; whatever its client raises instead becomes data."""
+    try:
+        return await answer
+    except BaseException as error:
+        if was_cancelled(error):
+            raise
+        return error_record(error, "model")
+
+
+def _checked(verdict: object) -> Verdict:
+    if isinstance(verdict, Verdict):
+        return verdict
+    raise TypeError(f"the approver gave a {type(verdict).__name__}; return Verdict(decision=...)")
 
 
 async def _nobody(call: ToolCall) -> Verdict:  # noqa: ARG001  # an Approver

@@ -77,7 +77,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Import the fake server when it is asked for: it needs aiohttp, nothing else here does."""
     if name == "FakeOpenAI":
-        from holdfast.testing.openai_server import FakeOpenAI  # noqa: PLC0415
+        from holdfast.testing.openai_server import FakeOpenAI  # noqa: PLC0415  # as said
 
         return FakeOpenAI
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

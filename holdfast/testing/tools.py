@@ -188,7 +188,7 @@ def scripted_tool(
     kept = Ledger(ledger) if isinstance(ledger, Path) else ledger
     playing = _Playing(name, results, repeat=exhausted == "repeat", ledger=kept)
 
-    async def played(*, holdfast_context: ToolContext | None = None, **arguments: Any) -> object:  # noqa: ANN401
+    async def played(*, holdfast_context: ToolContext | None = None, **arguments: Any) -> object:  # noqa: ANN401  # JSON
         return await playing.play(arguments, holdfast_context)
 
     real = _stood_for(name, like, schema, traits)

@@ -125,8 +125,9 @@ async def test_a_definition_that_cannot_travel_starts_nothing(settings: Settings
         await client.start(
             AgentDefinition(name="a", system_prompt="x" * DEFINITION_BYTES_MAX), "hi", execution_id=chosen
         )
+    odd = AgentDefinition(name="a").model_copy(update={"metadata": {"by": "\ud800"}})  # as no file can hold it
     with pytest.raises(InvalidInput, match="Unicode"):
-        await client.start(AgentDefinition(name="a", metadata={"by": "\ud800"}), "hi", execution_id=chosen)
+        await client.start(odd, "hi", execution_id=chosen)
     with pytest.raises(ExecutionNotFound):
         await client.stop(chosen)
 
@@ -248,7 +249,7 @@ async def test_a_follower_waits_out_the_absence_of_a_worker(
         await first.endpoint.until(lambda requests: len(requests) == 2)
         await away.wait()
         assert await client.has_worker()
-    async with serve([call("add", a=1, b=2), say("3")], Offer(tools=(add,))) as second:
+    async with serve([call("add", a=1, b=2), say("3")], [add]) as second:
         await following
         assert len(second.endpoint.requests) == 1
     assert [seen[-1].status, seen[-1].final_response] == [ExecutionStatus.COMPLETED, "3"]
@@ -342,7 +343,7 @@ async def test_a_stop_before_any_worker_is_there_is_kept(settings: Settings, ser
 
 async def test_the_list_tells_a_run_s_facts(serve: Serve) -> None:
     began = datetime.now(UTC)
-    async with serve([call("add", a=1, b=2), say("3")], Offer(tools=(add,))) as at_work:
+    async with serve([call("add", a=1, b=2), say("3")], [add]) as at_work:
         state = await at_work.client.run(AgentDefinition(name="lister", llm=LLM(model="x")), "what is 1+2?")
         line = next(each for each in await at_work.client.list_executions(5) if each.agent == "lister")
     assert line.execution_id == state.running.execution_id

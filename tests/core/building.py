@@ -15,7 +15,6 @@ from holdfast.core.events import (
     ApprovalExpired,
     ApprovalGiven,
     BufferSummarised,
-    Decision,
     DriverFailed,
     Event,
     ExecutionStarted,
@@ -41,6 +40,7 @@ from holdfast.core.steps import ErrorRecord, InferenceResponse, ToolExecution
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.tools import ToolTraits
 from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.verdicts import Decision, Verdict
 from tests.core.invariants import assert_legal
 
 CommandT = TypeVar("CommandT")
@@ -80,7 +80,7 @@ class Run:
     `rules` are fields of the definition. `events` are all that listeners were told.
     """
 
-    def __init__(  # one argument per thing that a run is made of
+    def __init__(
         self,
         budget: ExecutionBudget | None = None,
         *,
@@ -185,9 +185,10 @@ class Run:
         why: str = "",
         usage: Usage = USAGE,
         cost: float = 0.0,
+        steps: int = 0,
     ) -> Self:
         started_at = moment(self.seconds)
-        self.feed(SubagentReturned(call_id, status, answer, why, usage, cost, started_at, self.tick()))
+        self.feed(SubagentReturned(call_id, status, answer, why, usage, cost, started_at, self.tick(), steps))
         return self
 
     def hooked(self, *outcomes: Changes | ErrorRecord | None, about: str | None = None, after: float = 0) -> Self:
@@ -215,7 +216,9 @@ class Run:
         arguments: Mapping[str, Any] | None = None,
         after: float = 1,
     ) -> Self:
-        self.feed(ApprovalGiven(call_id, decision, "ann", self.tick(after), reason, arguments))
+        given = arguments if arguments is not None or decision != "edit" else {}
+        verdict = Verdict(decision=decision, by="ann", reason=reason, arguments=given)
+        self.feed(ApprovalGiven(call_id, verdict, self.tick(after)))
         return self
 
     def expires(self, call_id: str, after: float = 1) -> Self:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.frozen import replace
 from holdfast.core.limits import SECONDS_MAX
 from holdfast.core.policies import (
     ApprovalRule,
@@ -30,7 +31,7 @@ _misread = st.sampled_from(["|", "- ", "null", "2020-01-01", "\\", "%", "*a", "&
 prose = st.lists(_plain, max_size=6).map("".join) | st.lists(_plain | _odd | _misread | texts, max_size=8).map("".join)
 """What a person may write: lines, blanks around them, and what means something to Markdown or YAML."""
 
-costs = st.floats(min_value=0, max_value=1e9)
+costs = st.floats(min_value=0, max_value=1e6)
 _words = st.text(min_size=1, max_size=20)
 _budgets = st.builds(
     ExecutionBudget,
@@ -63,14 +64,20 @@ def _several(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...
     return st.lists(values, max_size=3, unique=True).map(tuple)
 
 
+def _summarising(policy: ContextPolicy, summary: SummaryPolicy | None) -> ContextPolicy:
+    shows = policy.sections is None or {"summary", "buffer"} <= set(policy.sections)
+    return replace(policy, summary=summary if shows else None)
+
+
+_summaries = st.builds(SummaryPolicy, above_input_tokens=st.integers(1, 10**6), keep_messages=counts)
+_shown = _several(names) | _several(names).map(lambda sections: tuple(dict.fromkeys((*sections, "summary", "buffer"))))
 _contexts = st.builds(
     ContextPolicy,
     view=st.sampled_from(["current_trace", "all"]),
-    sections=st.none() | _several(names),
+    sections=st.none() | _shown,
     tool_output_chars_max=st.none() | st.integers(100, 50_000),
     compiler=st.none() | names,
-    summary=st.none() | st.builds(SummaryPolicy, above_input_tokens=st.integers(1, 10**6), keep_messages=counts),
-)
+).flatmap(lambda policy: (st.none() | _summaries).map(lambda summary: _summarising(policy, summary)))
 
 
 @st.composite

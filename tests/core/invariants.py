@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.commands import (
@@ -22,11 +22,11 @@ from holdfast.core.events import BufferSummarised, Event, ExecutionStarted
 from holdfast.core.hooks import ENDING
 from holdfast.core.limits import MESSAGES_WAITING_MAX, STOP_SIGNALS_MAX, WARNINGS_MAX
 from holdfast.core.loop import AgentLoop
-from holdfast.core.messages import Message
 from holdfast.core.state import AgentState, ExecutionState, ExecutionStatus
 from holdfast.core.steps import CallStage
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Usage
+from holdfast.testing import assert_every_call_answered
 
 MOVES = {
     ExecutionStatus.PENDING: {ExecutionStatus.PENDING},
@@ -108,9 +108,10 @@ def _assert_consistent(loop: AgentLoop, state: AgentState) -> None:
     assert [done.step.number for done in execution.step_executions] == list(range(1, state.step_count + 1))
     steps = (*state.steps, under_way) if under_way else state.steps
     looked_at = [each.ended for each in execution.open_calls if each.ended is not None]
-    assert state.usage == sum((each.usage for each in (*steps, *looked_at)), Usage())
-    assert abs(state.cost - sum(each.cost for each in (*steps, *looked_at))) < 1e-9
-    assert_every_call_has_one_answer(state.messages)
+    used = sum((step.usage for step in steps), Usage())
+    assert state.usage == sum((each.usage for each in looked_at), used)
+    assert abs(state.cost - sum(step.cost for step in steps) - sum(each.cost for each in looked_at)) < 1e-9
+    assert_every_call_answered(state)
     for step in state.steps:
         executed = [each.call.id for each in step.tool_executions]
         assert executed == [each.id for each in step.requested_tool_calls], "records are missing or out of order"
@@ -218,7 +219,7 @@ def _assert_command_fits(loop: AgentLoop, after: AgentState, command: Command) -
                 assert execution.hooks_under_way is context.trigger
             else:
                 assert open_calls[context.call.id].stage.value == context.trigger.value
-            assert (context.execution is not None) == (context.trigger == "after_tool")
+            assert (context.tool_execution is not None) == (context.trigger == "after_tool")
         case Emit():
             envelope = command.event
             assert (envelope.agent_id, envelope.execution_id) == (after.agent_id, execution.execution_id)
@@ -243,19 +244,3 @@ def _assert_clamped(after: AgentState, commands: Sequence[Command]) -> None:
         if isinstance(command, CallModel):
             assert command.max_output_tokens is not None
             assert after.usage.total_tokens + known + command.max_output_tokens <= limit
-
-
-def assert_every_call_has_one_answer(messages: Iterable[Message]) -> None:
-    """Check the provider's pairing rule: an assistant's calls are answered right behind it, once each, in order."""
-    unanswered: list[str] = []
-    for message in messages:
-        if message.role == "tool":
-            assert unanswered, f"{message.tool_call_id} answers nothing"
-            assert message.tool_call_id == unanswered.pop(0)
-            continue
-        assert not unanswered, f"no answer for {unanswered}"
-        ids = [call.id for call in message.tool_calls]
-        assert all(ids), "a call without an id"
-        assert len(set(ids)) == len(ids), "two calls of one id"
-        unanswered = ids
-    assert not unanswered, f"no answer for {unanswered}"

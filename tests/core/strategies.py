@@ -9,11 +9,21 @@ from pydantic import JsonValue
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM
+from holdfast.core.hooks import Trigger
 from holdfast.core.limits import SECONDS_MAX
 from holdfast.core.log import Log
 from holdfast.core.messages import ImagePart, Message, MessageStore, Section, TextPart, ToolCall
 from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus
-from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, StepExecution, ToolExecution
+from holdfast.core.steps import (
+    AgentStep,
+    CallStage,
+    ErrorRecord,
+    InferenceResponse,
+    OpenCall,
+    Outcome,
+    StepExecution,
+    ToolExecution,
+)
 from holdfast.core.stopping import Continuation, StopReason, StopSignal
 from holdfast.core.usage import Usage
 
@@ -30,7 +40,7 @@ ids = st.uuids().map(str)
 _offsets = st.integers(min_value=-14 * 60, max_value=14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments: st.SearchStrategy[datetime] = st.datetimes(
     min_value=datetime(2, 1, 1),  # noqa: DTZ001  # hypothesis takes naive bounds
-    max_value=datetime(9998, 1, 1),  # noqa: DTZ001
+    max_value=datetime(9998, 1, 1),  # noqa: DTZ001  # the same
     timezones=st.just(UTC) | _offsets,
 )
 
@@ -94,6 +104,8 @@ responses = st.builds(
     usage=usages,
     model=texts,
     response_id=texts,
+    cost=st.none() | st.floats(min_value=0, max_value=1e6),
+    format_problem=st.none() | texts,
 )
 tool_executions = st.builds(
     ToolExecution,
@@ -104,6 +116,17 @@ tool_executions = st.builds(
     error=st.none() | errors,
     started_at=moments,
     completed_at=moments,
+    usage=usages,
+    cost=st.floats(min_value=0, max_value=1e6),
+)
+open_calls = st.builds(
+    OpenCall,
+    index=counts,
+    call=calls,
+    stage=st.sampled_from(list(CallStage)),
+    started_at=st.none() | moments,
+    expires_at=st.none() | moments,
+    ended=st.none() | tool_executions,
 )
 steps = st.builds(
     AgentStep,
@@ -113,6 +136,8 @@ steps = st.builds(
     inference_response=st.none() | responses,
     tool_executions=st.lists(tool_executions, max_size=2).map(tuple),
     errors=st.lists(errors, max_size=2).map(tuple),
+    overhead=usages,
+    overhead_cost=st.floats(min_value=0, max_value=1e6),
 )
 step_executions = st.builds(
     StepExecution, step=steps, started_at=moments, completed_at=moments, continuation=continuations
@@ -120,7 +145,7 @@ step_executions = st.builds(
 executions = st.builds(
     ExecutionState,
     execution_id=ids,
-    status=st.sampled_from(list(ExecutionStatus)),
+    status=st.sampled_from([each for each in ExecutionStatus if each.is_terminal]),  # the others must fit together
     started_at=moments,
     completed_at=st.none() | moments,
     budget=budgets,
@@ -129,6 +154,17 @@ executions = st.builds(
     continuation=continuations,
     current_step_started_at=st.none() | moments,
     current_step=st.none() | steps,
+    open_calls=st.lists(open_calls, max_size=2).map(tuple),
+    hooks_under_way=st.none() | st.sampled_from(list(Trigger)),
+    summary_under_way=st.booleans(),
+    compactions=counts,
+    waiting_messages=st.lists(messages, max_size=2).map(tuple),
+    answer_due=st.booleans(),
+    reasks=counts,
+    paused_at=st.none() | moments,
+    paused_seconds=st.floats(min_value=0, max_value=1e6),
+    warnings=st.lists(texts, max_size=2).map(tuple),
+    cost=st.floats(min_value=0, max_value=1e6),
     error=st.none() | errors,
 )
 _logs = conversations.map(Log[Message])

@@ -159,6 +159,14 @@ def test_only_a_step_of_the_type_final_response_has_one() -> None:
     assert (failed.state.last_step_type, failed.state.final_response) == ("error", "")
 
 
+def test_what_the_model_had_been_told_in_a_step_can_be_read() -> None:
+    state = worked().state
+    first, second = (list(state.input_messages(step)) for step in state.steps)
+    assert [message.role for message in first] == ["user"]
+    assert second == list(state.messages[:4])
+    assert list(state.messages[4:]) != []
+
+
 def test_debug_tells_all_that_the_specification_lists() -> None:
     told = worked().state.debug()
     assert told["execution_id"] == worked().state.running.execution_id

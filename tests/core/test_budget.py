@@ -37,6 +37,7 @@ def test_no_limits_are_empty_and_never_exhausted() -> None:
         (ExecutionBudget(max_steps=0), True),
         (ExecutionBudget(max_tokens=0), True),
         (ExecutionBudget(max_seconds=0), True),
+        (ExecutionBudget(max_cost=0), True),
         (ExecutionBudget(max_steps=1, max_tokens=1, max_seconds=0.001), False),
         (ExecutionBudget(max_steps=5, max_tokens=0), True),
         (ExecutionBudget(deadline=moment(0)), True),
@@ -129,3 +130,18 @@ def test_the_end_is_never_before_the_start(seconds: float, start: object) -> Non
 @given(budgets)
 def test_a_budget_survives_json(budget: ExecutionBudget) -> None:
     assert ExecutionBudget.model_validate_json(budget.model_dump_json()) == budget
+
+
+def test_unlimited_is_no_limit_at_all() -> None:
+    assert ExecutionBudget.unlimited() == EMPTY
+    assert all(limit is None for _, limit in ExecutionBudget.unlimited())
+    assert ExecutionBudget.unlimited().remaining(steps_used=9, tokens_used=9, seconds_used=9, cost_used=9) == EMPTY
+
+
+def test_every_limit_counts_down_to_zero_and_no_further() -> None:
+    budget = ExecutionBudget(max_steps=20, max_tokens=10_000, max_seconds=60, max_cost=1, deadline=moment(9))
+    left = budget.remaining(steps_used=5, tokens_used=3_000, seconds_used=15, cost_used=0.25)
+    assert left == ExecutionBudget(max_steps=15, max_tokens=7_000, max_seconds=45, max_cost=0.75, deadline=moment(9))
+    spent = budget.remaining(steps_used=21, tokens_used=10_001, seconds_used=61, cost_used=1.5)
+    assert spent == ExecutionBudget(max_steps=0, max_tokens=0, max_seconds=0, max_cost=0, deadline=moment(9))
+    assert spent.is_exhausted(START)

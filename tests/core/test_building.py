@@ -14,6 +14,7 @@ from holdfast.core.building import Agent
 from holdfast.core.capabilities import Capability
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import DefinitionInvalid, InvalidInput
+from holdfast.core.formats import format_of
 from holdfast.core.policies import ApprovalRule, ContextPolicy, JsonObjectFormat, JsonSchemaFormat, TextFormat
 from holdfast.core.tools import tool
 from holdfast.core.usage import Prices
@@ -84,7 +85,7 @@ def test_every_call_sets_what_it_says() -> None:
         subagents=("writer", "reader"),
         approvals=(ApprovalRule(tools=("pay_*", "find_order"), expires_seconds=60), ApprovalRule(tools=("add",))),
         budget=ExecutionBudget(max_steps=20, max_tokens=9_000, max_seconds=60, max_cost=1.5, deadline=deadline),
-        response_format=JsonSchemaFormat(name="Verdict", json_schema=Verdict.model_json_schema(), strict=True),
+        response_format=format_of(Verdict, strict=True),
         errors="fatal",
         context=ContextPolicy(view="all"),
     )
@@ -126,12 +127,12 @@ def test_no_tools_and_no_hooks_are_not_every_tool_and_hook() -> None:
         (Box[int], JsonSchemaFormat(name="Box_int_", json_schema=Box[int].model_json_schema())),
     ],
 )
-def test_the_answer_s_form_is_a_word_a_schema_or_a_model(form: Any, expected: object) -> None:  # noqa: ANN401
+def test_the_answer_s_form_is_a_word_a_schema_or_a_model(form: Any, expected: object) -> None:  # noqa: ANN401  # its types
     assert Agent.named("a").answers(form).build().response_format == expected
 
 
 def test_a_model_without_a_schema_is_refused_by_its_name() -> None:
-    with pytest.raises(DefinitionInvalid, match="the model Loose has no JSON Schema"):
+    with pytest.raises(DefinitionInvalid, match="Loose has no JSON Schema"):
         Agent.named("a").answers(Loose)
 
 

@@ -15,7 +15,7 @@ from holdfast.core.steps import InferenceResponse
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Prices, Usage
 from tests.core.building import BOOM, COMPLETED, DEFINITION, FAILED, USAGE, Run, call, moment, stopped
-from tests.core.ruled import Ruled
+from tests.core.ruled import Ruled, triggered
 
 PRICED = replace(DEFINITION, llm=LLM(prices=Prices(input_usd=1_000, output_usd=10_000)))
 """An input token costs a tenth of a cent, an output token a cent."""
@@ -157,3 +157,22 @@ def test_a_token_limit_that_a_hook_may_override_does_not_clamp_the_call_below_on
     run = Ruled(definition, budget=ExecutionBudget(max_tokens=100), hooks={Trigger.BEFORE_STEP: Changes(go_on=True)})
     run.begin().answer("", call("a")).returns("a")
     assert run.model_call.max_output_tokens is None
+
+
+def test_tokens_used_before_a_stop_are_counted() -> None:
+    assert Ruled().begin().answer("", call("a")).stop().state.usage == USAGE
+    assert Ruled().begin().answer("", call("a")).returns("a").stop().state.usage == USAGE
+
+
+def test_what_is_left_of_the_budget_can_be_read_all_the_time() -> None:
+    budget = ExecutionBudget(max_steps=20, max_tokens=10_000, max_seconds=60, max_cost=1, deadline=moment(99))
+    state = Ruled(replace(PRICED, budget=budget)).begin().answer("", call("a"), usage=COSTS_30_CENTS).returns("a").state
+    assert state.budget == budget
+    left = state.budget_remaining
+    assert left.max_cost == pytest.approx(0.7)
+    assert (left.max_steps, left.max_tokens, left.max_seconds, left.deadline) == (19, 9_880, 58, moment(99))
+
+
+def test_a_signal_before_the_execution_keeps_the_first_step_from_beginning() -> None:
+    run = Ruled(hooks={Trigger.BEFORE_EXECUTION: Changes(stop="enough"), Trigger.BEFORE_STEP: None}).begin()
+    assert triggered(run) == [Trigger.BEFORE_EXECUTION]

@@ -89,3 +89,11 @@ def test_a_stop_that_arrives_while_the_last_hooks_run_changes_nothing() -> None:
     assert ending.running.hooks_under_way is Trigger.ON_STOP
     late = StopRequested(signal(StopReason.USER_REQUESTED), "now", run.tick())
     assert run.loop.step(ending, late) == (ending, ())
+
+
+def test_every_step_but_the_final_response_leaves_a_trace_also_one_with_errors() -> None:
+    run = Ruled().begin().answer("", call("a")).returns("a").answer("", call("b")).fails("b").answer("done")
+    assert [step.step_type for step in run.state.steps] == ["tool_execution", "error", "final_response"]
+    traces = [message.metadata.get("is_trace") for message in run.state.messages if message.role != "user"]
+    assert traces == [True, True, True, True, None]
+    assert Ruled().begin().answer("wrong", problem="it is no JSON").state.messages[1].metadata["is_trace"] is True

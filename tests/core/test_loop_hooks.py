@@ -72,7 +72,7 @@ def test_a_hook_is_told_what_it_may_know() -> None:
     assert context.budget_remaining.max_steps == 3
     assert context.response is not None
     assert context.response.tool_calls == (call("a"),)
-    assert (context.call, context.execution, context.error, context.stop_signals) == (None, None, None, ())
+    assert (context.call, context.tool_execution, context.error, context.stop_signals) == (None, None, None, ())
 
 
 @pytest.mark.parametrize("trigger", ["before_execution", "before_step", "before_inference"])
@@ -83,16 +83,16 @@ def test_before_the_model_has_answered_there_is_no_response(trigger: str) -> Non
 def test_hooks_around_a_tool_are_told_the_call_and_its_end() -> None:
     run = Run(hooks=[hook_at("before_tool"), hook_at("after_tool")]).begin().answer("", call("a"), call("b"))
     assert [each.context.call for each in run.wanted(RunHooks)] == [call("a"), call("b")]
-    assert all(each.context.execution is None for each in run.wanted(RunHooks))
+    assert all(each.context.tool_execution is None for each in run.wanted(RunHooks))
     run.hooked(about="b").hooked(about="a").returns("b", "3")
     context = run.hook_context
     assert context.call == call("b")
-    assert context.execution is not None
-    assert (context.execution.result, context.execution.outcome) == ("3", "succeeded")
+    assert context.tool_execution is not None
+    assert (context.tool_execution.result, context.tool_execution.outcome) == ("3", "succeeded")
     assert run.hooked(about="b").commands == ()
     run.fails("a")
-    assert run.hook_context.execution is not None
-    assert run.hook_context.execution.error == BOOM
+    assert run.hook_context.tool_execution is not None
+    assert run.hook_context.tool_execution.error == BOOM
 
 
 def test_higher_priority_goes_first_and_among_equals_the_one_registered_first() -> None:
@@ -404,6 +404,15 @@ def test_a_new_stop_ends_the_step_that_an_override_allowed() -> None:
     assert run.outcomes == [("b", "cancelled")]
 
 
+def test_a_step_that_runs_by_itself_uses_no_override_of_the_one_before_it() -> None:
+    run = Run(hooks=[hook_at("after_step"), hook_at("before_step")], max_overrides=1).begin().hooked()
+    run.answer("half of it").hooked(Changes(go_on=True)).hooked()
+    run.answer("", call("a")).returns("a").hooked()
+    run.hooked(Changes(stop="enough", go_on=True))
+    assert run.ended == stopped(StopReason.STOP_REQUESTED)
+    assert run.state.step_count == 2
+
+
 def test_overridden_token_limits_do_not_ask_for_an_answer_of_no_length() -> None:
     run = Run(ExecutionBudget(max_tokens=100), hooks=[hook_at("after_step")], overridable=(StopReason.TOKEN_LIMIT,))
     run.begin().answer("", call("a")).hooked(Changes(go_on=True))
@@ -438,6 +447,9 @@ def test_more_messages_than_can_wait_are_left_out_and_that_is_told() -> None:
     run.hooked(Changes(messages=many), Changes(messages=many[:2]))
     assert len(run.said) == 1 + MESSAGES_WAITING_MAX
     assert run.state.warnings == ("more than 64 messages wait for one step; the rest was not taken",)
+    run = Run(hooks=[hook_at("before_execution")]).begin().hooked(Changes(messages=many))
+    assert len(run.said) == 1 + MESSAGES_WAITING_MAX
+    assert run.state.warnings == (), "so many just fit"
 
 
 def test_hooks_need_not_do_anything() -> None:

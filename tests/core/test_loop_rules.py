@@ -22,6 +22,7 @@ from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import ErrorRecord
 from holdfast.core.stopping import OVERRIDABLE, Continuation, StopReason
 from holdfast.core.usage import Usage
+from holdfast.core.verdicts import Decision, Verdict
 from tests.core.building import AGENT_ID, BOOM, COMPLETED, DEFINITION, FAILED, USAGE, Run, call, moment, signal, stopped
 from tests.core.ruled import Ruled, triggered
 
@@ -133,7 +134,7 @@ def test_the_time_limit_strikes_while_a_person_is_waited_for() -> None:
 def test_the_time_a_person_takes_counts_unless_the_definition_says_otherwise(*, pausing: bool) -> None:
     definition = replace(APPROVING, pause_while_waiting=pausing)
     run = Ruled(definition, budget=ExecutionBudget(max_seconds=60)).begin().answer("", call("a"))
-    run.feed(ApprovalGiven("a", "approve", "Ann", run.tick(50)))
+    run.feed(ApprovalGiven("a", Verdict(decision="approve", by="Ann"), run.tick(50)))
     assert run.called == ["a"]
     run.returns("a").timer(after=20)
     assert run.state.status is (ExecutionStatus.IN_PROGRESS if pausing else ExecutionStatus.STOPPED)
@@ -149,11 +150,13 @@ def test_the_time_a_person_takes_counts_unless_the_definition_says_otherwise(*, 
     ],
 )
 def test_a_person_approves_edits_or_denies(
-    decision: events.Decision, called: dict[str, int] | None, outcome: str, told: str
+    decision: Decision, called: dict[str, int] | None, outcome: str, told: str
 ) -> None:
+    arguments = {"a": 2} if decision == "edit" else None
+    verdict = Verdict(decision=decision, by="Ann", reason="too dear", arguments=arguments)
     run = Ruled(APPROVING).begin().answer("", call("a"))
     assert run.called == []
-    run.feed(ApprovalGiven("a", decision, "Ann", run.tick(), "too dear", {"a": 2}))
+    run.feed(ApprovalGiven("a", verdict, run.tick()))
     if called is not None:
         (command,) = run.commands
         assert getattr(command, "call").arguments == called  # noqa: B009  # whatever command it is

@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.core.definition import Name
 from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import canonical
 from holdfast.core.limits import (
@@ -35,6 +34,7 @@ from holdfast.core.messages import (
     ToolCall,
     pairing_problem,
 )
+from holdfast.core.policies import Name
 from holdfast.core.state import AgentState
 from tests.core.strategies import calls, conversations, json_maps, messages, stores
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.commands import SummariseBuffer
 from holdfast.core.contracts import PageRequest, StatePage
 from holdfast.core.frozen import canonical
 from holdfast.core.limits import CALLS_PER_STEP_MAX, PAGE_BYTES_MAX, TOOL_RESULT_CHARS_MAX
@@ -123,3 +124,32 @@ def test_a_step_with_many_large_results_still_fits_one_answer_of_a_query() -> No
         run.returns(id_, "x" * TOOL_RESULT_CHARS_MAX)
     first = page(run.state, PageRequest())
     assert len(canonical(first)) <= 2 * PAGE_BYTES_MAX, "the server refuses what is larger than 2 MB"
+
+
+def test_messages_that_move_to_be_summarised_are_read_again_wherever_that_happens() -> None:
+    policy = {"summary": {"above_input_tokens": 1, "keep_messages": 1}}
+    run = Run(context=policy).begin("a question")
+    reader = StateReader()
+    for number in range(4):
+        if run.wanted(SummariseBuffer):
+            read(run.state, reader, 300)
+            assert reader.state == run.state
+            assert reader.take(page(run.state, reader.refreshed(), 1)) is None
+            run.summarises(f"summary {number}")
+        run.answer(f"step {number}", call("a"), call("b")).returns("a", "x" * 50)
+        read(run.state, reader, 300)
+        assert reader.state == run.state
+        half = StateReader()
+        half.take(page(run.state, half.refreshed(), 1))
+        run.returns("b")
+        read(run.state, half, 300)
+        assert half.state == run.state
+    assert run.state.running.compactions == 3
+
+
+def test_the_head_holds_no_message_of_any_section() -> None:
+    run = Run(context={"summary": {"above_input_tokens": 1, "keep_messages": 0}}).begin("a question")
+    run.answer("step", call("a")).returns("a", "x" * 5_000)
+    first = page(run.state, PageRequest(), 1_000)
+    assert sum(first.sections) == 3
+    assert all(not section.messages for section in first.head.store.sections)

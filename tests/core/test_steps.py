@@ -106,3 +106,14 @@ def test_a_step_execution_tells_its_duration_and_usage() -> None:
 @given(step_executions)
 def test_a_step_execution_survives_json(done: StepExecution) -> None:
     assert StepExecution.model_validate_json(done.model_dump_json()) == done
+
+
+def test_a_step_and_its_parts_have_the_fields_of_the_specification_and_its_type_is_not_one() -> None:
+    assert {"id", "inference_response", "tool_executions", "errors"} <= set(AgentStep.model_fields)
+    assert "step_type" not in step(errors=(BOOM,)).model_dump()
+    answered = {"text", "reasoning", "tool_calls", "finish_reason", "usage", "model", "response_id"}
+    assert answered <= set(InferenceResponse.model_fields)
+    ended_ = {"id", "call", "result", "error", "started_at", "completed_at", "outcome"}
+    assert ended_ <= set(ToolExecution.model_fields)
+    assert {"id", "name", "arguments"} <= set(ToolCall.model_fields)
+    assert [outcome.value for outcome in Outcome] == ["succeeded", "failed", "blocked", "denied", "cancelled"]

@@ -105,3 +105,13 @@ def test_a_signal_keeps_its_context_and_refuses_an_overlong_message() -> None:
 @given(continuations)
 def test_a_continuation_survives_json(continuation: Continuation) -> None:
     assert Continuation.model_validate_json(continuation.model_dump_json()) == continuation
+
+
+def test_a_signal_says_why_what_who_and_when() -> None:
+    assert set(StopSignal.model_fields) == {"reason", "message", "context", "source", "at"}
+
+
+def test_a_request_to_go_on_ends_with_its_step_and_the_signals_stay() -> None:
+    there = (signal(StopReason.STEPS_LIMIT), signal(StopReason.UNKNOWN))
+    after = Continuation(stop_signals=there, continuation_requested=True).after_step()
+    assert (after.stop_signals, after.continuation_requested) == (there, False)

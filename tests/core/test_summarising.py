@@ -19,7 +19,7 @@ from holdfast.core.messages import (
     pairing_problem,
 )
 from holdfast.core.policies import SummaryPolicy
-from holdfast.core.summarising import INSTRUCTION, SUMMARY_HEAD, due, request, summarised, to_buffer
+from holdfast.core.summarising import INSTRUCTION, SUMMARY_HEAD, due, summarised, summary_request, to_buffer
 from holdfast.core.texts import json_size
 from tests.core.strategies import conversations
 
@@ -53,13 +53,12 @@ def texts(store: MessageStore, name: str) -> list[str]:
 
 
 def record_of(store: MessageStore) -> str:
-    return request(store)[1].text
+    return summary_request(store)[1].text
 
 
-def test_a_summary_is_due_above_the_limit_and_never_without_a_policy() -> None:
+def test_a_summary_is_due_above_the_limit() -> None:
     assert due(keeping(1), 1_001)
     assert not due(keeping(1), 1_000)
-    assert not due(None, 10**9)
 
 
 def test_old_messages_move_and_the_latest_stay() -> None:
@@ -131,7 +130,7 @@ def test_a_store_without_the_sections_gets_them_before_its_messages() -> None:
 def test_a_model_is_asked_with_the_conversation_as_words() -> None:
     picture = (TextPart(text="What is this?"), ImagePart(url="https://example.com/1.png"))
     store = stored().extended(Message(role="user", content=picture), *step("a"), final("A cat."), section="buffer")
-    instruction, record = request(store)
+    instruction, record = summary_request(store)
     assert (instruction.role, instruction.content) == ("system", INSTRUCTION)
     assert record == user(
         "<conversation>\n"
@@ -171,7 +170,7 @@ def test_a_conversation_of_any_length_makes_a_request_that_fits(char: str) -> No
     assert "user: 4999: " in record, "the newest is there"
     assert "user: 0: " not in record
     assert json_size(record) <= SUMMARY_REQUEST_BYTES_MAX
-    assert sum(len(canonical(message)) for message in request(store)) <= PAYLOAD_BYTES_MAX
+    assert sum(len(canonical(message)) for message in summary_request(store)) <= PAYLOAD_BYTES_MAX
 
 
 def test_a_summary_takes_the_place_of_the_one_before_and_of_the_buffer() -> None:

@@ -158,3 +158,13 @@ async def test_an_answer_may_be_no_longer_than_the_definition_and_the_budget_all
     await LocalDriver(agent, model=model).execute("One?")
     await LocalDriver(agent, model=model).execute("One?", budget=ExecutionBudget(max_tokens=300))
     assert [request.max_output_tokens for request in model.requests] == [500, 300]
+
+
+async def test_a_summary_is_asked_for_in_words_also_by_an_agent_without_tools_that_answers_in_json() -> None:
+    context = ContextPolicy(summary=SummaryPolicy(above_input_tokens=50, keep_messages=1))
+    agent = replace(AGENT, context=context, response_format=JsonObjectFormat())
+    model = ScriptedModel(one_by_one(say("no JSON"), say("A summary."), say("{}")))
+    state = await LocalDriver(agent, model=model).execute("Answer in JSON.")
+    assert state.final_response == "{}"
+    asked = [request.response_format for request in model.requests]
+    assert asked == [JsonObjectFormat(), TextFormat(), JsonObjectFormat()]

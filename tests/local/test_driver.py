@@ -331,3 +331,20 @@ async def test_a_tool_knows_its_call_and_gets_another_key_for_another_call() -> 
     assert {context.attempt for context in seen} == {1}
     keys = [execution.id for step in state.steps for execution in step.tool_executions]
     assert sorted(keys) == sorted(context.idempotency_key for context in seen)
+
+
+async def test_a_state_that_was_under_way_is_gone_on_with_by_another_driver() -> None:
+    added: list[tuple[int, int]] = []
+
+    async def count_up(a: int, b: int) -> int:
+        added.append((a, b))
+        return a + b
+
+    turns = [call("count_up", a=1, b=2), call("count_up", a=3, b=4), say("done")]
+    first = LocalDriver(AGENT, model=ScriptedModel(turns), tools=[tool(count_up)]).iterate("What?")
+    under_way = AgentState.from_dict((await anext(first)).to_dict())
+    await first.aclose()
+    state = await LocalDriver(AGENT, model=ScriptedModel(turns), tools=[tool(count_up)]).execute(under_way)
+    assert (state.status, state.step_count, state.execution_count) == (ExecutionStatus.COMPLETED, 3, 1)
+    assert state.running.execution_id == under_way.running.execution_id
+    assert added == [(1, 2), (3, 4)], "no completed call runs again"

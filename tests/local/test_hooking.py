@@ -77,9 +77,9 @@ async def test_an_error_leads_to_on_error() -> None:
 
 async def test_higher_priority_goes_first_and_registration_order_decides_ties() -> None:
     seen: list[str] = []
-    ranks = {"low": -1, "first": 0, "high": 5, "second": 0, "third": 0}
+    ranks = {"low": -1, "one": 0, "high": 5, "another": 0, "third": 0}
     await run(*(noting(seen, Trigger.ON_STOP, name, priority) for name, priority in ranks.items()))
-    assert seen == ["high", "first", "second", "third", "low"]
+    assert seen == ["high", "one", "another", "third", "low"]
 
 
 @pytest.mark.parametrize("trigger", [each for each in Trigger if each is not Trigger.ON_ERROR])
@@ -138,3 +138,18 @@ async def test_each_hook_sees_what_those_before_it_changed() -> None:
 
     await run(changing("before_step", Changes(metadata={"by": "the first"})), later, turns=[say("done")])
     assert seen == ["the first"]
+
+
+async def test_a_hook_that_scribbles_on_what_it_is_shown_changes_nothing() -> None:
+    @hook("before_tool")
+    def scribble(context: HookContext) -> None:
+        notes, call = context.metadata, context.call
+        assert isinstance(notes, dict)
+        assert call is not None
+        assert isinstance(call.arguments, dict)
+        notes["seen"] = True
+        call.arguments["number"] = 100
+
+    state, _ = await run(scribble)
+    assert "seen" not in state.metadata
+    assert [execution.result for execution in state.steps[0].tool_executions] == ["2"]

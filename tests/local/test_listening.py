@@ -17,8 +17,8 @@ from holdfast.core.observed import Observed, StopSignalReceived, ToolCallComplet
 from holdfast.core.policies import ApprovalRule
 from holdfast.core.state import AgentState
 from holdfast.core.tools import tool
+from holdfast.core.verdicts import Verdict
 from holdfast.local import LocalDriver
-from holdfast.local.work import Verdict
 from holdfast.testing.script import Call, Turn, call, calls, say
 from holdfast.testing.scripted import ScriptedModel
 
@@ -84,7 +84,7 @@ async def test_a_run_that_stops_tells_its_signal_and_its_reason() -> None:
 async def test_a_run_that_fails_tells_its_error() -> None:
     events, state = await told(LocalDriver(AGENT, model=ScriptedModel([Turn(status=400)])))
     assert names(events) == [
-        *("AgentExecutionStarted", *STEP[:2], "StopSignalReceived", "AgentExecutionFailed"),
+        *("AgentExecutionStarted", *STEP[:2], "StopSignalReceived", *STEP_END[:2], "AgentExecutionFailed"),
     ]
     (ending,) = (event for event in events if isinstance(event, observed.AgentExecutionFailed))
     assert (ending.error,) == state.errors
@@ -105,7 +105,7 @@ async def test_every_signal_there_is_was_told() -> None:
 async def test_an_approval_a_block_a_message_and_a_hook_are_told() -> None:
     async def ann(asked: ToolCall) -> Verdict:
         driver.say(f"I decide about {asked.name}.")
-        return Verdict("deny", by="Ann")
+        return Verdict(decision="deny", by="Ann")
 
     @hook("on_stop")
     def note(_: HookContext) -> None:
@@ -156,7 +156,7 @@ async def test_a_listener_hears_its_kind_alone_and_a_wiretap_everything() -> Non
     heard: list[ToolCallCompleted] = []
     model = ScriptedModel([calls(Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})), say("done")])
     events, _ = await told(LocalDriver(AGENT, model=model, tools=[add]).on(ToolCallCompleted, heard.append))
-    assert [event.execution.result for event in heard] == ["3", "7"]
+    assert [event.tool_execution.result for event in heard] == ["3", "7"]
     assert len(events) == 18
 
 

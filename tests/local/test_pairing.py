@@ -10,8 +10,8 @@ from holdfast.core.messages import ToolCall, pairing_problem
 from holdfast.core.observed import ToolCallCompleted
 from holdfast.core.policies import ApprovalRule
 from holdfast.core.tools import tool
+from holdfast.core.verdicts import Verdict
 from holdfast.local import LocalDriver
-from holdfast.local.work import Verdict
 from holdfast.testing.script import Call, calls
 from holdfast.testing.scripted import ScriptedModel
 
@@ -60,7 +60,7 @@ def guard(_: HookContext) -> Changes:
 
 
 async def ann(_: ToolCall) -> Verdict:
-    return Verdict("deny", by="Ann", reason="too dear")
+    return Verdict(decision="deny", by="Ann", reason="too dear")
 
 
 async def test_a_call_of_every_kind_gets_one_tool_message_and_one_record() -> None:
@@ -74,7 +74,7 @@ async def test_a_call_of_every_kind_gets_one_tool_message_and_one_record() -> No
     )
 
     def stop_when_all_but_one_have_ended(event: ToolCallCompleted) -> None:
-        ended.append(event.execution.call.id)
+        ended.append(event.tool_execution.call.id)
         if len(ended) == 5:  # those that are blocked or denied are told as such
             driver.stop("enough")
 

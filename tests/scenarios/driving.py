@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from itertools import chain, count
-from typing import Any, Protocol, assert_never, cast
+from typing import Protocol, assert_never
 from uuid import UUID, uuid5
 
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Client
-from holdfast.core.contracts import ApprovalDecision
 from holdfast.core.errors import ExecutionFailed
 from holdfast.core.observed import ApprovalRequested
 from holdfast.core.state import AgentState
 from holdfast.core.steps import CallStage
+from holdfast.core.verdicts import Verdict
 from holdfast.local import LocalDriver
-from holdfast.local.work import Verdict
+from holdfast.testing.comparison import TIMES
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.scenarios.hooks import HOOKS
 from tests.scenarios.scenario import MODEL, Approve, Deed, Deny, Edit, Scenario, Stop, Tell
@@ -25,17 +25,13 @@ from tests.serving import Served
 SECONDS_MAX = 10
 """The longest a scenario may take, so that one that hangs is named instead of ending the whole session."""
 
-TIMES = frozenset({"created_at", "updated_at", "started_at", "completed_at", "current_step_started_at", "at"})
-"""Masked: both drivers have a clock of their own, and no two runs happen at the same moment.
+UNEQUAL = TIMES | {"paused_seconds"}
+"""What may differ: both drivers have a clock of their own, so times do, and the pauses between them.
 
-Nothing else is: both runs are given the same agent id and execution id, from which all other ids follow, and both ask
+Nothing else may: both runs are given the same agent id and execution id, from which all other ids follow, and both ask
 the same endpoint, so that texts which name its address are equal, too.
 """
 
-DURATIONS = frozenset({"paused_seconds"})
-"""Masked, too: they are differences of such times."""
-
-MOMENT = "2025-01-01T00:00:00Z"
 LOOK_SECONDS = 0.02
 """How long to wait before looking again for what nothing tells."""
 
@@ -110,15 +106,7 @@ class OnTemporal:
             case Tell():
                 return await client.message(id_, deed.text)
             case Approve() | Deny() | Edit():
-                verdict = verdict_of(deed)
-                decision = ApprovalDecision(
-                    call_id=self._waiting[deed.nth - 1],
-                    decision=verdict.decision,
-                    by=verdict.by,
-                    reason=verdict.reason,
-                    arguments=verdict.arguments,
-                )
-                return await client.decide(id_, decision)
+                return await client.decide(id_, self._waiting[deed.nth - 1], verdict_of(deed))
             case _:
                 assert_never(deed)
 
@@ -127,11 +115,11 @@ def verdict_of(deed: Approve | Deny | Edit) -> Verdict:
     """Return what the deed says of the call that waits."""
     match deed:
         case Approve():
-            return Verdict("approve", by="somebody")
+            return Verdict(decision="approve", by="somebody")
         case Deny():
-            return Verdict("deny", by="somebody", reason=deed.reason)
+            return Verdict(decision="deny", by="somebody", reason=deed.reason)
         case Edit():
-            return Verdict("edit", by="somebody", arguments=deed.arguments)
+            return Verdict(decision="edit", by="somebody", arguments=deed.arguments)
         case _:
             assert_never(deed)
 
@@ -210,31 +198,3 @@ async def _finished(
 
 async def _asked(endpoint: FakeOpenAI, times: int) -> None:
     await endpoint.until(lambda requests: len(requests) >= times)
-
-
-def masked(state: AgentState) -> AgentState:
-    """Return `state` with every time replaced by the same one."""
-    return AgentState.from_dict(cast("dict[str, Any]", _masked(state.to_dict())))
-
-
-def _masked(value: object) -> object:
-    if isinstance(value, dict):
-        fields = cast("dict[str, object]", value)
-        fixed = {**dict.fromkeys(TIMES, MOMENT), **dict.fromkeys(DURATIONS, 0.0)}
-        return {name: fixed[name] if name in fixed and each else _masked(each) for name, each in fields.items()}
-    if isinstance(value, list):
-        return [_masked(each) for each in cast("list[object]", value)]
-    return value
-
-
-def differences(one: object, other: object, place: str = "state") -> list[str]:
-    """Return where two states, as data, are not equal, and how: readable where a plain comparison is not."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        mine, theirs = cast("dict[str, object]", one), cast("dict[str, object]", other)
-        pairs = [(f"{place}.{name}", mine.get(name), theirs.get(name)) for name in sorted(mine | theirs)]
-    elif isinstance(one, list) and isinstance(other, list) and len(cast("Any", one)) == len(cast("Any", other)):
-        both = zip(cast("list[object]", one), cast("list[object]", other), strict=True)
-        pairs = [(f"{place}[{index}]", mine, theirs) for index, (mine, theirs) in enumerate(both)]
-    else:
-        return [] if one == other else [f"{place}: {one!r:.200} on Temporal, {other!r:.200} in-process"]
-    return [told for inner, mine, theirs in pairs for told in differences(mine, theirs, inner)]

@@ -10,6 +10,8 @@ import pytest
 
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import ExecutionFailed, InvalidInput
+from holdfast.core.hooks import Changes, HookContext, Trigger, hook
+from holdfast.core.offer import Offer
 from holdfast.testing.openai_server import RequestRecord
 from holdfast.testing.script import Script, Turn, call, say
 from tests.scenarios.tools import Gate, tools_at
@@ -30,10 +32,18 @@ SCRIPTS: dict[str, Script] = {
 }
 
 
+def tattle(context: HookContext) -> Changes:
+    """Keep all that a hook may know where everybody can read it."""
+    return Changes(metadata={context.trigger: context.model_dump_json()[-2_000:]})
+
+
+TATTLERS = tuple(hook(trigger, name=f"tattle_{trigger}")(tattle) for trigger in Trigger)
+
+
 @asynccontextmanager
 async def ended(serve: Serve, script: Script) -> AsyncGenerator[tuple[Served, str, str]]:
     """Run `script` to whatever end; give the run's id and the error the client told, if any."""
-    async with serve(script, tools_at(Gate())) as served:
+    async with serve(script, offer=Offer(tools=tuple(tools_at(Gate())), hooks=TATTLERS)) as served:
         told = ""
         id_ = await served.client.start(AGENT, "What is it?")
         try:

@@ -204,11 +204,8 @@ def test_lists_of_unequal_length_are_told_with_what_differs_in_them() -> None:
 
 def test_many_differences_are_cut() -> None:
     one, other = a_state(steps=60), a_state(steps=60, conversation=[user("x")])
-    many = replace(other, llm=LLM(model="m" * 200), execution=a_state(steps=60, usage=_other_usage()).execution)
+    wasteful = a_state(steps=60, usage=replace(DONE.usage, input_tokens=7))
+    many = replace(other, llm=LLM(model="m" * 200), execution=wasteful.execution)
     told = refusal(assert_same_run, one, many)
     assert re.search(r"and \d+ more$", told)
     assert len(told) < 10_000
-
-
-def _other_usage() -> Any:  # noqa: ANN401
-    return replace(DONE.usage, input_tokens=7)

@@ -1,0 +1,29 @@
+"""`Verdict`: what a person says of a tool call that waits for approval, the same wherever the agent runs."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from holdfast.core.frozen import Frozen
+from holdfast.core.json_values import JsonMap
+from holdfast.core.limits import REASON_CHARS_MAX, SOURCE_CHARS_MAX
+
+Decision = Literal["approve", "deny", "edit"]
+"""Run the call, do not, or run it with other arguments."""
+
+
+class Verdict(Frozen):
+    """A decision about one call: `by` whom, why (`reason` is told to the model), and with `edit` which `arguments`."""
+
+    decision: Decision
+    by: str = Field(default="", max_length=SOURCE_CHARS_MAX)
+    reason: str = Field(default="", max_length=REASON_CHARS_MAX)
+    arguments: JsonMap | None = None
+
+    @model_validator(mode="after")
+    def _has_arguments_to_edit(self) -> Self:
+        if (self.arguments is None) == (self.decision == "edit"):
+            raise ValueError("`edit` needs the `arguments` that the call is to run with, and nothing else takes any")
+        return self

@@ -1,0 +1,202 @@
+"""What listeners are told: twenty kinds of events, in the order in which things happen, each with whose they are."""
+
+from __future__ import annotations
+
+import inspect
+from uuid import UUID
+
+from holdfast.core import observed
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.commands import Emit
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.events import ExecutionStarted
+from holdfast.core.hooks import Changes
+from holdfast.core.loop import new_agent, user_message
+from holdfast.core.observed import (
+    AgentExecutionCompleted,
+    AgentExecutionFailed,
+    AgentExecutionStarted,
+    AgentExecutionStopped,
+    AgentStepCompleted,
+    ApprovalResolved,
+    ContinuationEvaluated,
+    HookExecuted,
+    Observed,
+    SubagentCompleted,
+    TokenUsageReported,
+    ToolCallBlocked,
+    ToolCallCompleted,
+)
+from holdfast.core.policies import ApprovalRule
+from holdfast.core.state import ExecutionStatus
+from holdfast.core.stopping import StopReason
+from tests.core.building import AGENT_ID, BOOM, START, Run, call, hook_at, moment, spawn
+
+HELPER = AgentDefinition(name="helper")
+KINDS = {name for name, each in vars(observed).items() if inspect.isclass(each) and issubclass(each, Observed)} - {
+    "Observed"
+}
+
+
+def rich() -> Run:
+    """A run with a hook, an approval, a subagent, a blocked call, a message from outside, and a stop in the end."""
+    run = Run(
+        ExecutionBudget(max_steps=2),
+        hooks=[hook_at("before_tool", "guard", tools=("echo",))],
+        subagents=[HELPER],
+        approvals=(ApprovalRule(tools=("add",)),),
+        observed=True,
+    )
+    run.begin().answer("", call("a"), call("b", "echo"), spawn("c"))
+    run.hooked(Changes(block="no")).says("by the way").decide("a").child("c").returns("a")
+    return run.answer("", call("d", "echo")).hooked().fails("d")
+
+
+def of(run: Run, kind: type[Observed]) -> list[Observed]:
+    return [event for event in run.events if isinstance(event, kind)]
+
+
+def test_there_are_twenty_kinds() -> None:
+    assert len(KINDS) == 20
+
+
+def test_a_rich_run_tells_what_happens_in_the_order_in_which_it_does() -> None:
+    assert rich().told == [
+        "AgentExecutionStarted",
+        *("AgentStepStarted", "InferenceRequestStarted", "InferenceResponseReceived"),
+        *("ApprovalRequested", "ToolCallStarted", "SubagentSpawned"),
+        *("HookExecuted", "ToolCallBlocked"),
+        "MessageInjected",
+        *("ApprovalResolved", "ToolCallStarted"),
+        *("SubagentCompleted", "ToolCallCompleted", "ToolCallCompleted"),
+        *("AgentStepCompleted", "TokenUsageReported", "ContinuationEvaluated"),
+        *("AgentStepStarted", "InferenceRequestStarted", "InferenceResponseReceived"),
+        *("HookExecuted", "ToolCallStarted", "ToolCallCompleted"),
+        "StopSignalReceived",
+        *("AgentStepCompleted", "TokenUsageReported", "ContinuationEvaluated"),
+        "AgentExecutionStopped",
+    ]
+
+
+def test_every_kind_is_told_by_some_run() -> None:
+    told = {*rich().told, *Run(observed=True).begin().answer("x").told, *Run(observed=True).begin().model_fails().told}
+    assert told == KINDS
+
+
+def test_every_event_tells_whose_it_is_when_and_in_which_step() -> None:
+    run = rich()
+    execution_id = run.state.running.execution_id
+    assert {(event.agent_id, event.execution_id, event.parent_id) for event in run.events} == {
+        (AGENT_ID, execution_id, None)
+    }
+    times = [event.at for event in run.events]
+    assert times == sorted(times)
+    assert times[0] == moment(1)
+    numbers = [event.step_number for event in run.events]
+    assert numbers == sorted(numbers)
+    assert (numbers[0], numbers[1], numbers[-1]) == (0, 1, 2)
+
+
+def test_a_subagents_events_name_its_parent() -> None:
+    run = Run(observed=True)
+    parent = str(UUID(int=77))
+    child = new_agent(run.loop.definition, agent_id=AGENT_ID, at=START, parent_agent_id=parent)
+    _, commands = run.loop.step(
+        child, ExecutionStarted(str(UUID(int=5)), (user_message("x"),), ExecutionBudget(), moment(1))
+    )
+    assert {command.event.parent_id for command in commands if isinstance(command, Emit)} == {parent}
+
+
+def test_without_listeners_nothing_is_told_and_the_state_is_the_same() -> None:
+    silent, loud = Run().begin().answer("", call("a")), Run(observed=True).begin().answer("", call("a"))
+    assert silent.wanted(Emit) == ()
+    assert loud.wanted(Emit)
+    assert silent.state == loud.state
+    assert silent.commands == tuple(each for each in loud.commands if not isinstance(each, Emit))
+
+
+def test_the_first_event_names_the_agent_and_whether_the_run_was_taken_up_again() -> None:
+    run = Run(observed=True).begin().resume()
+    first, again = of(run, AgentExecutionStarted)
+    assert isinstance(first, AgentExecutionStarted)
+    assert isinstance(again, AgentExecutionStarted)
+    assert (first.agent, first.resumed, again.resumed) == ("tester", False, True)
+
+
+def test_a_steps_usage_and_the_total_are_told() -> None:
+    run = Run(observed=True).begin().answer("", call("a")).returns("a").answer("done")
+    told = of(run, TokenUsageReported)
+    assert [(t.usage.total_tokens, t.total.total_tokens) for t in told if isinstance(t, TokenUsageReported)] == [
+        (120, 120),
+        (120, 240),
+    ]
+
+
+def test_whether_the_loop_goes_on_is_told_and_whether_a_hook_wanted_that() -> None:
+    run = Run(observed=True, hooks=[hook_at("after_step")]).begin().answer("x").hooked(Changes(go_on=True))
+    run.answer("y").hooked()
+    told = [
+        (e.should_stop, e.overridden) for e in of(run, ContinuationEvaluated) if isinstance(e, ContinuationEvaluated)
+    ]
+    assert told == [(False, True), (True, False)]
+
+
+def test_each_hook_that_ran_is_told_with_what_it_raised() -> None:
+    run = Run(observed=True, hooks=[hook_at("before_step", "one"), hook_at("before_step", "two")]).begin()
+    run.hooked(None, BOOM)
+    told = [(e.hook, e.trigger.value, e.error) for e in of(run, HookExecuted) if isinstance(e, HookExecuted)]
+    assert told == [("one", "before_step", None), ("two", "before_step", BOOM)]
+
+
+def test_every_requested_call_is_told_to_have_ended_once() -> None:
+    run = Run(observed=True, hooks=[hook_at("before_tool", tools=("echo",))]).begin()
+    run.answer("", call("a"), call("b", "echo"), call("c", "nope"), call("d")).returns("d")
+    run.hooked(Changes(block="no")).stop()
+    ended = [e.tool_execution.call.id for e in run.events if isinstance(e, ToolCallCompleted | ToolCallBlocked)]
+    assert sorted(ended) == ["a", "b", "c", "d"]
+
+
+def test_every_decision_is_told_and_so_is_none() -> None:
+    run = Run(observed=True, approvals=(ApprovalRule(tools=("*",)),)).begin()
+    run.answer("", call("a"), call("b"), call("c"), call("d"))
+    run.decide("a").decide("b", "deny", reason="no").decide("c", "edit", arguments={}).expires("d")
+    told = [(e.decision, e.by, e.reason) for e in of(run, ApprovalResolved) if isinstance(e, ApprovalResolved)]
+    assert told == [("approve", "ann", ""), ("deny", "ann", "no"), ("edit", "ann", ""), ("expired", "", "")]
+
+
+def test_a_subagents_end_is_told_with_its_status() -> None:
+    run = Run(observed=True, subagents=[HELPER]).begin().answer("", spawn("a"))
+    run.child("a", status=ExecutionStatus.STOPPED)
+    (told,) = of(run, SubagentCompleted)
+    assert isinstance(told, SubagentCompleted)
+    assert (told.call_id, told.agent, told.status) == ("a", "helper", ExecutionStatus.STOPPED)
+
+
+def test_the_last_event_says_how_it_ended() -> None:
+    done = Run(observed=True).begin().answer("42").events[-1]
+    assert isinstance(done, AgentExecutionCompleted)
+    assert done.answer == "42"
+    ended = Run(observed=True).begin().stop("enough").events[-1]
+    assert isinstance(ended, AgentExecutionStopped)
+    assert (ended.reason, ended.message) == (StopReason.USER_REQUESTED, "enough")
+    failed = Run(observed=True).begin().model_fails().events[-1]
+    assert isinstance(failed, AgentExecutionFailed)
+    assert failed.error == BOOM
+
+
+def test_a_failure_without_an_error_of_its_own_tells_the_steps_error_or_the_reason() -> None:
+    run = Run(observed=True, errors="fatal").begin().answer("", call("a"), call("b")).fails("a").stop()
+    assert isinstance(run.events[-1], AgentExecutionFailed)
+    assert run.events[-1].error == BOOM
+    run = Run(observed=True, hooks=[hook_at("before_execution", "guard")]).begin()
+    run.hooked(Changes(stop="the books do not add up", stop_reason="error"))
+    assert isinstance(run.events[-1], AgentExecutionFailed)
+    assert (run.events[-1].error.message, run.events[-1].error.source) == ("the books do not add up", "guard")
+
+
+def test_a_step_that_is_cut_off_is_told_to_be_complete_once_the_model_has_answered_in_it() -> None:
+    run = Run(observed=True).begin().answer("", call("a")).stop()
+    (told,) = of(run, AgentStepCompleted)
+    assert isinstance(told, AgentStepCompleted)
+    assert told.step == run.state.last_step
+    assert of(Run(observed=True).begin().stop(), AgentStepCompleted) == []

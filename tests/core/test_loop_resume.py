@@ -1,0 +1,263 @@
+"""A run that is taken up again from JSON, at every moment of it: the same execution, nothing twice, the same end."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+from pydantic import JsonValue
+
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.commands import AskApproval, CallModel, CallTool, Command, RunHooks, SpawnSubagent, SummariseBuffer
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.hooks import Changes, Trigger
+from holdfast.core.loop import user_message
+from holdfast.core.policies import ApprovalRule, ContextPolicy, SummaryPolicy
+from holdfast.core.state import AgentState
+from holdfast.core.stopping import StopReason
+from holdfast.core.tools import ToolTraits
+from holdfast.core.usage import Usage
+from tests.core.building import COMPLETED, Run, call, hook_at, moment, spawn, stopped
+
+HELPER = AgentDefinition(name="helper")
+PAY = ToolTraits(name="pay", at_most_once=True)
+ASKED = (CallModel, SummariseBuffer, CallTool, SpawnSubagent, AskApproval, RunHooks)
+QUIET = Usage(input_tokens=10, output_tokens=5)
+LOUD = Usage(input_tokens=200, output_tokens=5)
+
+
+def rich_run() -> Run:
+    """Every kind of work in one run: hooks everywhere, approvals, a subagent, a sequential tool, a summary."""
+    return Run(
+        ExecutionBudget(max_steps=10, max_tokens=100_000, max_seconds=10_000),
+        tools=["add", "echo", ToolTraits(name="lift", sequential=True)],
+        hooks=[hook_at(trigger) for trigger in Trigger],
+        subagents=[HELPER],
+        approvals=(ApprovalRule(tools=("echo",), expires_seconds=500),),
+        context=ContextPolicy(summary=SummaryPolicy(above_input_tokens=100, keep_messages=1)),
+        pause_while_waiting=True,
+    )
+
+
+ANSWERS = [
+    ("", (call("a"), call("b", "echo"), call("c", "lift"), spawn("d"), call("e", "nope")), LOUD),
+    ("", (call("f"), call("g", "lift"), call("h", "lift")), QUIET),
+    ("half of it", (), QUIET),
+    ("all of it", (), QUIET),
+]
+
+
+class Shell:
+    """Carries out what was asked, oldest first, always in the same way; after a restart it knows only what it is told.
+
+    Every answer depends on what was asked alone, so that a run that was interrupted can be compared with one that was
+    not.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.waiting: list[Command] = []
+        self.seen: list[str] = []
+        self.hooked = 0
+        self.take_over()
+
+    def take_over(self) -> None:
+        """Note what the latest event brought."""
+        self.waiting += [command for command in self.run.commands if isinstance(command, ASKED)]
+
+    def restart(self) -> None:
+        """Lose everything but the state."""
+        self.waiting = []
+        self.run.resume()
+        self.take_over()
+
+    def carry_out(self) -> None:
+        """Do the first thing in the order of its name, whatever order it was asked for in."""
+        self.waiting.sort(key=_name)
+        command = self.waiting.pop(0)
+        self.seen.append(_name(command))
+        run = self.run
+        match command:
+            case CallModel():
+                text, calls, usage = ANSWERS[command.step_number - 1]
+                run.answer(text, *calls, usage=usage)
+                if command.step_number == 3:
+                    self.take_over()
+                    run.says("one thing more")
+            case SummariseBuffer():
+                run.summarises("they talked", QUIET)
+            case CallTool():
+                run.fails(command.call.id) if command.call.id == "f" else run.returns(command.call.id)
+            case SpawnSubagent():
+                run.child(command.call_id, cost=0.5)
+            case AskApproval():
+                run.decide(command.call.id)
+            case RunHooks():
+                run.hooks_asked.remove(command)
+                run.hooks_asked.insert(0, command)
+                run.hooked(_changes(command))
+            case _:
+                raise AssertionError(command)
+        self.take_over()
+
+
+def _name(command: Command) -> str:
+    match command:
+        case CallModel() | SummariseBuffer():
+            return f"{command.step_number}-{type(command).__name__}"
+        case CallTool() | AskApproval():
+            return f"{command.step_number}-{command.index}-{type(command).__name__}"
+        case SpawnSubagent():
+            return f"{command.step_number}-{command.index}-spawn"
+        case RunHooks():
+            return f"{command.context.step_number}-hooks-{command.name}"
+        case _:
+            raise AssertionError(command)
+
+
+def _changes(command: RunHooks) -> Changes | None:
+    context = command.context
+    noted = {str(context.trigger): context.step_number}
+    if context.trigger is Trigger.BEFORE_TOOL and context.call and context.call.id == "g":
+        return Changes(metadata=noted, block="not today")
+    if context.trigger is Trigger.BEFORE_TOOL and context.call and context.call.id == "h":
+        return Changes(metadata=noted, arguments={"a": 5})
+    if context.trigger is Trigger.AFTER_TOOL:
+        return Changes(metadata=noted, messages=(user_message(f"noted {context.call.id if context.call else ''}"),))
+    return Changes(metadata=noted)
+
+
+def led_to_its_end(interrupted_at: int | None) -> tuple[Shell, int]:
+    """Return a rich run that has ended, restarted before its event of that number, and how many events it took."""
+    shell = Shell(rich_run().begin("Do it all."))
+    events = 0
+    while not shell.run.state.status.is_terminal:
+        if events == interrupted_at:
+            shell.restart()
+        shell.carry_out()
+        events += 1
+        assert events < 200, "the run does not end"
+    return shell, events
+
+
+def without_times(state: AgentState) -> AgentState:
+    """The state with every moment and duration set to one and the same."""
+    return AgentState.from_dict({name: _flat(value) for name, value in state.to_dict().items()})
+
+
+def _flat(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {name: 0.0 if name == "paused_seconds" else _flat(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_flat(each) for each in value]
+    if isinstance(value, str):
+        try:
+            datetime.fromisoformat(value)
+        except ValueError:
+            return value
+        return moment(0).isoformat()
+    return value
+
+
+WHOLE, EVENTS = led_to_its_end(None)
+
+
+def test_the_rich_run_is_one() -> None:
+    state = WHOLE.run.state
+    assert WHOLE.run.ended == COMPLETED
+    assert EVENTS > 40
+    assert state.final_response == "all of it"
+    assert [execution.outcome.value for step in state.steps for execution in step.tool_executions] == [
+        *("succeeded", "succeeded", "succeeded", "succeeded", "failed"),
+        *("failed", "blocked", "succeeded"),
+    ]
+    assert state.running.compactions == 1
+    assert state.running.paused_seconds > 0
+    assert len(set(WHOLE.seen)) == len(WHOLE.seen), "without an interruption nothing is asked for twice"
+
+
+@pytest.mark.parametrize("at", range(EVENTS))
+def test_a_run_taken_up_at_any_moment_is_the_same_and_ends_in_the_same_state(at: int) -> None:
+    shell, events = led_to_its_end(at)
+    assert events == EVENTS, "nothing that had ended was done again"
+    assert shell.seen == WHOLE.seen
+    assert without_times(shell.run.state) == without_times(WHOLE.run.state)
+    assert shell.run.state.execution_count == 1
+
+
+def test_a_run_that_is_taken_up_before_every_event_ends_in_the_same_state() -> None:
+    shell = Shell(rich_run().begin("Do it all."))
+    while not shell.run.state.status.is_terminal:
+        shell.restart()
+        shell.carry_out()
+    assert without_times(shell.run.state) == without_times(WHOLE.run.state)
+
+
+def test_a_call_that_must_not_be_repeated_is_told_to_have_an_unknown_end() -> None:
+    run = Run(tools=["add", PAY]).begin().answer("", call("a", "pay"), call("b")).resume()
+    assert run.called == ["b"]
+    run.returns("b")
+    assert run.answers["a"].startswith("Error (OutcomeUnknown): the call was begun and its outcome is unknown")
+    assert run.outcomes == [("a", "failed"), ("b", "succeeded")]
+    assert run.model_call.step_number == 2
+
+
+def test_a_call_that_must_not_be_repeated_runs_when_it_had_not_begun() -> None:
+    run = Run(tools=["add", PAY], sequential=True).begin().answer("", call("a"), call("b", "pay")).resume()
+    assert run.called == ["a"]
+    assert run.returns("a").called == ["b"]
+    run = Run(tools=[PAY], approvals=(ApprovalRule(tools=("*",)),)).begin().answer("", call("a", "pay")).resume()
+    assert run.asked == ["a"]
+    assert run.decide("a").called == ["a"]
+
+
+def test_the_calls_behind_one_of_an_unknown_end_begin() -> None:
+    run = Run(tools=["add", PAY], sequential=True).begin().answer("", call("a", "pay"), call("b")).resume()
+    assert run.called == ["b"]
+
+
+def test_when_every_call_had_an_unknown_end_the_model_is_asked_at_once() -> None:
+    run = Run(tools=[PAY]).begin().answer("", call("a", "pay")).resume()
+    assert run.model_call.step_number == 2
+
+
+def test_calls_that_have_ended_are_not_asked_for_again() -> None:
+    run = Run().begin().answer("", call("a"), call("b"), call("c")).returns("b", "kept").fails("c").resume()
+    assert run.called == ["a"]
+    run.returns("a")
+    assert run.answers["b"] == "kept"
+
+
+def test_the_execution_keeps_its_id_its_budget_its_usage_its_signals_and_its_time() -> None:
+    budget = ExecutionBudget(max_steps=5, max_seconds=60)
+    run = Run(budget).begin().answer("", call("a")).returns("a").stop(mode="after_step")
+    before = run.state
+    run.tick(20)
+    run.resume()
+    assert run.state.execution_count == 1
+    for kept in ("execution_id", "budget", "usage", "started_at", "continuation", "step_executions", "current_step"):
+        assert getattr(run.state.running, kept) == getattr(before.running, kept)
+    assert run.state.budget_remaining.max_seconds == 60 - 23
+    assert run.answer("", call("b")).returns("b").ended == stopped(StopReason.USER_REQUESTED)
+
+
+def test_the_timer_is_set_anew_to_the_same_moment_and_a_time_limit_that_has_passed_strikes() -> None:
+    run = Run(ExecutionBudget(max_seconds=10)).begin()
+    run.tick(100)
+    run.resume()
+    assert run.state.running.time_limit_at == moment(11)
+    assert run.timer(0).ended == stopped(StopReason.TIME_LIMIT)
+
+
+def test_what_is_said_with_the_resumption_is_seen_by_the_next_model_call() -> None:
+    run = Run().begin("one").answer("", call("a")).resume("two").returns("a")
+    assert run.said == ["one", "", "fine", "two"]
+
+
+def test_the_session_alone_begins_afresh() -> None:
+    run = Run().begin("one").answer("first").begin("two").answer("", call("a"))
+    run.state = AgentState.from_dict(run.state.to_dict(session_only=True))
+    run.begin("three")
+    assert run.state.execution_count == 3
+    assert run.state.step_count == 0
+    assert run.said == ["one", "first", "two", "three"]

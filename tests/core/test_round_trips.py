@@ -1,0 +1,221 @@
+"""Every value that crosses a process comes back from JSON as it was, whatever is in it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+import holdfast.core
+from holdfast.core.capabilities import Capability
+from holdfast.core.contracts import (
+    ApprovalDecision,
+    BufferPage,
+    ExecutionFailure,
+    ExecutionInput,
+    ExecutionResult,
+    HooksRan,
+    HooksRequest,
+    InferenceInput,
+    PageRequest,
+    StatePage,
+    StopRequest,
+    SummaryInput,
+    SummaryText,
+    ToolCatalog,
+    ToolsRequest,
+    TranscriptPage,
+    TranscriptRequest,
+)
+from holdfast.core.definition import LLM
+from holdfast.core.frozen import Frozen, canonical
+from holdfast.core.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
+from holdfast.core.limits import MESSAGES_WAITING_MAX
+from holdfast.core.messages import Message
+from holdfast.core.state import ExecutionStatus
+from holdfast.core.stopping import StopReason
+from holdfast.core.tools import ToolReply, ToolSchema, ToolTraits
+from holdfast.core.transcript import Mark, Opening
+from holdfast.core.verdicts import Verdict
+from tests.core.defining import definitions, names
+from tests.core.strategies import (
+    budgets,
+    calls,
+    counts,
+    errors,
+    ids,
+    json_maps,
+    messages,
+    moments,
+    responses,
+    signals,
+    states,
+    step_executions,
+    texts,
+    tool_executions,
+    usages,
+)
+
+costs = st.floats(min_value=0, max_value=1e6)
+some_messages = st.lists(messages, max_size=3).map(tuple)
+tool_traits = st.builds(ToolTraits, name=names, sequential=st.booleans(), at_most_once=st.booleans())
+tool_schemas = st.builds(ToolSchema, name=names, description=texts, parameters=json_maps)
+hook_traits = st.builds(HookTraits, name=names, trigger=st.sampled_from(Trigger), tools=st.none() | st.just(("a*",)))
+changes = st.builds(
+    Changes,
+    metadata=json_maps,
+    messages=st.lists(messages, max_size=min(3, MESSAGES_WAITING_MAX)).map(tuple),
+    stop=st.none() | texts,
+    go_on=st.booleans(),
+    arguments=st.none() | json_maps,
+    block=st.none() | texts,
+)
+hook_runs = st.builds(HookRun, name=names, changes=st.none() | changes, error=st.none() | errors)
+hook_contexts = st.builds(
+    HookContext,
+    trigger=st.sampled_from(Trigger),
+    agent=names,
+    agent_id=ids,
+    execution_id=ids,
+    step_number=counts,
+    at=moments,
+    metadata=json_maps,
+    messages=some_messages,
+    usage=usages,
+    cost=costs,
+    budget_remaining=budgets,
+    stop_signals=st.lists(signals, max_size=2).map(tuple),
+    response=st.none() | responses,
+    call=st.none() | calls,
+    tool_execution=st.none() | tool_executions,
+    error=st.none() | errors,
+)
+marks = st.builds(Mark, length=counts, digest=texts)
+openings = st.builds(
+    Opening,
+    definition=definitions,
+    tools=st.lists(names, max_size=3).map(tuple),
+    spawn=st.none() | tool_schemas,
+)
+
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
+VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
+    states,
+    definitions,
+    st.builds(Capability, name=names, prompt=texts),
+    changes,
+    tool_traits,
+    st.builds(ToolReply, text=texts, stop=st.none() | texts),
+    st.builds(HooksRequest, hooks=st.lists(hook_traits, max_size=2).map(tuple), context=hook_contexts),
+    st.builds(HooksRan, runs=st.lists(hook_runs, max_size=2).map(tuple)),
+    st.builds(
+        ExecutionInput,
+        agent_id=ids,
+        definition=definitions,
+        question=texts,
+        budget=budgets,
+        subagents=st.lists(definitions, max_size=2).map(tuple),
+        parent_agent_id=st.none() | ids,
+        depth_left=st.none() | st.integers(),
+    ),
+    st.builds(StopRequest, reason=texts, source=texts),
+    st.builds(
+        ApprovalDecision,
+        call_id=texts,
+        verdict=st.builds(Verdict, decision=st.sampled_from(["approve", "deny"]), by=texts, reason=texts)
+        | st.builds(Verdict, decision=st.just("edit"), arguments=json_maps),
+    ),
+    st.builds(
+        ExecutionResult,
+        execution_id=ids,
+        status=st.sampled_from(ExecutionStatus),
+        stop_reason=st.none() | st.sampled_from(StopReason),
+        step_count=counts,
+        usage=usages,
+        final_response=texts,
+        cost=costs,
+        state=st.none() | states,
+    ),
+    st.builds(
+        ExecutionFailure, execution_id=ids, reason=st.sampled_from(StopReason), message=texts, usage=usages, cost=costs
+    ),
+    st.builds(PageRequest, messages_from=counts, steps_from=counts, messages_total=st.none() | counts),
+    st.builds(
+        StatePage,
+        head=states,
+        messages=some_messages,
+        steps=st.lists(step_executions, max_size=2).map(tuple),
+        messages_total=counts,
+        steps_total=counts,
+    ),
+    st.builds(TranscriptRequest, start=counts, stop=counts),
+    st.builds(TranscriptPage, opening=openings, start=counts, messages=some_messages),
+    st.builds(
+        InferenceInput,
+        opening=st.none() | openings,
+        base=marks,
+        delta=some_messages,
+        target=marks,
+        max_output_tokens=st.none() | counts,
+    ),
+    st.builds(SummaryInput, llm=st.builds(LLM, model=st.none() | st.just("m")), max_output_tokens=st.none() | counts),
+    st.builds(BufferPage, messages=some_messages),
+    st.builds(SummaryText, text=texts, usage=usages),
+    st.builds(ToolsRequest, agent=names, tools=st.none(), at=moments, compiler=st.none() | names),
+    st.builds(
+        ToolCatalog,
+        at=moments,
+        tools=st.lists(tool_traits, max_size=2).map(tuple),
+        hooks=st.lists(hook_traits, max_size=2).map(tuple),
+        prompt=texts,
+    ),
+)
+
+
+def inside(value: object) -> Iterator[Frozen]:
+    """Yield every value of ours within `value`, itself included."""
+    if isinstance(value, Frozen):
+        yield value
+        for _, inner in value:
+            yield from inside(inner)
+    elif isinstance(value, Mapping):
+        for inner in cast("Mapping[str, object]", value).values():
+            yield from inside(inner)
+    elif not isinstance(value, str) and hasattr(value, "__iter__"):
+        for inner in cast("tuple[object, ...]", value):
+            yield from inside(inner)
+
+
+def every_type(kind: type[BaseModel] = Frozen) -> Iterator[type[BaseModel]]:
+    for each in kind.__subclasses__():
+        if each.__module__.startswith("holdfast.core"):
+            yield each
+        yield from every_type(each)
+
+
+def test_whatever_is_in_them_values_of_every_type_come_back_from_json_as_they_were() -> None:
+    for module in pkgutil.iter_modules(holdfast.core.__path__):
+        importlib.import_module(f"holdfast.core.{module.name}")
+    seen: set[type[Any]] = set()
+
+    # the same values each time, so that the last line does not hang on luck
+    @settings(max_examples=4, derandomize=True, suppress_health_check=list(SLOW), database=None)
+    @given(st.data())
+    def come_back(data: st.DataObject) -> None:
+        for strategy in VALUES:
+            value = data.draw(strategy)
+            seen.update(type(each) for each in inside(value))
+            assert type(value).model_validate_json(canonical(value)) == value
+
+    come_back()
+    assert {each.__name__ for each in every_type()} - {each.__name__ for each in seen} == set()
+
+
+def test_a_message_in_parts_comes_back_too() -> None:
+    said = Message.model_validate({"role": "user", "content": [{"type": "text", "text": "hi"}]})
+    assert Message.model_validate_json(canonical(said)) == said

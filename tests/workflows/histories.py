@@ -1,0 +1,32 @@
+"""Looking into what a run has written, and leading a fresh worker through it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer
+
+from holdfast.client import Client
+from workflows.agent_execution import AgentExecution
+
+
+async def history_of(client: Client, execution_id: str) -> WorkflowHistory:
+    return await client.temporal.get_workflow_handle(execution_id).fetch_history()
+
+
+async def replayed(client: Client, execution_id: str) -> None:
+    """Replay the run's history; raises when the workflow's code would have done anything else."""
+    history = await history_of(client, execution_id)
+    await Replayer(workflows=[AgentExecution], data_converter=pydantic_data_converter).replay_workflow(history)
+
+
+def written(events: Sequence[HistoryEvent]) -> bytes:
+    return b"".join(event.SerializeToString() for event in events)
+
+
+def markers(events: Sequence[HistoryEvent]) -> list[HistoryEvent]:
+    """The ends of local activities: each is one event."""
+    return [event for event in events if event.HasField("marker_recorded_event_attributes")]

@@ -1,0 +1,157 @@
+"""Approvals on a real server: they outlast workers, hold no run up past its end, and mean one call each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
+from holdfast.client import Client, Settings
+from holdfast.core.errors import InvalidInput
+from holdfast.core.limits import ARGUMENTS_BYTES_MAX
+from holdfast.core.offer import Offer
+from holdfast.core.verdicts import Verdict
+from holdfast.testing.script import Call, call, calls, say
+from tests.serving import Serve, served
+from tests.workflows.histories import history_of, replayed
+from tests.workflows.waiting import state_when, waiting_calls
+
+pytestmark = pytest.mark.temporal
+
+RULES: dict[str, Any] = {"name": "careful", "approvals": [{"tools": ["pay"]}]}
+AGENT = AgentDefinition.model_validate(RULES)
+CLOSED_SECONDS_MAX = 2.0
+
+
+def till(paid: list[int]) -> Offer:
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return f"paid {amount}"
+
+    return Offer(tools=(pay,))
+
+
+YES = Verdict(decision="approve", by="ann")
+
+
+async def test_an_approval_outlasts_its_worker(settings: Settings, tmp_path: Path) -> None:
+    paid: list[int] = []
+    script, ledger = [call("pay", amount=5), say("done")], tmp_path / "ledger.jsonl"
+    async with served(settings, ledger, script, till(paid)) as before:
+        execution_id = await before.client.start(AGENT, "pay")
+        (call_id,) = await waiting_calls(before.client, execution_id)
+    client = await Client.connect(settings)
+    assert await client.decide(execution_id, call_id, YES), "it is taken while no worker is there"
+    async with served(settings, ledger, script, till(paid)) as after:
+        assert (await after.client.result(execution_id)).final_response == "done"
+        assert len(after.endpoint.requests) == 1, "the first model call is not repeated"
+        await replayed(client, execution_id)
+    assert paid == [5]
+
+
+async def test_decisions_that_decide_nothing_change_nothing(serve: Serve) -> None:
+    paid: list[int] = []
+    async with serve([call("pay", amount=5), say("done")], offer=till(paid)) as served:
+        client = served.client
+        execution_id = await client.start(AGENT, "pay")
+        (call_id,) = await waiting_calls(client, execution_id)
+        assert await client.decide(execution_id, "call_that_is_not_there", YES)
+        assert await waiting_calls(client, execution_id) == [call_id]
+        assert await client.decide(execution_id, call_id, YES)
+        await client.decide(execution_id, call_id, Verdict(decision="deny", by="bob"))
+        state = await client.result(execution_id)
+        assert not await client.decide(execution_id, call_id, YES), "the run has ended"
+        await replayed(client, execution_id)
+    assert (state.final_response, paid) == ("done", [5])
+
+
+async def test_a_decision_means_one_call_although_its_provider_repeats_the_id(serve: Serve) -> None:
+    paid: list[int] = []
+    again = [calls(Call("pay", {"amount": amount}, id="call_0")) for amount in (5, 7)]
+    async with serve([*again, say("done")], offer=till(paid)) as served:
+        client = served.client
+        execution_id = await client.start(AGENT, "pay")
+        (first,) = await waiting_calls(client, execution_id)
+        await client.decide(execution_id, first, YES)
+        await state_when(client, execution_id, lambda state: state.step_count == 1)
+        (second,) = await waiting_calls(client, execution_id)
+        await client.decide(execution_id, first, YES)  # somebody clicks twice
+        assert await waiting_calls(client, execution_id) == [second]
+        await client.decide(execution_id, second, Verdict(decision="deny", by="ann"))
+        state = await client.result(execution_id)
+    assert (paid, state.final_response) == ([5], "done")
+
+
+async def test_a_decision_that_cannot_travel_is_refused_before_temporal(serve: Serve) -> None:
+    async with serve([call("pay", amount=5), say("done")], offer=till([])) as served:
+        execution_id = await served.client.start(AGENT, "pay")
+        (call_id,) = await waiting_calls(served.client, execution_id)
+        too_much = Verdict(decision="edit", arguments={"amount": "x" * ARGUMENTS_BYTES_MAX})
+        for id_, verdict in ((call_id, too_much), ("x" * 1_000, YES)):
+            with pytest.raises(InvalidInput):
+                await served.client.decide(execution_id, id_, verdict)
+        events = (await history_of(served.client, execution_id)).events
+        assert not any(event.HasField("workflow_execution_signaled_event_attributes") for event in events)
+        await served.client.stop(execution_id)
+        await served.client.result(execution_id)
+
+
+async def test_a_stop_ends_a_run_that_waits(serve: Serve) -> None:
+    async with serve([call("pay", amount=5), say("done")], offer=till([])) as served:
+        execution_id = await served.client.start(AGENT, "pay")
+        await waiting_calls(served.client, execution_id)
+        asked_at = time.monotonic()
+        await served.client.stop(execution_id)
+        state = await served.client.result(execution_id)
+        assert time.monotonic() - asked_at < CLOSED_SECONDS_MAX
+        await replayed(served.client, execution_id)
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)
+    assert [message.role for message in state.messages] == ["user", "assistant", "tool"]
+
+
+async def test_the_time_limit_ends_a_run_that_waits(serve: Serve) -> None:
+    async with serve([call("pay", amount=5), say("done")], offer=till([])) as served:
+        begun = time.monotonic()
+        state = await served.client.run(AGENT, "pay", budget=ExecutionBudget(max_seconds=0.5))
+        assert time.monotonic() - begun < 0.5 + CLOSED_SECONDS_MAX
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
+
+
+async def test_time_spent_waiting_does_not_count_where_the_definition_says_so(serve: Serve) -> None:
+    paid: list[int] = []
+    agent = AgentDefinition.model_validate({**RULES, "pause_while_waiting": True})
+    async with serve([call("pay", amount=5), say("done")], offer=till(paid)) as served:
+        execution_id = await served.client.start(agent, "pay", budget=ExecutionBudget(max_seconds=1))
+        (call_id,) = await waiting_calls(served.client, execution_id)
+        await asyncio.sleep(1.5)  # longer than the limit: that is what is tested
+        await served.client.decide(execution_id, call_id, YES)
+        state = await served.client.result(execution_id)
+        await replayed(served.client, execution_id)
+    assert (state.status, paid) == (ExecutionStatus.COMPLETED, [5])
+    assert state.running.paused_seconds > 1
+
+
+async def test_a_call_that_was_decided_leaves_no_timer_to_the_next_one(serve: Serve) -> None:
+    agent = AgentDefinition.model_validate(
+        {"name": "careful", "approvals": [{"tools": ["pay"], "expires_seconds": 0.6}]}
+    )
+    again = [calls(Call("pay", {"amount": amount}, id="call_0")) for amount in (5, 7)]
+    paid: list[int] = []
+    async with serve([*again, say("done")], offer=till(paid)) as served:
+        execution_id = await served.client.start(agent, "pay")
+        (first,) = await waiting_calls(served.client, execution_id)
+        await asyncio.sleep(0.4)  # so that the first call's patience ends while the second one waits
+        await served.client.decide(execution_id, first, YES)
+        await state_when(served.client, execution_id, lambda state: state.step_count == 1)
+        (second,) = await waiting_calls(served.client, execution_id)
+        await asyncio.sleep(0.35)
+        assert await waiting_calls(served.client, execution_id) == [second]
+        await served.client.decide(execution_id, second, YES)
+        await served.client.result(execution_id)
+    assert paid == [5, 7]

@@ -1,0 +1,31 @@
+"""Waiting for a moment of a run that nothing tells: looking at its state until it has come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from holdfast.client import Client
+from holdfast.core.state import AgentState
+from holdfast.core.steps import CallStage
+
+SECONDS_MAX = 15
+LOOK_SECONDS = 0.02
+
+
+async def state_when(client: Client, execution_id: str, there: Callable[[AgentState], bool]) -> AgentState:
+    async with asyncio.timeout(SECONDS_MAX):
+        while not there(state := await client.state(execution_id)):  # noqa: ASYNC110  # a client is not called back
+            await asyncio.sleep(LOOK_SECONDS)
+    return state
+
+
+async def waiting_calls(client: Client, execution_id: str, number: int = 1) -> list[str]:
+    """The ids of the calls that wait for approval, once there are so many."""
+    state = await state_when(client, execution_id, lambda state: len(_waiting(state)) == number)
+    return _waiting(state)
+
+
+def _waiting(state: AgentState) -> list[str]:
+    calls = state.execution.open_calls if state.execution else ()
+    return [each.call.id for each in calls if each.stage is CallStage.APPROVAL]
