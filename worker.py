@@ -33,6 +33,8 @@ from holdfast.client.worker_process import READY
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.offer import Offer
+from holdfast.core.registry import AgentRegistry
+from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.texts import error_record
 from workflows.agent_execution import AgentExecution
 
@@ -62,7 +64,15 @@ def load_offer(modules: Sequence[str]) -> Offer:
     """Import `modules` and return what they offer, in order. Raises InvalidInput for what cannot be imported."""
     offer = Offer.of_modules(_imported(name) for name in modules)
     offer.equip(AgentDefinition(name="all"))  # refuses two tools or hooks of one name
+    for hook in offer.hooks:
+        if hook.traits.tools is not None and not any(hook.traits.concerns(name) for name in _callable(offer)):
+            there = ", ".join(_callable(offer))
+            raise InvalidInput(f"the hook {hook.name!r} is for {hook.traits.tools}, which no tool matches: {there}")
     return offer
+
+
+def _callable(offer: Offer) -> tuple[str, ...]:
+    return (*(tool.name for tool in offer.tools), SPAWN_TOOL)
 
 
 def make_worker(
@@ -98,8 +108,9 @@ def make_worker(
 async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -> None:
     """Serve until SIGTERM or Ctrl-C, then let what is under way end; `attended`, also end with standard input."""
     offer = load_offer(modules)
-    for definition in load_agents(settings.agents_dir).values():
-        offer.equip(definition)  # an agent that names a tool we do not have is told now, not in a run
+    agents = AgentRegistry.of(*load_agents(settings.agents_dir).values())
+    # an agent that names what we do not have is told now, not in a run
+    agents.check(tools=offer.tools, hooks=offer.hooks, capabilities=offer.capabilities, compilers=offer.compilers)
     model = OpenAIModel(ProviderSettings.from_environment())
     if problem := model.missing:
         sys.stderr.write(f"warning: {problem}\n")
@@ -112,7 +123,8 @@ async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -
         loop.add_reader(sys.stdin.fileno(), _on_input)
     async with make_worker(client, settings, offer, model):
         names = ", ".join(tool.name for tool in offer.tools) or "none"
-        _say(f"{READY}: task queue {settings.task_queue!r}, tools: {names}")
+        hooks = f", hooks: {', '.join(hook.name for hook in offer.hooks)}" if offer.hooks else ""
+        _say(f"{READY}: task queue {settings.task_queue!r}, tools: {names}{hooks}")
         await stopping.wait()
         loop.call_later(GRACE.total_seconds() + STUBBORN_SECONDS, leave, 1)  # a call can refuse to be cancelled
         _say(f"worker stopping: calls under way have {GRACE.total_seconds():g} s; a second signal ends it at once")

@@ -67,6 +67,7 @@ class Catalog:
             hooks=request.hooks,
             capabilities=request.capabilities,
             context=ContextPolicy(compiler=request.compiler),
+            approvals=request.approvals,
         )
         try:
             equipment = self._offer.equip(asked)

@@ -90,6 +90,7 @@ async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
             hooks=definition.hooks,
             capabilities=definition.capabilities,
             compiler=definition.context.compiler,
+            approvals=definition.approvals,
             at=workflow.now(),
         ),
         result_type=ToolCatalog,

@@ -340,10 +340,17 @@ class Client:
         try:
             answer = await self._handle(execution_id).query(name, args=args, result_type=kind, rpc_timeout=RPC_TIMEOUT)
         except RPCError as error:
-            raise refusal(error, execution_id, asks_worker=True) from None
+            raise refusal(error, execution_id, asks_worker=await self._queue_of(execution_id)) from None
         except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
             raise ServerUnavailable(f"the worker cannot answer for run {execution_id}: {error}") from None
         return cast("T", answer)
+
+    async def _queue_of(self, execution_id: str) -> str:
+        """Return the task queue that the run's worker serves; our own where the server does not say."""
+        try:
+            return (await self._handle(execution_id).describe(rpc_timeout=RPC_TIMEOUT)).task_queue
+        except RPCError:
+            return self.settings.task_queue
 
     def _handle(self, execution_id: str, result_type: type | None = None) -> WorkflowHandle[Any, Any]:
         return self.temporal.get_workflow_handle(check_id(execution_id), result_type=result_type)

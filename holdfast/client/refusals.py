@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.core.contracts import DEFAULT_TASK_QUEUE
 from holdfast.core.errors import ExecutionNotFound, HoldfastError, ServerUnavailable
 
 T = TypeVar("T")
@@ -25,12 +26,13 @@ async def answered(asked: Awaitable[T], execution_id: str = "") -> T:
         raise refusal(error, execution_id) from None
 
 
-def refusal(error: RPCError, execution_id: str = "", *, asks_worker: bool = False) -> HoldfastError:
-    """Return our error for the server's; `asks_worker` when only a worker could have answered."""
+def refusal(error: RPCError, execution_id: str = "", *, asks_worker: str = "") -> HoldfastError:
+    """Return our error for the server's; `asks_worker` is the task queue whose worker alone could have answered."""
     if error.status is RPCStatusCode.NOT_FOUND:
         which = f"no run {execution_id}" if execution_id else "no such run"
         return ExecutionNotFound(f"{which} on this server; `holdfast list` shows the runs there are")
     if asks_worker and error.status in NO_WORKER:
-        return ServerUnavailable(f"no worker answers for run {execution_id}; start one with `holdfast worker`")
+        queue = "" if asks_worker == DEFAULT_TASK_QUEUE else f" --task-queue {asks_worker}"
+        return ServerUnavailable(f"no worker answers for run {execution_id}; start one with `holdfast worker{queue}`")
     said = " ".join(str(error).split())[:300]
     return ServerUnavailable(f"the Temporal server says {error.status.name.lower()}: {said}")

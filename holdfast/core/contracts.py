@@ -16,6 +16,7 @@ from holdfast.core.frozen import Frozen
 from holdfast.core.hooks import HookContext, HookRun, HookTraits
 from holdfast.core.limits import CALL_ID_KEPT_CHARS_MAX, REASON_CHARS_MAX, SOURCE_CHARS_MAX
 from holdfast.core.messages import Message
+from holdfast.core.policies import ApprovalRule
 from holdfast.core.state import AgentState, ExecutionStatus, Id
 from holdfast.core.steps import StepExecution
 from holdfast.core.stopping import StopReason
@@ -212,6 +213,7 @@ class ToolsRequest(Frozen):
     hooks: tuple[str, ...] | None = None
     capabilities: tuple[str, ...] = ()
     compiler: str | None = None
+    approvals: tuple[ApprovalRule, ...] = ()
     at: AwareDatetime
 
 

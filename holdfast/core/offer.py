@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TypeVar, cast
@@ -10,11 +10,13 @@ from typing import TypeVar, cast
 from holdfast.core.capabilities import Capability, hook_names, resolved
 from holdfast.core.compiling import Compiler
 from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import InvalidInput, UnknownHook
+from holdfast.core.errors import InvalidInput, UnknownHook, UnknownTool
 from holdfast.core.hooks import Hook
 from holdfast.core.limits import HOOKS_MAX
 from holdfast.core.nearest import nearest
+from holdfast.core.policies import ApprovalRule
 from holdfast.core.registry import resolve
+from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.tools import AnyTool, Tool
 
 ValueT = TypeVar("ValueT")
@@ -53,11 +55,13 @@ class Offer:
     def equip(self, definition: AgentDefinition) -> Equipment:
         """Return what `definition` chooses.
 
-        Raises UnknownTool, UnknownHook, DefinitionInvalid (a capability) and InvalidInput (a compiler, two of one name,
-        too many), each naming what is meant or what there is.
+        Raises UnknownTool (also for one that an approval rule names), UnknownHook, DefinitionInvalid (a capability) and
+        InvalidInput (a compiler, two of one name, too many), each naming what is meant or what there is.
         """
         tools = {tool.name: tool for tool in resolve(definition, self.tools, self.capabilities)}
         hooks = {hook.name: hook for hook in self._hooks_of(definition)}
+        for rule in definition.approvals:
+            _check_rule(definition, rule, (*(tool.name for tool in self.tools), SPAWN_TOOL))
         return Equipment(resolved(definition, self.capabilities), tools, hooks, self._compiler_of(definition))
 
     def _hooks_of(self, definition: AgentDefinition) -> tuple[Hook, ...]:
@@ -82,6 +86,16 @@ class Offer:
         if name not in by_name:
             raise InvalidInput(f"agent {definition.name!r} names the compiler {name!r}, {nearest(name, by_name)}")
         return by_name[name]
+
+
+def _check_rule(definition: AgentDefinition, rule: ApprovalRule, callable_names: Collection[str]) -> None:
+    """Refuse a rule with a name that guards no tool: a slip of the pen would let the call run unasked."""
+    for pattern in rule.tools:
+        if not {"*", "?"} & set(pattern) and pattern not in callable_names:
+            told = (
+                f"agent {definition.name!r} wants approval of the tool {pattern!r}, {nearest(pattern, callable_names)}"
+            )
+            raise UnknownTool(told)
 
 
 def _of_kind(values: Iterable[object], kind: type[ValueT]) -> tuple[ValueT, ...]:

@@ -11,6 +11,7 @@ from holdfast.core.errors import DefinitionInvalid, InvalidInput, UnknownAgent, 
 from holdfast.core.frozen import replace
 from holdfast.core.limits import REPORT_CHARS_MAX, TOOLS_MAX
 from holdfast.core.nearest import nearest, suggestion
+from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.texts import clamped
 from holdfast.core.tools import AnyTool
 
@@ -138,7 +139,7 @@ class _Nameable:
         whose = f"agent {agent.name!r}"
         bundles = None if self.capabilities is None else tuple(bundle.name for bundle in self.capabilities)
         compiler = agent.context.compiler
-        callable_names = None if self.tools is None else (*self.tools, *agent.subagents)
+        callable_names = None if self.tools is None else (*self.tools, *((SPAWN_TOOL,) if agent.subagents else ()))
         yield from _unknown(whose, "tools", agent.tools or (), self.tools)
         yield from _unknown(whose, "tools_deny", agent.tools_deny, self.tools)
         yield from self._too_many_tools(agent)
@@ -151,13 +152,13 @@ class _Nameable:
         yield from _unknown(whose, "context.compiler", () if compiler is None else (compiler,), self.compilers)
 
     def _too_many_tools(self, agent: AgentDefinition) -> Iterator[str]:
-        """Count what the model would be offered, subagents included, as far as it is known."""
+        """Count what the model would be offered, the tool that calls subagents included, as far as it is known."""
         offered, bundles = self.tools or (), self.capabilities or ()
         there = {bundle.name for bundle in bundles}
         known = replace(agent, capabilities=tuple(name for name in agent.capabilities if name in there))
-        count = len(tool_names(known, offered, bundles)) + len(agent.subagents)
+        count = len(tool_names(known, offered, bundles)) + bool(agent.subagents)
         if count > TOOLS_MAX:
-            text = f"it gets {count} tools and subagents, at most {TOOLS_MAX} are allowed"
+            text = f"it gets {count} tools, at most {TOOLS_MAX} are allowed"
             yield f"agent {agent.name!r}, tools: {text} (name the ones it needs)"
 
 

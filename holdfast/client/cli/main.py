@@ -24,10 +24,12 @@ import json
 import os
 import sys
 from contextlib import suppress
-from typing import Final, NoReturn, cast
+from typing import Annotated, Final, NoReturn, cast
 
 import typer
 
+from holdfast import __version__
+from holdfast.client.cli.approvals import approve, deny
 from holdfast.client.cli.dev import dev, worker
 from holdfast.client.cli.runs import list_runs, run, show, stop
 from holdfast.client.leaving import leave
@@ -52,6 +54,24 @@ app.command()(run)
 app.command()(stop)
 app.command()(show)
 app.command("list")(list_runs)
+app.command()(approve)
+app.command()(deny)
+
+
+def _version(asked: bool) -> None:  # noqa: FBT001  # typer's signature
+    if asked:
+        sys.stdout.write(f"holdfast {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: Annotated[  # its callback does it
+        bool, typer.Option("--version", help="Print the version and end.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """AI agents as Temporal workflows: a crash loses nothing, a stop stops, a budget holds."""
 
 
 def main() -> NoReturn:

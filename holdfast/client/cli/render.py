@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import AgentStep, Outcome
+from holdfast.core.steps import AgentStep, OpenCall, Outcome
 from holdfast.core.texts import printable
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ class Steps:
     def __init__(self) -> None:
         self._complete = 0
         self._announced = 0
+        self._waiting: set[str] = set()
 
     def show(self, state: AgentState) -> None:
         """Print what is new in `state`."""
@@ -108,6 +109,8 @@ class Steps:
         current = state.execution.current_step if state.execution else None
         if current is not None and current.inference_response is not None:
             self._announce(current)
+        for each in state.waiting_calls:
+            self._tell_waiting(state.running.execution_id, each)
 
     def _announce(self, step: AgentStep) -> None:
         if step.number <= self._announced:
@@ -118,6 +121,14 @@ class Steps:
         for call in step.requested_tool_calls:
             given = ", ".join(f"{name}={json.dumps(value)}" for name, value in call.arguments.items())
             _console().print(f"  [cyan]{escape(call.name)}[/cyan]({escape(_short(given))})")
+
+    def _tell_waiting(self, execution_id: str, waiting: OpenCall) -> None:
+        if waiting.call.id in self._waiting:
+            return
+        self._waiting.add(waiting.call.id)
+        until = "" if waiting.expires_at is None else f" until {waiting.expires_at:%Y-%m-%d %H:%M:%S}Z"
+        told = f"{waiting.call.name} waits for approval{until}: holdfast approve {execution_id} {waiting.call.id}"
+        _console().print(f"    [yellow]{escape(printable(told))}[/yellow]")
 
 
 def ended(state: AgentState) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Final
@@ -43,6 +44,7 @@ def run(
     max_steps: Annotated[int | None, typer.Option(help="At most so many steps.", min=0)] = None,
     max_tokens: Annotated[int | None, typer.Option(help="At most so many tokens.", min=0)] = None,
     max_seconds: Annotated[float | None, typer.Option(help="At most so many seconds.", min=0)] = None,
+    max_cost: Annotated[float | None, typer.Option(help="At most so many US dollars.", min=0)] = None,
     execution_id: Annotated[str | None, typer.Option("--id", help="A UUID of your own for the run.")] = None,
     detach: Annotated[bool, typer.Option(help="Start it, print its id, and do not wait.")] = False,
     as_json: AsJson = False,
@@ -58,7 +60,7 @@ def run(
     )
     asked = sys.stdin.read(QUESTION_BYTES_MAX + 1) if question == "-" else question
     try:
-        budget = ExecutionBudget(max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds)
+        budget = ExecutionBudget(max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost)
     except ValidationError as error:
         raise InvalidInput(f"the limits cannot be used: {told(error)}") from None
     code = asyncio.run(_run(settings, agent, asked, budget, execution_id, detach=detach, as_json=as_json))
@@ -134,9 +136,8 @@ async def _run(
     detach: bool,
     as_json: bool,
 ) -> int:
-    from holdfast.client import Client
 
-    client = await Client.connect(settings)
+    client = await connected(settings)
     started = await client.start(agent, question, budget=budget, execution_id=execution_id)
     if detach:
         render.as_json({"execution_id": started}) if as_json else render.say(started)
@@ -190,11 +191,24 @@ def _with_client(settings: Settings, ask: render.Asks[render.T]) -> render.T:
     """Connect, ask, and return the answer."""
 
     async def asking() -> render.T:
-        from holdfast.client import Client
 
-        return await ask(await Client.connect(settings))
+        return await ask(await connected(settings))
 
     return asyncio.run(asking())
+
+
+async def connected(settings: Settings) -> Client:
+    """Return a client; say so when it is of another server than this folder's."""
+    from holdfast.client import Client
+
+    client = await Client.connect(settings)
+    with suppress(InvalidInput):  # of the data directory, which need not be ours
+        ours_is_down = settings.data_dir.exists() and running_server(settings.data_dir) is None
+        if ours_is_down and settings.address is None and "TEMPORAL_ADDRESS" not in os.environ:
+            render.hint(
+                f"this folder's server ({settings.data_dir}) is not running; this is the one at {client.address}"
+            )
+    return client
 
 
 def _page(client: Client, execution_id: str) -> str | None:
