@@ -9,6 +9,9 @@
 
     at any time: StopSignalReceived  MessageInjected  HookExecuted
 
+An execution that is taken up again in the middle of a step tells AgentExecutionStarted (`resumed`) and goes on from
+there: that step's AgentStepStarted is not told again.
+
 They tell; they decide nothing. What drives the loop is `events`.
 """
 
