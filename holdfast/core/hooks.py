@@ -26,7 +26,7 @@ from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import Frozen, replace
-from holdfast.core.json_values import JsonMap
+from holdfast.core.json_values import JsonMap, ShallowMap
 from holdfast.core.limits import HOOK_SECONDS_MAX, MESSAGES_WAITING_MAX, NAME_CHARS_MAX, REASON_CHARS_MAX
 from holdfast.core.messages import NAME_PATTERN, Message, ToolCall
 from holdfast.core.steps import ErrorRecord, InferenceResponse, ToolExecution
@@ -97,12 +97,12 @@ class Changes(Frozen):
         block: why the call must not run (`before_tool` only); the model is told.
     """
 
-    metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
+    metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
     messages: tuple[Message, ...] = Field(default=(), max_length=MESSAGES_WAITING_MAX)
     stop: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
     stop_reason: str = Field(default="stop_requested", max_length=NAME_CHARS_MAX)
     go_on: bool = False
-    arguments: JsonMap | None = None
+    arguments: ShallowMap | None = None
     block: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
 
 

@@ -1,4 +1,4 @@
-"""JSON objects as data: `JsonMap` for what runs bring (arguments, notes), `PortableMap` for what people define."""
+"""JSON objects as data: `JsonMap` for what runs keep, `ShallowMap` for what comes in, `PortableMap` for definitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, GetCoreSchemaHandler, JsonValue
 from pydantic_core import CoreSchema, PydanticSerializationError, core_schema, from_json, to_json
 
-from holdfast.core.limits import JSON_DEPTH_MAX, TEXT_CHARS_MAX
+from holdfast.core.limits import ARGUMENTS_DEPTH_MAX, JSON_DEPTH_MAX, TEXT_CHARS_MAX
 
 _KEY_CHARS_TOLD: Final = 60
 
@@ -52,6 +52,17 @@ class _Bounded:
 
 JsonMap = Annotated[Mapping[str, JsonValue], _Bounded]
 """A JSON object: texts up to TEXT_CHARS_MAX, no NaN, no infinity, however it is read."""
+
+
+def _shallow(values: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    if _deeper_than(dict(values), ARGUMENTS_DEPTH_MAX):
+        raise ValueError(f"it is nested deeper than {ARGUMENTS_DEPTH_MAX} levels; flatten it")
+    return values
+
+
+ShallowMap = Annotated[JsonMap, AfterValidator(_shallow)]
+"""A `JsonMap` that a person or a hook brings: nested no deeper than a model's arguments, so that a saved state can be
+read again (JSON readers give up at about 200 levels, and the state nests it deeper still)."""
 
 
 def _travelling(values: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from holdfast.core.frozen import Frozen
-from holdfast.core.json_values import JsonMap
+from holdfast.core.json_values import ShallowMap
 from holdfast.core.limits import REASON_CHARS_MAX, SOURCE_CHARS_MAX
 
 Decision = Literal["approve", "deny", "edit"]
@@ -20,7 +20,7 @@ class Verdict(Frozen):
     decision: Decision
     by: str = Field(default="", max_length=SOURCE_CHARS_MAX)
     reason: str = Field(default="", max_length=REASON_CHARS_MAX)
-    arguments: JsonMap | None = None
+    arguments: ShallowMap | None = None
 
     @model_validator(mode="after")
     def _has_arguments_to_edit(self) -> Self:

@@ -123,6 +123,7 @@ class LocalDriver:
         self._listeners: list[Listener] = []
         self._inbox = Inbox()
         self._in_flight: set[asyncio.Task[None]] = set()
+        self._unfinished: set[asyncio.Task[None]] = set()  # also what is left behind: asyncio itself holds it weakly
         self._timer: asyncio.Task[None] | None = None
         self._busy = False
         self._execution_id = ""
@@ -183,8 +184,10 @@ class LocalDriver:
                     yield state
                 event = await self._inbox.get()
         finally:
-            await self._cancel()
-            self._busy = False
+            try:
+                await self._cancel()
+            finally:  # whoever cancels us twice does not wait for what we cancelled
+                self._busy = False
         yield state
 
     def stop(self, reason: str = "", *, mode: StopMode = "now") -> None:
@@ -287,7 +290,9 @@ class LocalDriver:
     def _start(self, work: Coroutine[object, object, Event]) -> None:
         task = asyncio.create_task(self._guarded(work, self._inbox))
         self._in_flight.add(task)
+        self._unfinished.add(task)
         task.add_done_callback(self._in_flight.discard)
+        task.add_done_callback(self._unfinished.discard)
         task.add_done_callback(lambda _: work.close())  # one that is cancelled before it began would complain
 
     async def _guarded(self, work: Coroutine[object, object, Event], inbox: Inbox) -> None:
@@ -306,7 +311,7 @@ class LocalDriver:
 
     async def _cancel(self) -> None:
         in_flight = [*self._in_flight, *((self._timer,) if self._timer else ())]
-        self._timer = None
+        self._in_flight, self._timer = set(), None  # the next execution neither cancels nor waits for what stays behind
         for task in in_flight:
             task.cancel()
         if in_flight:  # one that does not heed being cancelled is left behind

@@ -8,8 +8,15 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.core.frozen import canonical
-from holdfast.core.limits import REASON_CHARS_MAX, SOURCE_CHARS_MAX
+from holdfast.core.limits import ARGUMENTS_DEPTH_MAX, REASON_CHARS_MAX, SOURCE_CHARS_MAX
 from holdfast.core.verdicts import Verdict
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 @pytest.mark.parametrize(
@@ -18,6 +25,7 @@ from holdfast.core.verdicts import Verdict
         {"decision": "approve"},
         {"decision": "deny", "by": "ann", "reason": "too dear"},
         {"decision": "edit", "arguments": {}},
+        {"decision": "edit", "arguments": {"a": nested(ARGUMENTS_DEPTH_MAX - 2)}},
         {"decision": "edit", "arguments": {"a": [1, 2.5, None, {"b": "ü"}]}, "by": "ann"},
         {"decision": "deny", "by": "a" * SOURCE_CHARS_MAX, "reason": "r" * REASON_CHARS_MAX},
     ],
@@ -41,6 +49,7 @@ def test_a_verdict_comes_back_from_json_as_it_was(given: dict[str, Any]) -> None
         ({"decision": "edit", "arguments": {"\ud800": 1}}, "arguments"),
         ({"decision": "edit", "arguments": [1]}, "arguments"),
         ({"decision": "edit", "arguments": {"a": object()}}, "arguments"),
+        ({"decision": "edit", "arguments": {"a": nested(ARGUMENTS_DEPTH_MAX)}}, "nested deeper than 64 levels"),
         ({"decision": "deny", "reason": "\ud800"}, "reason"),
         ({"decision": "deny", "by": "\ud800"}, "by"),
         ({"decision": "deny", "reason": "r" * (REASON_CHARS_MAX + 1)}, "reason"),
