@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final, cast
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
+from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -172,6 +172,7 @@ async def call_subagent(
                 id=execution_id,
                 cancellation_type=ChildWorkflowCancellationType.TRY_CANCEL,
                 parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+                search_attributes=_at_start(start.definition.name) if start.searchable else None,
                 static_summary=clamped(command.task, SUMMARY_CHARS_MAX).replace("\n", " "),
             )
         result: ExecutionResult = await child
@@ -199,6 +200,13 @@ async def call_subagent(
         started_at=started_at,
         at=workflow.now(),
     )
+
+
+def _at_start(agent: str) -> TypedSearchAttributes:
+    """Return what a subagent's run can be listed by from its beginning, as the client gives it to any other."""
+    name, status = SearchAttributeKey.for_keyword("AgentName"), SearchAttributeKey.for_keyword("AgentStatus")
+    begun = SearchAttributePair(status, ExecutionStatus.IN_PROGRESS.value)
+    return TypedSearchAttributes([SearchAttributePair(name, agent), begun])
 
 
 def _failure(error: ChildWorkflowError) -> ExecutionFailure | None:

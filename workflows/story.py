@@ -30,7 +30,7 @@ def current_details(state: AgentState) -> str:
         "",
         "| | used | limit |",
         "|---|---|---|",
-        f"| steps | {state.step_count} | {_limit(budget.max_steps)} |",
+        f"| steps | {state.steps_used} | {_limit(budget.max_steps)} |",
         f"| tokens | {usage.total_tokens:,} | {_limit(budget.max_tokens)} |",
         f"| US dollars | {state.cost:.4f} | {'none' if budget.max_cost is None else f'{budget.max_cost:g}'} |",
     ]

@@ -174,9 +174,11 @@ class Client:
         *,
         budget: ExecutionBudget | None = None,
         execution_id: str | None = None,
+        subagents: Iterable[AgentDefinition] = (),
     ) -> AgentState:
         """Start a run and return its final state: `completed` or `stopped`. Raises as `start` and `result` do."""
-        return await self.result(await self.start(agent, question, budget=budget, execution_id=execution_id))
+        started = await self.start(agent, question, budget=budget, execution_id=execution_id, subagents=subagents)
+        return await self.result(started)
 
     async def result(self, execution_id: str) -> AgentState:
         """Wait for the end of a run, however long, and return its final state.

@@ -11,6 +11,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus
 from holdfast.client import Client
+from holdfast.client.summaries import summary
 from holdfast.core.definition import LLM
 from holdfast.core.errors import InvalidInput, UnknownAgent
 from holdfast.core.state import AgentState, call_name, named_id
@@ -196,3 +197,14 @@ async def test_a_task_of_odd_characters_starts_a_child(serve: Serve) -> None:
         events = (await history_of(served.client, child_ids(id_, 1, 1)[0])).events
     assert events
     assert state.steps[0].tool_executions[0].result == "found"
+
+
+async def test_a_subagents_run_is_listed_by_its_name(serve: Serve) -> None:
+    script = by_agent(boss=[calls(spawn("look")), say("done")], helper=[say("found")])
+    async with serve(script) as served:
+        execution_id = await served.client.start(BOSS, "go", subagents=[HELPER])
+        await served.client.result(execution_id)
+        (child,) = child_ids(execution_id, 1, 1)
+        described = await served.client.temporal.get_workflow_handle(child).describe()
+        told = summary(described)
+    assert (told.agent, told.status, told.steps) == ("helper", "completed", 1)
