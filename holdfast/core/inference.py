@@ -33,6 +33,6 @@ class ModelRequest:
 class Model(Protocol):
     """Anything that answers a request: the provider's client, or a script in a test."""
 
-    async def __call__(self, request: ModelRequest) -> InferenceResponse:
+    async def __call__(self, request: ModelRequest, /) -> InferenceResponse:
         """Return the answer; raise an exception when there is none. Cancelling it must end the call."""
         ...

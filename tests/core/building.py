@@ -216,7 +216,7 @@ class Run:
         arguments: Mapping[str, Any] | None = None,
         after: float = 1,
     ) -> Self:
-        given = arguments if arguments is not None or decision != "edit" else {}
+        given = dict[str, Any]() if arguments is None and decision == "edit" else arguments
         verdict = Verdict(decision=decision, by="ann", reason=reason, arguments=given)
         self.feed(ApprovalGiven(call_id, verdict, self.tick(after)))
         return self
