@@ -101,7 +101,7 @@ def _look_up_references(schema: dict[str, Any], dialect: type[Validator]) -> Non
             if key in REFERENCES:
                 resolver.lookup(ref)
             if key in UNBOUNDED:
-                raise ValueError(f"{key!r} cannot be checked in bounded time; use additionalProperties or items")
+                raise ValueError(f"{key!r} takes unbounded time; use additionalProperties or items")
         waiting.extend((inner, resolver.in_subresource(inner)) for inner in resource.subresources())
 
 

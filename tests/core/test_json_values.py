@@ -9,8 +9,9 @@ from hypothesis import given
 from pydantic import ValidationError
 
 from holdfast.core.frozen import Frozen, canonical
+from holdfast.core.hooks import Changes
 from holdfast.core.json_values import JsonMap
-from holdfast.core.limits import TEXT_CHARS_MAX
+from holdfast.core.limits import ARGUMENTS_DEPTH_MAX, TEXT_CHARS_MAX
 from tests.core.strategies import json_maps
 
 
@@ -59,3 +60,14 @@ def test_it_is_refused_in_python_too(value: object) -> None:
 def test_the_longest_text_passes() -> None:
     data: dict[str, Any] = {"long": ["x" * TEXT_CHARS_MAX]}
     assert Note.model_validate_json(canonical(Note(data=data))).data == data
+
+
+@pytest.mark.parametrize("field", ["metadata", "arguments"])
+def test_what_a_hook_brings_is_nested_no_deeper_than_a_models_arguments(field: str) -> None:
+    deep: list[Any] = []
+    for _ in range(ARGUMENTS_DEPTH_MAX - 2):
+        deep = [deep]
+    kept = Changes.model_validate({field: {"a": deep}})
+    assert Changes.model_validate_json(canonical(kept)) == kept
+    with pytest.raises(ValidationError, match=f"{field}\n.*nested deeper than {ARGUMENTS_DEPTH_MAX} levels"):
+        Changes.model_validate({field: {"a": [[deep]]}})

@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Finish
-from holdfast.core.limits import CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, ERROR_CHARS_MAX
+from holdfast.core.limits import CALL_ID_CHARS_MAX, CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, ERROR_CHARS_MAX
 from holdfast.core.loop import new_agent
 from holdfast.core.state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.steps import ErrorRecord, Outcome
@@ -179,6 +179,15 @@ def test_empty_and_repeated_call_ids_become_unique_ones(ids: tuple[str, ...]) ->
     for number, id_ in enumerate(run.called):
         run.returns(id_, str(number))
     assert [m.content for m in run.state.messages if m.role == "tool"] == [str(n) for n in range(len(ids))]
+
+
+@pytest.mark.parametrize(("chars", "kept"), [(CALL_ID_CHARS_MAX, True), (CALL_ID_CHARS_MAX + 1, False), (5_000, False)])
+def test_a_call_id_that_providers_do_not_take_back_becomes_one_of_ours(chars: int, *, kept: bool) -> None:
+    run = Run().begin().answer("", call("x" * chars), call("y" * chars))
+    assert run.called == (["x" * chars, "y" * chars] if kept else ["call_1_0", "call_1_1"])
+    first, second = run.called
+    run.returns(second, "2").returns(first, "1")
+    assert list(run.answers.items()) == [(first, "1"), (second, "2")]
 
 
 def test_the_same_call_id_in_two_steps_is_answered_in_each() -> None:

@@ -217,11 +217,45 @@ def test_a_broken_schema_is_told_and_any_answer_survives_it(schema: dict[str, An
         {"$id": "https://example.org/a", "$defs": {"b": {"$id": "b", "type": "object"}}, "$ref": "b"},
         {"const": {"$ref": "no reference, but data"}},
         {"properties": {"$ref": {"type": "string"}}},
+        {"properties": {"unevaluatedItems": {"type": "string"}}},
+        {"const": {"unevaluatedProperties": "no rule, but data"}},
     ],
 )
 def test_a_sound_schema_has_no_problem(schema: dict[str, JsonValue]) -> None:
     assert schema_problem(JsonSchemaFormat(json_schema=schema)) is None
     assert schema_problem(TextFormat()) is None
+
+
+@pytest.mark.parametrize("keyword", ["unevaluatedProperties", "unevaluatedItems"])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "RULE",
+        '{"properties": {"a": {"items": RULE}}}',
+        '{"anyOf": [{"type": "string"}, {"not": RULE}]}',
+        '{"$defs": {"a": RULE}}',
+        '{"$schema": "https://json-schema.org/draft/2019-09/schema", "allOf": [RULE]}',
+    ],
+)
+def test_rules_about_what_no_other_rule_looked_at_are_refused(keyword: str, schema: str) -> None:
+    whole = json.loads(schema.replace("RULE", json.dumps({keyword: False})))
+    told = schema_problem(JsonSchemaFormat(json_schema=whole))
+    assert told is not None
+    assert f"{keyword!r} takes unbounded time; use additionalProperties or items" in told
+
+
+@pytest.mark.parametrize("keyword", ["unevaluatedProperties", "unevaluatedItems"])
+def test_such_a_rule_costs_an_answer_no_more_than_any_other(keyword: str) -> None:
+    rule: dict[str, JsonValue] = {keyword: False}
+    for _ in range(9):  # each twice in the next
+        rule = {"allOf": [rule, {keyword: False}], keyword: {"anyOf": [rule]}}
+    begun = time.monotonic()
+    for text in ('{"a": {"b": [1, 2]}}', "[1, [2, [3]]]"):
+        format_problem(text, JsonSchemaFormat(json_schema=rule))
+        hidden = JsonSchemaFormat(json_schema={"$ref": "#/elsewhere", "elsewhere": rule})
+        format_problem(text, hidden)
+    assert time.monotonic() - begun < PROMPTLY_SECONDS
+    assert "steps to check" in problem('{"a": 1}', fitting(unevaluatedProperties=False))
 
 
 def test_no_reference_is_ever_fetched() -> None:

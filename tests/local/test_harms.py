@@ -294,7 +294,8 @@ def test_a_definition_whose_answer_schema_is_broken_is_refused(schema: dict[str,
 
 @pytest.mark.parametrize("text", ["x" * 1_000_000, "\x01" * 100_000, "ü" * 500_000], ids=["plain", "control", "umlaut"])
 async def test_a_models_text_is_cut_and_the_state_can_be_saved_and_read(text: str) -> None:
-    async def model(_: ModelRequest) -> InferenceResponse:
+    async def model(request: ModelRequest) -> InferenceResponse:
+        assert request.messages
         return InferenceResponse(text=text)
 
     state = await promptly(LocalDriver(AGENT, model=model))
