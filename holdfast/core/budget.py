@@ -96,7 +96,11 @@ class ExecutionBudget(Frozen):
         """
         if self.max_seconds is None:
             return self.deadline
-        return _tighter(started_at + timedelta(seconds=self.max_seconds + paused_seconds), self.deadline)
+        try:
+            by_seconds = started_at + timedelta(seconds=self.max_seconds + paused_seconds)
+        except OverflowError:  # beyond what calendars hold
+            return self.deadline
+        return _tighter(by_seconds, self.deadline)
 
 
 def _tighter(one: LimitT | None, other: LimitT | None) -> LimitT | None:

@@ -17,10 +17,11 @@ def start_timer(turn: Turn) -> None:
 def keep_time(turn: Turn) -> None:
     """Hold `max_seconds` while nothing but people are waited for, where the definition says so."""
     execution = turn.execution
-    if not turn.rules.definition.pause_while_waiting:
+    pausing = turn.rules.definition.pause_while_waiting
+    if not pausing and execution.paused_at is None:
         return
     stages = {each.stage for each in execution.open_calls}
-    waiting = CallStage.APPROVAL in stages and stages <= {CallStage.APPROVAL, CallStage.WAITING}
+    waiting = pausing and CallStage.APPROVAL in stages and stages <= {CallStage.APPROVAL, CallStage.WAITING}
     if waiting and execution.paused_at is None and not execution.status.is_terminal:
         turn.change(paused_at=turn.at)
         start_timer(turn)  # a deadline goes on, and the timer there is may stand before it

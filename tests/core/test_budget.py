@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -145,3 +145,9 @@ def test_every_limit_counts_down_to_zero_and_no_further() -> None:
     spent = budget.remaining(steps_used=21, tokens_used=10_001, seconds_used=61, cost_used=1.5)
     assert spent == ExecutionBudget(max_steps=0, max_tokens=0, max_seconds=0, max_cost=0, deadline=moment(9))
     assert spent.is_exhausted(START)
+
+
+def test_a_time_limit_beyond_all_calendars_never_strikes() -> None:
+    late = datetime(9999, 12, 31, tzinfo=UTC)
+    assert ExecutionBudget(max_seconds=1e8).ends_at(late) is None
+    assert ExecutionBudget(max_seconds=1e8, deadline=late).ends_at(late) == late
