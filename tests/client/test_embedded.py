@@ -441,3 +441,22 @@ def test_a_server_that_does_not_come_up_is_reported_with_its_last_words(
 def test_importing_starts_nothing_and_needs_no_sdk() -> None:
     program = "import sys, holdfast.client.embedded; sys.exit('temporalio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_another_servers_answer_is_not_taken_for_our_own(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two servers that start at once can be given one port; the first one then answers for both."""
+    given: list[Ports] = []
+
+    def twice_the_same(port: int, ui_port: int) -> Ports:
+        given.append(given[1] if len(given) == 2 else choose_ports(port, ui_port))
+        return given[-1]
+
+    monkeypatch.setattr(embedded, "choose_ports", twice_the_same)
+    first = servers.start(tmp_path / "one")  # one launch builds, one serves
+    second = servers.start(tmp_path / "two")
+    assert given[2] == given[1], "the ports of the server that runs were given out again"
+    assert second.address.address != first.address.address
+    assert first.alive
+    assert second.alive
