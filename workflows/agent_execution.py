@@ -79,7 +79,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
     from holdfast.core.steps import ErrorRecord
     from holdfast.core.stopping import StopReason, StopSignal
-    from holdfast.core.subagents import known_subagents, spawn_schema
+    from holdfast.core.subagents import known_subagents, reachable, spawn_schema
     from holdfast.core.summarising import summary_request
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import ToolTraits
@@ -363,7 +363,7 @@ class AgentExecution:
             definition=definition,
             question=command.task,
             budget=command.budget,
-            subagents=self._start.subagents,
+            subagents=reachable(definition, self._start.subagents),
             parent_agent_id=self._state.agent_id,
             depth_left=command.depth_left,
             searchable=self._start.searchable,

@@ -1,23 +1,19 @@
-"""What a scripted fault is to whoever asks: the table of `activities.failures`, for turns of a script. No I/O."""
+"""What a scripted fault is to whoever asks: the table of `core.refusals`, for turns of a script. No I/O."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final
 
 from holdfast.core.errors import InvalidInput, ModelFailure
+from holdfast.core.refusals import UNAVAILABLE, kind_of, retry_after
 from holdfast.core.texts import clamped
 from holdfast.testing.script import Turn
 
 FAILURE_CHARS_MAX: Final = 500
-RETRY_AFTER_MAX: Final = timedelta(minutes=5)
-RETRIED_STATUS: Final = frozenset({408, 409, 425, 429})
-CONTEXT_WORDS: Final = ("context_length_exceeded", "exceed_context_size", "input_tokens", "maximum context length")
 
 
 def failure_of(turn: Turn) -> ModelFailure | None:
@@ -42,15 +38,11 @@ def _status_failure(turn: Turn) -> ModelFailure:
     if turn.body is not None:
         words = _body(turn).decode("utf-8", "replace")
     told = clamped(f"the script answers {status}: {' '.join(words.split())}", FAILURE_CHARS_MAX)
-    if status == HTTPStatus.TOO_MANY_REQUESTS and "insufficient_quota" in words:
-        return final("QuotaExceeded", told)
-    if status in RETRIED_STATUS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return ModelFailure(told, kind="ProviderUnavailable", again=True, after=_retry_after(turn.headers))
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return final("NotAuthorised", told)
-    if status == HTTPStatus.NOT_FOUND:
-        return final("ModelNotFound", told)
-    return final("ContextTooLong" if any(word in words for word in CONTEXT_WORDS) else "RequestRefused", told)
+    kind = kind_of(status, words)
+    if kind != UNAVAILABLE:
+        return final(kind, told)
+    header = next((value for name, value in turn.headers.items() if name.lower() == "retry-after"), "")
+    return ModelFailure(told, kind=kind, again=True, after=retry_after(header, datetime.now(UTC)))
 
 
 def final(kind: str, told: str) -> ModelFailure:
@@ -76,17 +68,3 @@ def _is_completion(body: bytes) -> bool:
         data: Any = json.loads(body)
         return isinstance(data["choices"][0]["message"], dict)
     return False
-
-
-def _retry_after(headers: Mapping[str, str]) -> timedelta | None:
-    value = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
-    if not value:
-        return None
-    try:
-        wait = timedelta(seconds=float(value))
-    except (ValueError, OverflowError):
-        try:
-            wait = parsedate_to_datetime(value) - datetime.now(UTC)
-        except (ValueError, TypeError):
-            return None
-    return min(max(wait, timedelta(0)), RETRY_AFTER_MAX)

@@ -10,8 +10,9 @@ from email.utils import format_datetime
 
 import pytest
 
-from activities.failures import BODY_CHARS_MAX, RETRY_AFTER_MAX, provider_failure
+from activities.failures import BODY_CHARS_MAX, provider_failure
 from activities.provider import OpenAIModel, ProviderSettings
+from holdfast.core.refusals import RETRY_AFTER_MAX
 from holdfast.testing.script import Turn
 from tests.activities.asking import KEY, failure_of, failure_with, request
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from activities.failures import CONTEXT_WORDS
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import InvalidInput, ModelFailure
@@ -20,6 +19,7 @@ from holdfast.core.inference import Model, ModelRequest
 from holdfast.core.limits import ARGUMENTS_BYTES_MAX, CALLS_KEPT_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.loop import user_message
 from holdfast.core.messages import Message, ToolCall
+from holdfast.core.refusals import CONTEXT_WORDS
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.tools import tool
 from holdfast.local import LocalDriver
