@@ -423,7 +423,7 @@ class AgentExecution:
             stop_reason=state.stop_reason,
             step_count=state.step_count,
             usage=state.usage,
-            final_response=state.final_response or state.current_response,
+            final_response=state.current_response,
             cost=state.cost,
             steps_used=state.steps_used,
             why=state.stop_signal.message if state.stop_signal else "",

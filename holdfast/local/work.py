@@ -24,11 +24,12 @@ from holdfast.core.events import (
 )
 from holdfast.core.frozen import canonical
 from holdfast.core.hooks import HookContext
+from holdfast.core.limits import REASON_CHARS_MAX
 from holdfast.core.messages import ToolCall
 from holdfast.core.offer import Equipment
 from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
 from holdfast.core.steps import ErrorRecord, InferenceResponse
-from holdfast.core.texts import error_record
+from holdfast.core.texts import clamped, error_record
 from holdfast.core.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
 from holdfast.core.usage import Usage
 from holdfast.core.verdicts import Verdict
@@ -101,7 +102,8 @@ class Work:
             if expires_at is not None and limit.expired():
                 return ApprovalExpired(call_id=command.call.id, at=max(self.clock(), expires_at))
             record = error_record(error, "approver")
-            verdict = Verdict(decision="deny", by="approver", reason=f"{record.type}: {record.message}")
+            why = clamped(f"{record.type}: {record.message}", REASON_CHARS_MAX)
+            verdict = Verdict(decision="deny", by="approver", reason=why)
         return ApprovalGiven(call_id=command.call.id, verdict=verdict, at=self.clock())
 
     async def spawn(self, command: SpawnSubagent, state: AgentState) -> Event:
@@ -118,7 +120,7 @@ class Work:
         return SubagentReturned(
             call_id=command.call_id,
             status=child.status,
-            answer=child.final_response or child.current_response,
+            answer=child.current_response,
             why=child.stop_signal.message if child.stop_signal else "",
             usage=child.usage,
             cost=child.cost,

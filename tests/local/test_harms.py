@@ -259,6 +259,10 @@ async def _raises(_: ToolCall) -> Verdict:
     raise RuntimeError("nobody at home")
 
 
+async def _raises_at_length(_: ToolCall) -> Verdict:
+    raise RuntimeError("nobody at home" * 1_000)
+
+
 async def _cancels(_: ToolCall) -> Verdict:
     raise asyncio.CancelledError
 
@@ -268,6 +272,7 @@ async def _cancels(_: ToolCall) -> Verdict:
     [
         (_says_nothing, "denied by approver: TypeError: the approver gave a NoneType"),
         (_raises, "denied by approver: RuntimeError: nobody at home"),
+        (_raises_at_length, "denied by approver: RuntimeError: nobody at home"),
     ],
 )
 async def test_a_call_about_which_the_approver_says_nothing_usable_is_denied(approver: Approver, told: str) -> None:
