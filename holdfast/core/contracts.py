@@ -16,13 +16,14 @@ from holdfast.core.frozen import Frozen
 from holdfast.core.hooks import HookContext, HookRun, HookTraits
 from holdfast.core.limits import CALL_ID_KEPT_CHARS_MAX, REASON_CHARS_MAX, SOURCE_CHARS_MAX
 from holdfast.core.messages import Message
+from holdfast.core.observed import AnyObserved
 from holdfast.core.policies import ApprovalRule
 from holdfast.core.state import AgentState, ExecutionStatus, Id
-from holdfast.core.steps import StepExecution
+from holdfast.core.steps import InferenceResponse, StepExecution
 from holdfast.core.stopping import StopReason
 from holdfast.core.tools import ToolTraits
 from holdfast.core.transcript import Mark, Opening
-from holdfast.core.usage import Usage
+from holdfast.core.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.verdicts import Verdict
 
 AGENT_EXECUTION: Final = "AgentExecution"
@@ -33,6 +34,7 @@ STATE_QUERY: Final = "state"
 DEBUG_QUERY: Final = "debug"
 TRANSCRIPT_QUERY: Final = "transcript"
 BUFFER_QUERY: Final = "buffer"
+EVENTS_QUERY: Final = "events"
 INFERENCE_ACTIVITY: Final = "inference"
 SUMMARISE_ACTIVITY: Final = "summarise"
 RUN_HOOKS_ACTIVITY: Final = "run_hooks"
@@ -141,6 +143,26 @@ class StatePage(Frozen):
     steps_total: int
 
 
+class EventsRequest(Frozen):
+    """Which of an execution's observed events to read: from place `start` on, counted from its beginning."""
+
+    start: int = Field(default=0, ge=0)
+
+
+class EventsPage(Frozen):
+    """Observed events from place `start` on, as many as fit; `total` is how many there are so far.
+
+    A run that continues an earlier one keeps the events since then alone: `first` is the place of the first it has.
+    Those before are with the run `previous_run_id`.
+    """
+
+    first: int
+    start: int
+    events: tuple[AnyObserved, ...]
+    total: int
+    previous_run_id: str | None = None
+
+
 class TranscriptRequest(Frozen):
     """Which part of the transcript to read: the messages at places `start` up to, not including, `stop`."""
 
@@ -168,6 +190,30 @@ class InferenceInput(Frozen):
     delta: tuple[Message, ...]
     target: Mark
     max_output_tokens: int | None = None
+
+
+class InferenceAnswer(Frozen):
+    """What a model call comes to: the answer, and what attempts that failed before it used.
+
+    Not `complete`: the call was cancelled, and `response` is what had come of it, without tool calls.
+    """
+
+    response: InferenceResponse
+    complete: bool = True
+    failed_usage: Usage = NOTHING_USED
+
+
+class CallProgress(Frozen):
+    """The heartbeat details of a model call: how far its answer has come. They are in no history.
+
+    `chars` counts the characters of text so far, `tail` is the last of them, at most PROGRESS_CHARS_MAX. `usage` is the
+    endpoint's latest word on this attempt, `failed_usage` the sum of what earlier attempts used.
+    """
+
+    chars: int = Field(default=0, ge=0)
+    tail: str = ""
+    usage: Usage | None = None
+    failed_usage: Usage = NOTHING_USED
 
 
 class SummaryInput(Frozen):
@@ -214,13 +260,15 @@ class ToolsRequest(Frozen):
     capabilities: tuple[str, ...] = ()
     compiler: str | None = None
     approvals: tuple[ApprovalRule, ...] = ()
+    model: str | None = None
     at: AwareDatetime
 
 
 class ToolCatalog(Frozen):
     """The tools an agent gets, in the order the model is offered them, its hooks, and the request's `at`.
 
-    `prompt` is what its capabilities add to its system prompt.
+    `prompt` is what its capabilities add to its system prompt. `prices` is what the worker's price table says of its
+    model, none where the table does not know it.
 
     The moment comes back with the answer because the answer is recorded: a run's first task does not see the same
     time again when it is replayed, and what it decides by the time must not change.
@@ -230,3 +278,4 @@ class ToolCatalog(Frozen):
     tools: tuple[ToolTraits, ...]
     hooks: tuple[HookTraits, ...] = ()
     prompt: str = ""
+    prices: Prices | None = None

@@ -31,6 +31,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, ClassVar
 
+from holdfast.core.usage import NOTHING_USED, Usage
+
 
 class HoldfastError(Exception):
     """The root: whatever Holdfast raises on purpose.
@@ -98,21 +100,30 @@ class ExecutionFailed(HoldfastError):
 class ModelFailure(HoldfastError):
     """A model call brought no answer. `kind` names the failure, `again` says whether asking again can help.
 
-    `after` is the wait that the endpoint asked for, if it did.
+    `after` is the wait that the endpoint asked for, if it did; `usage` is what the failed call used, as far as the
+    endpoint said.
     """
 
     exit_code = 9
 
     def __init__(
-        self, message: str, *, kind: str = "ModelFailure", again: bool = False, after: timedelta | None = None
+        self,
+        message: str,
+        *,
+        kind: str = "ModelFailure",
+        again: bool = False,
+        after: timedelta | None = None,
+        usage: Usage = NOTHING_USED,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.again = again
         self.after = after
+        self.usage = usage
 
     def __reduce__(self) -> tuple[Callable[..., ModelFailure], tuple[str]]:
-        return partial(type(self), kind=self.kind, again=self.again, after=self.after), (self.message,)
+        details = {"kind": self.kind, "again": self.again, "after": self.after, "usage": self.usage}
+        return partial(type(self), **details), (self.message,)
 
 
 class AnswerInvalid(HoldfastError):

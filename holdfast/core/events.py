@@ -54,6 +54,18 @@ class ModelFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelCancelled:
+    """The model call under way was cancelled, as `CancelInFlight` asked for.
+
+    `partial` is what had come of its answer, without tool calls; none when nothing is known of it.
+    """
+
+    partial: InferenceResponse | None
+    at: datetime
+    failed_usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
 class BufferSummarised:
     """The messages in the buffer have been summarised."""
 
@@ -159,6 +171,13 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True)
+class RunContinued:
+    """Another run of the driver goes on with the execution at a step's boundary: nothing was under way."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class DriverFailed:
     """The shell around the core cannot go on (a limit of the engine, a fault of its own)."""
 
@@ -170,6 +189,7 @@ Event = (
     ExecutionStarted
     | ModelAnswered
     | ModelFailed
+    | ModelCancelled
     | BufferSummarised
     | SummaryFailed
     | ToolReturned
@@ -181,5 +201,6 @@ Event = (
     | MessageArrived
     | StopRequested
     | TimerFired
+    | RunContinued
     | DriverFailed
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -11,15 +11,30 @@ from holdfast.core.messages import Message
 from holdfast.core.policies import ResponseFormat, TextFormat
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.tools import ToolSchema
+from holdfast.core.usage import Usage
 
 IN_WORDS: Final = TextFormat()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPart:
+    """What has come of an answer since the part before it. `usage` is the endpoint's latest word on all of the call."""
+
+    text: str = ""
+    reasoning: str = ""
+    usage: Usage | None = None
+
+
+AnswerListener = Callable[[AnswerPart], None]
+"""Called with each part of an answer while it comes. It must return at once and must not raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One model call: prompt, conversation, tools and the form of the final answer.
 
-    `max_output_tokens` none leaves it to the provider.
+    `max_output_tokens` none leaves it to the provider. A model that streams tells `listener` what has come; when the
+    call is cancelled or fails, that is what is known of it.
     """
 
     llm: LLM
@@ -28,6 +43,7 @@ class ModelRequest:
     tools: tuple[ToolSchema, ...]
     max_output_tokens: int | None
     response_format: ResponseFormat = IN_WORDS
+    listener: AnswerListener | None = None
 
 
 class Model(Protocol):

@@ -160,6 +160,9 @@ HISTORY_EVENTS_MAX: Final = 16_000
 HISTORY_BYTES_MAX: Final = 32 * 1024 * 1024
 """The same in bytes: the server terminates a run at 50 MB, and one more step can bring 64 results of 200 KB."""
 
+PROGRESS_CHARS_MAX: Final = 4_000
+"""How much of the end of an answer that is still coming its heartbeats show: some 0.3 s of the fastest models."""
+
 ERRORS_TOLD_MAX: Final = 20
 """How many of the latest errors `debug` shows."""
 

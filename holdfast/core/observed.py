@@ -18,9 +18,11 @@ They tell; they decide nothing. What drives the loop is `events`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from holdfast.core.hooks import Trigger
 from holdfast.core.messages import Message, ToolCall
@@ -46,6 +48,7 @@ class Observed:
 class AgentExecutionStarted(Observed):
     """An execution began, or was taken up again (`resumed`)."""
 
+    kind: Literal["AgentExecutionStarted"] = field(default="AgentExecutionStarted", kw_only=True)
     agent: str
     resumed: bool
 
@@ -54,11 +57,14 @@ class AgentExecutionStarted(Observed):
 class AgentStepStarted(Observed):
     """A step began."""
 
+    kind: Literal["AgentStepStarted"] = field(default="AgentStepStarted", kw_only=True)
+
 
 @dataclass(frozen=True, slots=True)
 class InferenceRequestStarted(Observed):
     """The model is being asked; its answer may hold at most so many tokens, none leaves it to the provider."""
 
+    kind: Literal["InferenceRequestStarted"] = field(default="InferenceRequestStarted", kw_only=True)
     max_output_tokens: int | None
 
 
@@ -66,6 +72,7 @@ class InferenceRequestStarted(Observed):
 class InferenceResponseReceived(Observed):
     """The model has answered."""
 
+    kind: Literal["InferenceResponseReceived"] = field(default="InferenceResponseReceived", kw_only=True)
     response: InferenceResponse
 
 
@@ -73,6 +80,7 @@ class InferenceResponseReceived(Observed):
 class ToolCallStarted(Observed):
     """A tool call began to run."""
 
+    kind: Literal["ToolCallStarted"] = field(default="ToolCallStarted", kw_only=True)
     call: ToolCall
 
 
@@ -80,6 +88,7 @@ class ToolCallStarted(Observed):
 class ToolCallCompleted(Observed):
     """A requested call has its answer: it succeeded, failed or was cancelled, also without having run."""
 
+    kind: Literal["ToolCallCompleted"] = field(default="ToolCallCompleted", kw_only=True)
     tool_execution: ToolExecution
 
 
@@ -87,6 +96,7 @@ class ToolCallCompleted(Observed):
 class ToolCallBlocked(Observed):
     """A hook or a person kept a call from running."""
 
+    kind: Literal["ToolCallBlocked"] = field(default="ToolCallBlocked", kw_only=True)
     tool_execution: ToolExecution
 
 
@@ -94,6 +104,7 @@ class ToolCallBlocked(Observed):
 class AgentStepCompleted(Observed):
     """A step is complete."""
 
+    kind: Literal["AgentStepCompleted"] = field(default="AgentStepCompleted", kw_only=True)
     step: AgentStep
 
 
@@ -101,6 +112,7 @@ class AgentStepCompleted(Observed):
 class TokenUsageReported(Observed):
     """What the step used, and the execution so far; costs in US dollars."""
 
+    kind: Literal["TokenUsageReported"] = field(default="TokenUsageReported", kw_only=True)
     usage: Usage
     total: Usage
     cost: float
@@ -111,6 +123,7 @@ class TokenUsageReported(Observed):
 class ContinuationEvaluated(Observed):
     """Whether the loop goes on after the step, and whether a hook's request overrode a stop."""
 
+    kind: Literal["ContinuationEvaluated"] = field(default="ContinuationEvaluated", kw_only=True)
     should_stop: bool
     overridden: bool
 
@@ -119,6 +132,7 @@ class ContinuationEvaluated(Observed):
 class StopSignalReceived(Observed):
     """Something wants the execution to stop."""
 
+    kind: Literal["StopSignalReceived"] = field(default="StopSignalReceived", kw_only=True)
     signal: StopSignal
 
 
@@ -126,6 +140,7 @@ class StopSignalReceived(Observed):
 class AgentExecutionStopped(Observed):
     """The execution ended `stopped`."""
 
+    kind: Literal["AgentExecutionStopped"] = field(default="AgentExecutionStopped", kw_only=True)
     reason: StopReason
     message: str
 
@@ -134,6 +149,7 @@ class AgentExecutionStopped(Observed):
 class AgentExecutionCompleted(Observed):
     """The execution ended `completed`."""
 
+    kind: Literal["AgentExecutionCompleted"] = field(default="AgentExecutionCompleted", kw_only=True)
     answer: str
 
 
@@ -141,6 +157,7 @@ class AgentExecutionCompleted(Observed):
 class AgentExecutionFailed(Observed):
     """The execution ended `failed`."""
 
+    kind: Literal["AgentExecutionFailed"] = field(default="AgentExecutionFailed", kw_only=True)
     error: ErrorRecord
 
 
@@ -148,6 +165,7 @@ class AgentExecutionFailed(Observed):
 class SubagentSpawned(Observed):
     """A subagent is being started for a call."""
 
+    kind: Literal["SubagentSpawned"] = field(default="SubagentSpawned", kw_only=True)
     call_id: str
     agent: str
     task: str
@@ -157,6 +175,7 @@ class SubagentSpawned(Observed):
 class SubagentCompleted(Observed):
     """A subagent has ended, however it did."""
 
+    kind: Literal["SubagentCompleted"] = field(default="SubagentCompleted", kw_only=True)
     call_id: str
     agent: str
     status: ExecutionStatus
@@ -167,6 +186,7 @@ class SubagentCompleted(Observed):
 class ApprovalRequested(Observed):
     """A call waits for a person."""
 
+    kind: Literal["ApprovalRequested"] = field(default="ApprovalRequested", kw_only=True)
     call: ToolCall
     expires_at: datetime | None
 
@@ -175,6 +195,7 @@ class ApprovalRequested(Observed):
 class ApprovalResolved(Observed):
     """Somebody decided about a call, or nobody did in time."""
 
+    kind: Literal["ApprovalResolved"] = field(default="ApprovalResolved", kw_only=True)
     call_id: str
     decision: Decision | Literal["expired"]
     by: str
@@ -185,6 +206,7 @@ class ApprovalResolved(Observed):
 class MessageInjected(Observed):
     """A message came in while the execution runs."""
 
+    kind: Literal["MessageInjected"] = field(default="MessageInjected", kw_only=True)
     message: Message
 
 
@@ -192,10 +214,36 @@ class MessageInjected(Observed):
 class HookExecuted(Observed):
     """A hook ran; `error` is what it raised."""
 
+    kind: Literal["HookExecuted"] = field(default="HookExecuted", kw_only=True)
     hook: str
     trigger: Trigger
     error: ErrorRecord | None
 
+
+AnyObserved = Annotated[
+    AgentExecutionStarted
+    | AgentStepStarted
+    | InferenceRequestStarted
+    | InferenceResponseReceived
+    | ToolCallStarted
+    | ToolCallCompleted
+    | ToolCallBlocked
+    | AgentStepCompleted
+    | TokenUsageReported
+    | ContinuationEvaluated
+    | StopSignalReceived
+    | AgentExecutionStopped
+    | AgentExecutionCompleted
+    | AgentExecutionFailed
+    | SubagentSpawned
+    | SubagentCompleted
+    | ApprovalRequested
+    | ApprovalResolved
+    | MessageInjected
+    | HookExecuted,
+    Field(discriminator="kind"),
+]
+"""The closed union of them, as it is written and read as JSON: each says its `kind`."""
 
 Listener = Callable[[Observed], None]
 """Called with each event; what it raises harms nobody."""
