@@ -90,6 +90,7 @@ with workflow.unsafe.imports_passed_through():
         call_model,
         call_subagent,
         call_tool,
+        failed_usage,
         model_error,
         resolve_tools,
         run_hooks,
@@ -325,13 +326,15 @@ class AgentExecution:
             self._inbox.append(DriverFailed(error=problem, at=workflow.now()))
             return
         try:
-            response = await call_model(
+            answer = await call_model(
                 command, self._telling.inference_input(self._state, command.max_output_tokens), self._time_left()
             )
         except ActivityError as error:
-            self._inbox.append(self._struck() or ModelFailed(error=model_error(error), at=workflow.now()))
+            used, at = failed_usage(error), workflow.now()
+            self._inbox.append(self._struck() or ModelFailed(error=model_error(error), at=at, failed_usage=used))
         else:
-            self._inbox.append(ModelAnswered(response=response, at=workflow.now()))
+            at = workflow.now()
+            self._inbox.append(ModelAnswered(response=answer.response, at=at, failed_usage=answer.failed_usage))
 
     async def _summarise(self, command: SummariseBuffer) -> None:
         try:

@@ -30,11 +30,13 @@ with workflow.unsafe.imports_passed_through():
         RUN_HOOKS_ACTIVITY,
         SUMMARISE_ACTIVITY,
         WORKER_SHUTDOWN,
+        CallProgress,
         ExecutionFailure,
         ExecutionInput,
         ExecutionResult,
         HooksRan,
         HooksRequest,
+        InferenceAnswer,
         InferenceInput,
         SummaryInput,
         SummaryText,
@@ -47,10 +49,10 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.limits import ERROR_CHARS_MAX
     from holdfast.core.retries import MODEL_RETRIES, MODEL_SECONDS_MAX
     from holdfast.core.state import ExecutionStatus, call_name
-    from holdfast.core.steps import ErrorRecord, InferenceResponse
+    from holdfast.core.steps import ErrorRecord
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, reply_of
-    from holdfast.core.usage import Usage
+    from holdfast.core.usage import NOTHING_USED, Usage
 
 HEARTBEAT_TIMEOUT: Final = timedelta(seconds=2.5)
 """A worker that is silent for so long is taken for dead: what bounds the recovery after a crash."""
@@ -100,12 +102,12 @@ async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
     return catalog
 
 
-async def call_model(command: CallModel, wanted: InferenceInput, time_left: timedelta | None) -> InferenceResponse:
+async def call_model(command: CallModel, wanted: InferenceInput, time_left: timedelta | None) -> InferenceAnswer:
     """Ask the model, within the time the run has left; raises ActivityError."""
-    response: InferenceResponse = await workflow.execute_activity(
+    answer: InferenceAnswer = await workflow.execute_activity(
         INFERENCE_ACTIVITY,
         wanted,
-        result_type=InferenceResponse,
+        result_type=InferenceAnswer,
         activity_id=call_name(command.step_number),
         start_to_close_timeout=MODEL_TIMEOUT,
         schedule_to_close_timeout=time_left,
@@ -114,7 +116,7 @@ async def call_model(command: CallModel, wanted: InferenceInput, time_left: time
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary=f"step {command.step_number}",
     )
-    return response
+    return answer
 
 
 async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | None) -> SummaryText:
@@ -249,6 +251,19 @@ def model_error(error: ActivityError) -> ErrorRecord:
         text = f"the model call did not end within its {attempts} attempts ({_timeout(error.cause)})"
         return ErrorRecord(type="ModelTimeout", message=text, source="model")
     return call_error(error, "model")
+
+
+def failed_usage(error: ActivityError) -> Usage:
+    """Return what the attempts of a failed model call used: its failure says it, or its last heartbeat."""
+    cause: BaseException | None = error.cause
+    if isinstance(cause, TimeoutError) and cause.last_heartbeat_details:
+        progress = CallProgress.model_validate(cause.last_heartbeat_details[0])
+        return progress.failed_usage + (progress.usage or NOTHING_USED)
+    if isinstance(cause, TimeoutError):  # between two attempts: the failure of the one before is its cause
+        cause = cause.cause
+    if isinstance(cause, ApplicationError) and cause.details:
+        return Usage.model_validate(cause.details[0])
+    return NOTHING_USED
 
 
 def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:
