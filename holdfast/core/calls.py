@@ -238,7 +238,7 @@ def _run_call(turn: Turn, each: OpenCall) -> None:
             depth_left=rules.depth - 1,
         )
     )
-    turn.tell(SubagentSpawned, call_id=each.call.id, agent=agent, task=task)
+    turn.tell(SubagentSpawned, call_id=each.call.id, index=each.index, agent=agent, task=task)
 
 
 def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:

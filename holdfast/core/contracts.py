@@ -278,9 +278,11 @@ class CallProgress(Frozen):
     """The heartbeat details of a model call: how far its answer has come. They are in no history.
 
     `chars` counts the characters of text so far, `tail` is the last of them, at most PROGRESS_CHARS_MAX. `usage` is the
-    endpoint's latest word on this attempt, `failed_usage` the sum of what earlier attempts used.
+    endpoint's latest word on this attempt, `failed_usage` the sum of what earlier attempts used. `attempt` counts from
+    1: until an attempt tells of itself, the server goes on showing what the one before told.
     """
 
+    attempt: int = Field(default=1, ge=1)
     chars: int = Field(default=0, ge=0)
     tail: str = ""
     usage: Usage | None = None
