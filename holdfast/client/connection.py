@@ -82,6 +82,18 @@ async def connect(settings: Settings, *, runtime: Runtime | None = None) -> Clie
     return client
 
 
+def unshared_storage(settings: Settings, client: Client) -> str | None:
+    """Return what to tell of a worker that keeps large data in its own folder while others may serve the same server.
+
+    None for the embedded server, or one on this machine, and where somebody has chosen the place.
+    """
+    address = client.service_client.config.target_host
+    if settings.storage is not None or address.startswith(LOOPBACK):
+        return None
+    there = f"large data is kept in {settings.storage_place}, the Temporal server is {address}"
+    return f"{there}; with workers on several machines, set HOLDFAST_STORAGE to a place that all of them reach"
+
+
 def _configured() -> ClientConnectConfig:
     """Return Temporal's own configuration: its environment variables and profile."""
     try:
