@@ -124,8 +124,8 @@ class ModelFailure(HoldfastError):
         self.usage = usage
 
     def __reduce__(self) -> tuple[Callable[..., ModelFailure], tuple[str]]:
-        details = {"kind": self.kind, "again": self.again, "after": self.after, "usage": self.usage}
-        return partial(type(self), **details), (self.message,)
+        details = partial(type(self), kind=self.kind, again=self.again, after=self.after, usage=self.usage)
+        return details, (self.message,)
 
 
 class AnswerInvalid(HoldfastError):

@@ -160,6 +160,12 @@ HISTORY_EVENTS_MAX: Final = 16_000
 HISTORY_BYTES_MAX: Final = 32 * 1024 * 1024
 """The same in bytes: the server terminates a run at 50 MB, and one more step can bring 64 results of 200 KB."""
 
+MODEL_GRACE_SECONDS: Final = 1.0
+"""How long an execution that is stopped waits for what had come of its model call."""
+
+SUBAGENT_GRACE_SECONDS: Final = 3.0
+"""The same for what its subagents had used: each of them waits for its own model call first."""
+
 PROGRESS_CHARS_MAX: Final = 4_000
 """How much of the end of an answer that is still coming its heartbeats show: some 0.3 s of the fastest models."""
 
