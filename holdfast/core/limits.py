@@ -234,3 +234,12 @@ VALUE_CHARS_MAX: Final = 60
 
 PATH_PARTS_MAX: Final = 16
 """The most parts of a field's place that an error shows; a state's own fields lie at most ten deep."""
+
+STORED_BYTES_MIN: Final = PAYLOAD_BYTES_MAX + 4 * 1024
+"""From this size on a payload is kept outside the history: whatever is checked against PAYLOAD_BYTES_MAX stays inside.
+
+So the result of a tool or a model is never lost, and its call never repeated, because the storage was away.
+"""
+
+STORED_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""How much of what is kept outside the history a process holds in memory: a replay reads all that its run refers to."""
