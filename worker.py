@@ -36,6 +36,9 @@ from holdfast.core.offer import Offer
 from holdfast.core.registry import AgentRegistry
 from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.texts import error_record
+from holdfast.local.calling import Results, offer_reading
+from holdfast.storage.objects import objects_at
+from holdfast.storage.results import KeptResults
 from workflows.agent_execution import AgentExecution
 
 GRACE: Final = timedelta(seconds=10)
@@ -81,8 +84,12 @@ def make_worker(
     offer: Offer,
     model: OpenAIModel,
     cache: TranscriptCache | None = None,
+    results: Results | None = None,
 ) -> Worker:
-    """Return the worker that serves `offer` and every agent on the settings' task queue."""
+    """Return the worker that serves `offer` and every agent on the settings' task queue.
+
+    Where `results` are given, long results of tools are kept there.
+    """
     inference = Inference(model, offer, cache or TranscriptCache())
     ours: list[Callable[..., Any]] = [
         inference.run,
@@ -94,7 +101,7 @@ def make_worker(
         client,
         task_queue=settings.task_queue,
         workflows=[AgentExecution],
-        activities=[*ours, *tool_activities(offer.tools)],
+        activities=[*ours, *tool_activities(offer.tools, results)],
         interceptors=[Heartbeats()],
         max_concurrent_activities=ACTIVITIES_MAX,
         max_cached_workflows=CACHED_RUNS_MAX,
@@ -107,7 +114,8 @@ def make_worker(
 
 async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -> None:
     """Serve until SIGTERM or Ctrl-C, then let what is under way end; `attended`, also end with standard input."""
-    offer = load_offer(modules)
+    results = KeptResults(objects_at(settings.storage_place))
+    offer = offer_reading(load_offer(modules), results)
     agents = AgentRegistry.of(*load_agents(settings.agents_dir).values())
     # an agent that names what we do not have is told now, not in a run
     agents.check(tools=offer.tools, hooks=offer.hooks, capabilities=offer.capabilities, compilers=offer.compilers)
@@ -115,15 +123,15 @@ async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -
     if problem := model.missing:
         sys.stderr.write(f"warning: {problem}\n")
     client = await connect(settings)
-    if problem := unshared_storage(settings, client):
-        sys.stderr.write(f"warning: {problem}\n")
+    if unshared := unshared_storage(settings, client):
+        sys.stderr.write(f"warning: {unshared}\n")
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _on_signal, stopping)
     if attended:
         loop.add_reader(sys.stdin.fileno(), _on_input)
-    async with make_worker(client, settings, offer, model):
+    async with make_worker(client, settings, offer, model, results=results):
         names = ", ".join(tool.name for tool in offer.tools) or "none"
         hooks = f", hooks: {', '.join(hook.name for hook in offer.hooks)}" if offer.hooks else ""
         _say(f"{READY}: task queue {settings.task_queue!r}, tools: {names}{hooks}")

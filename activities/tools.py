@@ -16,15 +16,15 @@ from holdfast.core.policies import ContextPolicy
 from holdfast.core.state import named_id
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, ToolContext
-from holdfast.local.calling import run_tool
+from holdfast.local.calling import Results, run_tool
 
 
-def tool_activities(tools: Iterable[AnyTool]) -> list[Callable[..., Any]]:
-    """Return an activity for each tool, of the tool's name."""
-    return [_activity_of(tool) for tool in tools]
+def tool_activities(tools: Iterable[AnyTool], results: Results | None = None) -> list[Callable[..., Any]]:
+    """Return an activity for each tool, of the tool's name; `results` keeps those that are too long to be shown."""
+    return [_activity_of(tool, results) for tool in tools]
 
 
-def _activity_of(tool: AnyTool) -> Callable[..., Any]:
+def _activity_of(tool: AnyTool, results: Results | None) -> Callable[..., Any]:
     @activity.defn(name=tool.name)
     async def run(arguments: dict[str, Any]) -> str | dict[str, str]:
         info = activity.info()
@@ -36,7 +36,7 @@ def _activity_of(tool: AnyTool) -> Callable[..., Any]:
         )
         try:
             # apart from the loop that heartbeats and talks to the model
-            reply = await run_tool(tool, arguments, context, apart=True)
+            reply = await run_tool(tool, arguments, context, results=results, apart=True)
         except Exception as error:  # noqa: BLE001  # whatever a tool raises is told to the model
             record = error_record(error, tool.name)
             # Raised anew and without cause: a huge or unencodable failure would lose the completion. Benign, because

@@ -243,3 +243,12 @@ So the result of a tool or a model is never lost, and its call never repeated, b
 
 STORED_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 """How much of what is kept outside the history a process holds in memory: a replay reads all that its run refers to."""
+
+RESULT_KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The most that is kept of one tool result, in UTF-8 bytes; the model sees TOOL_RESULT_CHARS_MAX of it at once."""
+
+RESULT_KEEPING_SECONDS_MAX: Final = 15.0
+"""How long keeping one may take; then the model is told that it was not kept."""
+
+FETCHED_BYTES_MAX: Final = 40_000
+"""The most that one `fetch_result` reads, in UTF-8 bytes; it fits a result together with its last line."""

@@ -27,8 +27,9 @@ from holdfast.core.limits import (
     TOOL_RESULT_CHARS_MAX,
 )
 from holdfast.core.messages import NAME_PATTERN
+from holdfast.core.references import FETCH_TOOL, shortened
 from holdfast.core.steps import ErrorRecord
-from holdfast.core.texts import clamped, clamped_json
+from holdfast.core.texts import clamped, encodable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,8 +40,8 @@ TIMEOUT_SECONDS: Final = 60.0
 ATTEMPTS_MAX: Final = 3
 """How often a call is begun at the most when its worker dies or it times out; an exception is never retried."""
 
-RESERVED_NAMES: Final = frozenset({"inference", "resolve_tools", "run_hooks", "summarise", "spawn"})
-"""Names of our own activities and of the tool that calls subagents."""
+RESERVED_NAMES: Final = frozenset({"inference", "resolve_tools", "run_hooks", "summarise", "spawn", FETCH_TOOL})
+"""Names of our own activities, of the tool that calls subagents and of the one that reads on in long results."""
 
 _SECTION: Final = re.compile(r"(Args|Arguments|Returns|Raises|Yields|Examples?|Notes?):\s*")
 _PARAMETER: Final = re.compile(r" {1,4}(\w+)(?: \([^)]*\))?: (.+)")
@@ -194,14 +195,28 @@ def tool(
 
 def reply_of(value: object) -> ToolReply:
     """Return what a tool's return value means."""
+    text, stop = whole_reply(value)
+    return ToolReply(text=bounded_result(text), stop=stop)
+
+
+def whole_reply(value: object) -> tuple[str, str | None]:
+    """Return a tool's result as text, however long (text as it is, everything else as JSON), and why it asks to stop.
+
+    Never raises: the call has had its effect.
+    """
     if isinstance(value, StopRun):
-        return ToolReply(text=render_result(value.result), stop=clamped(value.reason, REASON_CHARS_MAX))
-    return ToolReply(text=render_result(value))
+        return encodable(_as_text(value.result)), clamped(value.reason, REASON_CHARS_MAX)
+    return encodable(_as_text(value)), None
 
 
 def render_result(value: object) -> str:
-    """Return a tool's result as the bounded text the model sees: text as it is, everything else as JSON."""
-    return clamped_json(_as_text(value), TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
+    """Return a tool's result as the bounded text the model sees."""
+    return reply_of(value).text
+
+
+def bounded_result(text: str) -> str:
+    """Return a tool's result cut to what the model sees of one."""
+    return shortened(text, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
 
 
 def ended_without_answer(traits: ToolTraits, why: str) -> ErrorRecord:
