@@ -33,6 +33,7 @@ from holdfast.core.texts import clamped_json, error_record
 from holdfast.core.tools import ToolSchema
 from holdfast.core.transcript import Opening
 from holdfast.local.formats import checked
+from holdfast.local.remote import checked_calls
 
 AnswerT = TypeVar("AnswerT")
 
@@ -70,7 +71,8 @@ class Inference:
             max_output_tokens=wanted.max_output_tokens,
             response_format=opening.definition.response_format,
         )
-        return checked(await self._model(request), request.response_format)
+        answer = checked_calls(await self._model(request), self._tools.values())
+        return checked(answer, request.response_format)
 
     def _compiled(self, transcript: Transcript) -> Sequence[Message]:
         name = transcript.opening.definition.context.compiler

@@ -187,6 +187,12 @@ TOOLS_MAX: Final = 128
 TOOL_DESCRIPTION_CHARS_MAX: Final = 1_024
 """the longest description of one: OpenAI's limits, told when the tool is made instead of in every run."""
 
+LOCAL_TOOL_SECONDS_MAX: Final = 5.0
+"""All attempts of one `local` tool call together: a stop waits for them."""
+
+TASK_QUEUE_CHARS_MAX: Final = 200
+"""The longest name of a tool's task queue."""
+
 PARTS_MAX: Final = 64
 """The most parts (texts and pictures) of one message."""
 

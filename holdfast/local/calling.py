@@ -53,14 +53,14 @@ async def run_tool(
     """Check `arguments`, run the tool and return its bounded reply; `apart` as in `foreign.call_foreign`.
 
     Raises InvalidArguments before anything ran, or whatever the tool raised; what is no ordinary exception (SystemExit,
-    a cancellation nobody asked for) becomes ToolExited. Cancelling cancels an async tool; a sync one is left behind in
-    its thread.
+    a cancellation nobody asked for) becomes ToolExited. Cancelling cancels an async tool, and raises CallCancelled in
+    the thread of a sync one.
     """
     bound = tool.bind(arguments, context)
     clock = asyncio.get_running_loop().time
     begun = clock()
     try:
-        value = await call_foreign(partial(tool.function, **bound), f"tool {tool.name}", apart=apart)
+        value = await call_foreign("tool", tool.name, partial(tool.function, **bound), apart=apart)
     except Exited as exited:
         record = error_record(exited.error, tool.name)
         told = f"the tool raised {record.type}({record.message}); tools must return or raise an ordinary error"

@@ -59,6 +59,7 @@ from holdfast.local.calling import Results, offer_reading
 from holdfast.local.foreign import was_cancelled
 from holdfast.local.formats import schema_problem
 from holdfast.local.inbox import Inbox
+from holdfast.local.remote import refuse_remote
 from holdfast.local.work import Approver, Work
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
@@ -120,6 +121,7 @@ class LocalDriver:
         if problem := schema_problem(definition.response_format):
             raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
         equipment = self._offer.equip(definition)
+        refuse_remote(equipment.tools.values())
         self._loop = AgentLoop(
             equipment.definition,
             tools={name: tool.traits for name, tool in equipment.tools.items()},

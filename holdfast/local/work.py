@@ -28,6 +28,7 @@ from holdfast.core.hooks import HookContext
 from holdfast.core.limits import MODEL_GRACE_SECONDS, REASON_CHARS_MAX
 from holdfast.core.messages import ToolCall
 from holdfast.core.offer import Equipment
+from holdfast.core.retries import TOOL_RETRIES
 from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
 from holdfast.core.steps import ErrorRecord, InferenceResponse
 from holdfast.core.texts import clamped, error_record
@@ -169,14 +170,17 @@ class _TookTooLong(Exception):
 async def _attempted(
     tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext, results: Results | None
 ) -> ToolReply:
-    """Run the tool; begin it again when it takes too long, as often as its traits allow."""
+    """Run the tool; begin it again as often as its traits allow, when it takes too long or says so of its error."""
     limit = asyncio.timeout(tool.traits.timeout_seconds)
+    last = context.attempt >= tool.traits.attempts_max
     try:
         async with limit:
             return await run_tool(tool, arguments, context, results=results)
-    except TimeoutError:
-        if not limit.expired():
-            raise  # the tool's own
-    if context.attempt >= tool.traits.attempts_max:
-        raise _TookTooLong
+    except Exception as error:
+        if limit.expired() and isinstance(error, TimeoutError):
+            if last:
+                raise _TookTooLong from None
+        elif last or not tool.tries_again(error):
+            raise
+    await asyncio.sleep(TOOL_RETRIES.wait_seconds(context.attempt))
     return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1), results)

@@ -35,7 +35,7 @@ FETCHED_BYTES_MIN: Final = 16
 """So much is read at least, so that there is a whole character in it."""
 
 MARGIN_SECONDS: Final = 2.0
-"""What must be left of a call's time after its result was kept."""
+"""What is to be left of a call's time after its result was kept; less for a call that has little."""
 
 CONTINUES: Final = 0b10 << 6
 """The upper bits of a byte that is not the first of its character."""
@@ -58,7 +58,7 @@ class KeptResults:
         if _is_whole(text):
             return text
         try:
-            async with asyncio.timeout(min(seconds_max - MARGIN_SECONDS, RESULT_KEEPING_SECONDS_MAX)):
+            async with asyncio.timeout(_keeping_seconds(seconds_max)):
                 reference = await self._kept(text, context.execution_id)
         except TimeoutError:
             return _not_kept(text, "the storage took too long")
@@ -92,7 +92,7 @@ class KeptResults:
     def tool(self) -> AnyTool:
         """Return the tool `fetch_result`, which reads on in a result of the run that calls it."""
 
-        @tool(name="fetch")
+        @tool(name="fetch", idempotent=True)
         async def made(  # noqa: D417  # the context is hidden from the model
             ref: str, context: ToolContext, offset: int = 0, limit: int = FETCHED_BYTES_MAX
         ) -> str:
@@ -117,6 +117,11 @@ class KeptResults:
         await self._objects.write(_name(execution_id, ref), kept)
         beyond = "" if kept is data else f" that are kept (the result had {len(data):,})"
         return Reference(ref, f"{len(kept):,}{beyond}")
+
+
+def _keeping_seconds(left: float) -> float:
+    """Return how long keeping a result may take where its call has so many seconds left."""
+    return min(left - min(MARGIN_SECONDS, left / 4), RESULT_KEEPING_SECONDS_MAX)
 
 
 def _encoded(text: str) -> tuple[bytes, str]:
