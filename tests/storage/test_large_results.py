@@ -77,12 +77,8 @@ async def test_many_calls_at_once_have_their_references_and_tell_the_truth(setti
     for each in executions:
         part = part_of(each.result)
         assert part.offset == len(part.text) < TOOL_RESULT_CHARS_MAX // 2, "each has its share of the step"
-        read = await results.read(execution_of(state), part.ref, part.offset, 100)
+        read = await results.read(state.running.execution_id, part.ref, part.offset, 100)
         assert part_of(read).text == str(each.call.arguments["letter"]) * 100
-
-
-def execution_of(state: Any) -> str:
-    return str(state.execution.execution_id)
 
 
 async def test_another_runs_reference_is_refused(settings: Settings, tmp_path: Path) -> None:
