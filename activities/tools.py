@@ -9,7 +9,15 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from holdfast.core.contracts import REPLY_KIND, RESOLVE_TOOLS_ACTIVITY, TOOLS_BUSY, ToolCatalog, ToolsRequest
+from holdfast.core.contracts import (
+    REPLY_KIND,
+    RESOLVE_TOOLS_ACTIVITY,
+    TAKE_UP_ACTIVITY,
+    TOOLS_BUSY,
+    TakenUp,
+    ToolCatalog,
+    ToolsRequest,
+)
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput
 from holdfast.core.offer import Offer
@@ -99,6 +107,12 @@ def _attempt(tool: AnyTool, info: activity.Info) -> int:
     """Return the number of this attempt; a call from the waiting queue has as many left as it had before."""
     allowed = info.retry_policy.maximum_attempts if info.retry_policy else 0
     return info.attempt + max(0, tool.traits.attempts_max - (allowed or tool.traits.attempts_max))
+
+
+@activity.defn(name=TAKE_UP_ACTIVITY)
+async def take_up(asked: TakenUp) -> TakenUp:
+    """Return what was asked: as a local activity's result, the moment is recorded."""
+    return asked
 
 
 class Catalog:
