@@ -190,6 +190,12 @@ TOOLS_MAX: Final = 128
 TOOL_DESCRIPTION_CHARS_MAX: Final = 1_024
 """the longest description of one: OpenAI's limits, told when the tool is made instead of in every run."""
 
+LOCAL_TOOL_SECONDS_MAX: Final = 5.0
+"""All attempts of one `local` tool call together: a stop waits for them."""
+
+TASK_QUEUE_CHARS_MAX: Final = 200
+"""The longest name of a tool's task queue."""
+
 PARTS_MAX: Final = 64
 """The most parts (texts and pictures) of one message."""
 
@@ -246,6 +252,15 @@ So the result of a tool or a model is never lost, and its call never repeated, b
 
 STORED_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 """How much of what is kept outside the history a process holds in memory: a replay reads all that its run refers to."""
+
+RESULT_KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The most that is kept of one tool result, in UTF-8 bytes; the model sees TOOL_RESULT_CHARS_MAX of it at once."""
+
+RESULT_KEEPING_SECONDS_MAX: Final = 15.0
+"""How long keeping one may take; then the model is told that it was not kept."""
+
+FETCHED_BYTES_MAX: Final = 40_000
+"""The most that one `fetch_result` reads, in UTF-8 bytes; it fits a result together with its last line."""
 
 STREAM_BYTES_MAX: Final = 96 * 1024 * 1024
 """The largest body of a streamed answer: OpenAI takes some 300 bytes for each token, and 128,000 tokens is its most.

@@ -160,7 +160,7 @@ def test_a_refusal_is_bounded_and_does_not_repeat_the_arguments() -> None:
 
 def test_traits_are_bounded_and_have_defaults() -> None:
     assert search.traits == ToolTraits(name="search", timeout_seconds=60, attempts_max=3, at_most_once=False)
-    made = tool(name="pay", timeout_seconds=5, attempts_max=9, at_most_once=True)(lambda: None)
+    made = tool(name="pay", timeout_seconds=5, at_most_once=True)(lambda: None)
     assert made.traits == ToolTraits(name="pay", timeout_seconds=5, attempts_max=1, at_most_once=True)
 
 
