@@ -31,6 +31,7 @@ with workflow.unsafe.imports_passed_through():
         SUMMARISE_ACTIVITY,
         TAKE_UP_ACTIVITY,
         WORKER_SHUTDOWN,
+        CallProgress,
         ExecutionFailure,
         ExecutionInput,
         ExecutionResult,
@@ -140,8 +141,14 @@ async def call_model(command: CallModel, wanted: InferenceInput, time_left: time
 
 
 def usage_told(error: ActivityError) -> Usage:
-    """Return what the attempts of a model call that failed for good have used, as far as they tell."""
-    details = error.cause.details if isinstance(error.cause, ApplicationError) else ()
+    """Return what the attempts of a model call that failed for good have used: its failure or last heartbeat tells."""
+    cause: BaseException | None = error.cause
+    if isinstance(cause, TimeoutError) and cause.last_heartbeat_details:
+        progress = CallProgress.model_validate(cause.last_heartbeat_details[0])
+        return progress.failed_usage + (progress.usage or NOTHING_USED)
+    if isinstance(cause, TimeoutError):  # between two attempts: the failure of the one before is its cause
+        cause = cause.cause
+    details = cause.details if isinstance(cause, ApplicationError) else ()
     return Usage.model_validate(details[0]) if details else NOTHING_USED
 
 

@@ -238,6 +238,12 @@ VALUE_CHARS_MAX: Final = 60
 PATH_PARTS_MAX: Final = 16
 """The most parts of a field's place that an error shows; a state's own fields lie at most ten deep."""
 
+STREAM_BYTES_MAX: Final = 96 * 1024 * 1024
+"""The largest body of a streamed answer: OpenAI takes some 300 bytes for each token, and 128,000 tokens is its most.
+
+Nothing of it is kept but what it says, and that is at most ANSWER_BYTES_MAX.
+"""
+
 STORED_BYTES_MIN: Final = PAYLOAD_BYTES_MAX + 4 * 1024
 """From this size on a payload is kept outside the history: whatever is checked against PAYLOAD_BYTES_MAX stays inside.
 
