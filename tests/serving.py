@@ -12,7 +12,7 @@ from activities.transcripts import TranscriptCache
 from holdfast.client import Client, Settings
 from holdfast.core.offer import Offer
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Script
+from holdfast.testing.script import Scripts
 from worker import make_worker
 
 
@@ -30,7 +30,7 @@ Serve = Callable[..., AbstractAsyncContextManager[Served]]
 
 @asynccontextmanager
 async def served(
-    settings: Settings, ledger: Path, script: Script, offer: Offer, cache: TranscriptCache | None = None
+    settings: Settings, ledger: Path, script: Scripts, offer: Offer, cache: TranscriptCache | None = None
 ) -> AsyncGenerator[Served]:
     """Run a worker in this process against a scripted endpoint."""
     async with FakeOpenAI(script, ledger=ledger) as endpoint:
