@@ -10,8 +10,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from typing import Any, assert_never
+from typing import Any, assert_never, cast
 
+from pydantic import TypeAdapter
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, ApplicationError
@@ -36,6 +37,7 @@ with workflow.unsafe.imports_passed_through():
         APPROVAL_SIGNAL,
         BUFFER_QUERY,
         DEBUG_QUERY,
+        EVENTS_QUERY,
         EXECUTION_FAILED,
         MESSAGE_SIGNAL,
         STATE_QUERY,
@@ -43,6 +45,8 @@ with workflow.unsafe.imports_passed_through():
         TRANSCRIPT_QUERY,
         ApprovalDecision,
         BufferPage,
+        EventsPage,
+        EventsRequest,
         ExecutionFailure,
         ExecutionInput,
         ExecutionResult,
@@ -75,6 +79,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.hooks import HookTraits
     from holdfast.core.loop import AgentLoop, new_agent, user_message
     from holdfast.core.messages import Message
+    from holdfast.core.observed import AnyObserved
     from holdfast.core.paging import page
     from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
     from holdfast.core.steps import ErrorRecord
@@ -104,6 +109,8 @@ STOP_REASON = SearchAttributeKey.for_keyword("AgentStopReason")
 STEPS = SearchAttributeKey.for_int("AgentSteps")
 TOKENS = SearchAttributeKey.for_int("AgentTokens")
 
+
+_OBSERVED: TypeAdapter[AnyObserved] = TypeAdapter(AnyObserved)
 
 SHORTEST = timedelta(milliseconds=1)
 """The least a timer or a timeout can be set to."""
@@ -145,6 +152,7 @@ class AgentExecution:
         self._tools: dict[str, ToolTraits] = {}
         self._hooks: tuple[HookTraits, ...] = ()
         self._telling = Telling(Opening(definition=start.definition, tools=()))
+        self._observed: list[AnyObserved] = []
         self._begins_at = workflow.info().workflow_start_time
         """When the first task took the run up, as recorded; the only moment that task may decide anything by."""
 
@@ -205,6 +213,19 @@ class AgentExecution:
         """Return what a model is asked in order to summarise the buffer."""
         return BufferPage(messages=summary_request(self._state.store))
 
+    @workflow.query(name=EVENTS_QUERY, description="What a listener would have heard, page by page.")
+    def events(self, request: EventsRequest | None = None) -> EventsPage:
+        """Return the observed events from a place on."""
+        start = min((request or EventsRequest()).start, len(self._observed))
+        told: list[AnyObserved] = []
+        used = 0
+        for event in self._observed[start:]:
+            used += len(_OBSERVED.dump_json(event))
+            if told and used > limits.PAGE_BYTES_MAX:
+                break
+            told.append(event)
+        return EventsPage(first=0, start=start, events=tuple(told), total=len(self._observed))
+
     async def _something_happens(self) -> None:
         try:
             await workflow.wait_condition(lambda: bool(self._inbox or self._messages))
@@ -259,6 +280,7 @@ class AgentExecution:
             hooks=self._hooks,
             subagents=known_subagents(definition, self._start.subagents),
             depth_left=self._start.depth_left,
+            observed=True,
         )
 
     def _started(self, start: ExecutionInput) -> ExecutionStarted:
@@ -300,7 +322,7 @@ class AgentExecution:
                 for task in self._in_flight:
                     task.cancel()
             case Emit():
-                pass  # nobody listens inside a workflow
+                self._observed.append(cast("AnyObserved", command.event))
             case _:
                 assert_never(command)
 

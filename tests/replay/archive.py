@@ -6,7 +6,7 @@ import base64
 import json
 import lzma
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,12 +25,12 @@ class Recorded:
     """One run of a workflow, as it stands in a file.
 
     `history` is the SDK's JSON, whose payloads have `text` in place of `data` where they are text (it compresses
-    better). `objects` are what the payloads that are kept outside of histories refer to, encoded payloads by their key.
+    better). `objects` are the payloads that it refers to and that are kept outside of it, encoded, a character a byte.
     """
 
     name: str
     history: dict[str, Any]
-    objects: dict[str, str] = field(default_factory=dict[str, str])
+    objects: Sequence[str] = ()
 
     @property
     def workflow_id(self) -> str:

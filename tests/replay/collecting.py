@@ -9,21 +9,26 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 
 from tests.replay.archive import Recorded
 from tests.replay.cleaning import clean
+from tests.replay.outside import taken_out
 
 RUNS_MAX = 100
 """The most runs that one execution is recorded with, however often it is continued."""
 
 
-async def recorded(client: Client, name: str, execution_id: str) -> list[Recorded]:
-    """Return every run of an execution that ends, and of its subagents, under names that begin with `name`."""
+async def recorded(client: Client, place: str, name: str, execution_id: str) -> list[Recorded]:
+    """Return every run of an execution that ends, and of its subagents, under names that begin with `name`.
+
+    `place` is the URL of the storage of large data.
+    """
     found: list[Recorded] = []
     children: list[str] = []
     async for number, history in _numbered(client, execution_id):
         run_name = name if number == 1 else f"{name}, run {number}"
-        found.append(Recorded(run_name, clean(history.to_json_dict())))
+        kept = clean(history.to_json_dict())
+        found.append(Recorded(run_name, kept, await taken_out(kept, place)))
         children += _children(history)
     for number, child in enumerate(dict.fromkeys(children), 1):
-        found += await recorded(client, f"{name}, subagent {number}", child)
+        found += await recorded(client, place, f"{name}, subagent {number}", child)
     return found
 
 

@@ -37,8 +37,8 @@ AT_ONCE = 3
 """How many runs are recorded at the same time: few, so that none of the time limits strikes too early."""
 
 RUN_SECONDS_MAX = 60
-ATTEMPTS_MAX = 3
-"""A scenario that lives on fractions of a second can miss its moment on a busy machine."""
+REPEATS_MAX = 10
+"""How many runs are made once more: those that live on fractions of a second can miss them on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Take:
 
     async def result(self, client: Client) -> list[Recorded]:
         """Return what is kept of the run once it and its subagents have ended; their worker must still be there."""
-        return await recorded(client.temporal, self.name, self.execution_id)
+        return await recorded(client.temporal, self.settings.storage_place, self.name, self.execution_id)
 
 
 Run = Callable[[Take], Awaitable[list[Recorded]]]
@@ -134,32 +134,40 @@ def runs() -> dict[str, Run]:
 async def record(names: Sequence[str] = ()) -> list[Recorded]:
     """Return the recorded runs of those names, of all without any."""
     chosen = {name: run for name, run in runs().items() if not names or name in names}
-    at_once = asyncio.Semaphore(AT_ONCE)
     with (
         TemporaryDirectory(prefix="holdfast-histories-") as folder,
         EmbeddedServer.start(Path(folder) / "data", port=0, ui_port=0) as server,
     ):
-        address = server.address.address
-        found = await asyncio.gather(
-            *(_recorded(name, run, address, Path(folder), at_once) for name, run in chosen.items())
+        studio = Studio(server.address.address, Path(folder))
+        async with asyncio.TaskGroup() as group:
+            takes = [group.create_task(studio.recorded(name, run)) for name, run in chosen.items()]
+    return [each for take in takes for each in take.result()]
+
+
+class Studio:
+    """A server on which runs are recorded, a few at once."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self._address = address
+        self._folder = folder
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._repeats_left = REPEATS_MAX
+
+    async def recorded(self, name: str, run: Run, attempt: int = 1) -> list[Recorded]:
+        """Record one run; another attempt is another execution, because an id can be used once."""
+        execution_id = id_of(name if attempt == 1 else f"{name}, attempt {attempt}")
+        settings = Settings(
+            address=self._address, task_queue=f"{name}, {attempt}", data_dir=self._folder / "data"
         )
-    return [each for several in found for each in several]
-
-
-async def _recorded(
-    name: str, run: Run, address: str, folder: Path, at_once: asyncio.Semaphore, attempt: int = 1
-) -> list[Recorded]:
-    """Record one run; a second attempt is another execution, because an id can be used once."""
-    execution_id = id_of(name if attempt == 1 else f"{name}, attempt {attempt}")
-    settings = Settings(address=address, task_queue=f"{name}, {attempt}", data_dir=folder / "data")
-    try:
-        async with at_once, asyncio.timeout(RUN_SECONDS_MAX):
-            return await run(Take(name, execution_id, settings, folder / f"{execution_id}.jsonl"))
-    except (AssertionError, TimeoutError) as error:
-        if attempt == ATTEMPTS_MAX:
-            raise RuntimeError(f"{name} does not end as it must: {error}") from error
-        sys.stderr.write(f"{name}: once more ({type(error).__name__})\n")
-    return await _recorded(name, run, address, folder, at_once, attempt + 1)
+        try:
+            async with self._at_once, asyncio.timeout(RUN_SECONDS_MAX):
+                return await run(Take(name, execution_id, settings, self._folder / f"{execution_id}.jsonl"))
+        except (AssertionError, TimeoutError) as error:
+            if not self._repeats_left:
+                raise RuntimeError(f"{name} does not end as it must: {error}") from error
+            self._repeats_left -= 1
+            sys.stderr.write(f"{name}: once more ({type(error).__name__}: {error})\n")
+        return await self.recorded(name, run, attempt + 1)
 
 
 def main() -> int:

@@ -11,14 +11,18 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from functools import cache
 from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from temporalio.client import WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.converter import DataConverter
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.worker import Replayer
 
 from holdfast.client.leaving import leave
+from holdfast.storage.payloads import converter
 from tests.replay.archive import Recorded, files, read
+from tests.replay.outside import put_back
 from workflows.agent_execution import AgentExecution
 
 TOLD_CHARS_MAX = 300
@@ -36,9 +40,9 @@ def quiet() -> Runtime:
     return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=errors)))
 
 
-def replayer() -> Replayer:
-    """Return what replays as the worker would: the same workflows, data converter and sandbox."""
-    return Replayer(workflows=[AgentExecution], data_converter=pydantic_data_converter, runtime=quiet())
+def replayer(data_converter: DataConverter) -> Replayer:
+    """Return what replays as the worker would: the same workflows and sandbox, and its data converter."""
+    return Replayer(workflows=[AgentExecution], data_converter=data_converter, runtime=quiet())
 
 
 async def deviations(runs: Sequence[Recorded]) -> dict[str, str]:
@@ -50,11 +54,14 @@ async def deviations(runs: Sequence[Recorded]) -> dict[str, str]:
 
     found: dict[str, str] = {}
     names = iter(runs)
-    async with replayer().workflow_replay_iterator(histories()) as results:
-        async for result in results:
-            run = next(names)  # one result per history, in their order
-            if result.replay_failure is not None:
-                found[run.name] = _cause(result.replay_failure)
+    with TemporaryDirectory(prefix="holdfast-objects-") as folder:
+        place = Path(folder).as_uri()
+        await put_back(chain.from_iterable(run.objects for run in runs), place)
+        async with replayer(converter(place)).workflow_replay_iterator(histories()) as results:
+            async for result in results:
+                run = next(names)  # one result per history, in their order
+                if result.replay_failure is not None:
+                    found[run.name] = _cause(result.replay_failure)
     return found
 
 

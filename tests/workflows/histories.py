@@ -18,7 +18,7 @@ async def history_of(client: Client, execution_id: str) -> WorkflowHistory:
 async def replayed(client: Client, execution_id: str) -> None:
     """Replay the run's history; raises when the workflow's code would have done anything else."""
     history = await history_of(client, execution_id)
-    await replayer().replay_workflow(history)
+    await replayer(client.temporal.data_converter).replay_workflow(history)
 
 
 def written(events: Sequence[HistoryEvent]) -> bytes:
