@@ -58,6 +58,11 @@ class Past:
         """The sealed segments, series by series."""
         return tuple(part for sealed in self._sealed.values() for part in sealed.parts)
 
+    @property
+    def size(self) -> int:
+        """How many bytes the sealed segments take together."""
+        return sum(len(part.data) for part in self.parts)
+
     def seal(self, state: AgentState) -> tuple[tuple[StepExecution, ...], tuple[tuple[Message, ...], ...]]:
         """Seal what has come together since; return the tails that are not sealed yet: steps, and each section's."""
         before, self._sealed = self._sealed, {}

@@ -172,6 +172,9 @@ CARRIED_BYTES_MAX: Final = 128 * 1024 * 1024
 MODEL_GRACE_SECONDS: Final = 1.0
 """How long an execution that is stopped waits for what had come of its model call."""
 
+LATE_SECONDS: Final = 2 * MODEL_GRACE_SECONDS
+"""How long after the time limit the server waits for a model call's end; no attempt of it is begun in that time."""
+
 SUBAGENT_GRACE_SECONDS: Final = 3.0
 """The same for what its subagents had used: each of them waits for its own model call first."""
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, assert_never
 
-from holdfast.core import calls, cancelling, checkpoints, ending
+from holdfast.core import calls, cancelling, checkpoints, compacting, ending
 from holdfast.core.commands import CallModel, CancelInFlight, Command, RunHooks, SummariseBuffer
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import (
@@ -57,9 +57,12 @@ from holdfast.core.observed import (
 from holdfast.core.rules import Rules
 from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus, step_id
 from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall
-from holdfast.core.summarising import due, summarised, to_buffer
 from holdfast.core.timing import keep_time, start_timer
 from holdfast.core.turn import Turn
+from holdfast.core.usage import NOTHING_USED
+
+CANCELLED_OUTSIDE: Final = ErrorRecord(type="Cancelled", message="the model call was cancelled", source="model")
+"""Why a model call has failed that somebody cancelled behind the loop's back, on the server for instance."""
 
 Transition = tuple[AgentState, tuple[Command, ...]]
 
@@ -123,11 +126,12 @@ def _take_in(turn: Turn, event: Event) -> None:  # noqa: C901, PLR0912  # one ca
         case TimerFired():
             _timer_fired(turn)
         case RunContinued():
-            _go_on(turn)
+            _go_on(turn, resumed=False)
         case DriverFailed():
             _driver_failed(turn, event.error)
         case ModelCancelled():
-            pass  # nobody asked for that
+            used = event.failed_usage + (event.partial.usage if event.partial else NOTHING_USED)
+            _model_failed(turn, ModelFailed(CANCELLED_OUTSIDE, event.at, used))
         case ExecutionStarted():
             raise ValueError("an execution is begun by `step` itself")
         case _:
@@ -161,12 +165,12 @@ def _taken_up(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> T
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
     for message in event.messages:
         keep_message(turn, message)
-    _go_on(turn)
+    _go_on(turn, resumed=True)
     return turn
 
 
-def _go_on(turn: Turn) -> None:
-    """Ask again for what was under way when another driver, or another run of it, left off."""
+def _go_on(turn: Turn, *, resumed: bool) -> None:
+    """Ask again for what was under way when another driver, or another run of this one, left off."""
     execution = turn.execution
     trigger, step = execution.hooks_under_way, execution.current_step
     if execution.cancelling:
@@ -184,7 +188,7 @@ def _go_on(turn: Turn) -> None:
     elif execution.summary_under_way:
         turn.do(SummariseBuffer(step.number, checkpoints.output_clamp(turn)))
     else:
-        _ask_model(turn)
+        _ask_model(turn, tell=resumed)
     start_timer(turn)
 
 
@@ -234,34 +238,14 @@ def _before_step_passed(turn: Turn) -> None:
 
 def _before_inference_passed(turn: Turn) -> None:
     say_waiting(turn)
-    policy = turn.rules.definition.context.summary
-    done = turn.execution.step_executions
-    response = done[-1].step.inference_response if done else None
-    if policy is not None and response is not None and due(policy, response.usage.input_tokens):
-        store = to_buffer(turn.store, policy)
-        if store is not turn.store:
-            turn.store = store
-            turn.change(summary_under_way=True, compactions=turn.execution.compactions + 1)
-            turn.do(SummariseBuffer(turn.step.number, checkpoints.output_clamp(turn)))
-            return
-    _ask_model(turn)
+    if not compacting.begin(turn):
+        _ask_model(turn)
 
 
 def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
     if not turn.execution.summary_under_way:
         return
-    turn.change(summary_under_way=False)
-    if isinstance(event, SummaryFailed):
-        turn.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}")
-    else:
-        cost = checkpoints.cost_of(turn, event.usage)
-        turn.spend(event.usage, cost)
-        step = turn.step
-        turn.change_step(overhead=step.overhead + event.usage, overhead_cost=step.overhead_cost + cost)
-        if event.text.strip():
-            turn.store = summarised(turn.store, event.text)
-        else:
-            turn.warn("older messages could not be summarised: the model's summary was empty")
+    compacting.take_in(turn, event)
     if checkpoints.before_call(turn):
         _end(turn)  # the summary used up what was left; a call that cannot fit is not made
         return
@@ -270,11 +254,12 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
     _ask_model(turn)
 
 
-def _ask_model(turn: Turn) -> None:
+def _ask_model(turn: Turn, *, tell: bool = True) -> None:
     turn.change_step(input_length=len(turn.store.messages))
     most = checkpoints.output_clamp(turn)
     turn.do(CallModel(step_number=turn.step.number, max_output_tokens=most))
-    turn.tell(InferenceRequestStarted, max_output_tokens=most)
+    if tell:
+        turn.tell(InferenceRequestStarted, max_output_tokens=most)
 
 
 def _model_answered(turn: Turn, event: ModelAnswered) -> None:
