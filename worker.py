@@ -36,6 +36,7 @@ from holdfast.core.offer import Offer
 from holdfast.core.registry import AgentRegistry
 from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.texts import error_record
+from holdfast.local.prices import PriceList
 from workflows.agent_execution import AgentExecution
 
 GRACE: Final = timedelta(seconds=10)
@@ -81,14 +82,16 @@ def make_worker(
     offer: Offer,
     model: OpenAIModel,
     cache: TranscriptCache | None = None,
+    prices: PriceList | None = None,
 ) -> Worker:
     """Return the worker that serves `offer` and every agent on the settings' task queue."""
+    prices = prices or PriceList(model=model.settings.model, base_url=model.settings.base_url)
     inference = Inference(model, offer, cache or TranscriptCache())
     ours: list[Callable[..., Any]] = [
         inference.run,
         inference.summarise,
         Hooks(offer.hooks).run,
-        Catalog(offer).resolve,
+        Catalog(offer, prices).resolve,
     ]
     return Worker(
         client,
@@ -111,7 +114,9 @@ async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -
     agents = AgentRegistry.of(*load_agents(settings.agents_dir).values())
     # an agent that names what we do not have is told now, not in a run
     agents.check(tools=offer.tools, hooks=offer.hooks, capabilities=offer.capabilities, compilers=offer.compilers)
-    model = OpenAIModel(ProviderSettings.from_environment())
+    provider = ProviderSettings.from_environment()
+    prices = PriceList.from_environment(model=provider.model, base_url=provider.base_url)
+    model = OpenAIModel(provider)
     if problem := model.missing:
         sys.stderr.write(f"warning: {problem}\n")
     client = await connect(settings)
@@ -121,7 +126,7 @@ async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -
         loop.add_signal_handler(number, _on_signal, stopping)
     if attended:
         loop.add_reader(sys.stdin.fileno(), _on_input)
-    async with make_worker(client, settings, offer, model):
+    async with make_worker(client, settings, offer, model, prices=prices):
         names = ", ".join(tool.name for tool in offer.tools) or "none"
         hooks = f", hooks: {', '.join(hook.name for hook in offer.hooks)}" if offer.hooks else ""
         _say(f"{READY}: task queue {settings.task_queue!r}, tools: {names}{hooks}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,6 +18,7 @@ from holdfast.core.state import named_id
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, ToolContext
 from holdfast.local.calling import run_tool
+from holdfast.local.prices import PriceList
 
 
 def tool_activities(tools: Iterable[AnyTool]) -> list[Callable[..., Any]]:
@@ -54,8 +56,9 @@ def _activity_of(tool: AnyTool) -> Callable[..., Any]:
 class Catalog:
     """Answers which of this worker's tools and hooks an agent gets."""
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: Offer, prices: PriceList) -> None:
         self._offer = offer
+        self._prices = prices
 
     @activity.defn(name=RESOLVE_TOOLS_ACTIVITY)
     async def resolve(self, request: ToolsRequest) -> ToolCatalog:
@@ -79,4 +82,5 @@ class Catalog:
             tools=tuple(tool.traits for tool in equipment.tools.values()),
             hooks=tuple(hook.traits for hook in equipment.hooks.values()),
             prompt=equipment.definition.system_prompt,
+            prices=await asyncio.to_thread(self._prices.of, request.model),  # the first time it reads the whole table
         )

@@ -1,7 +1,7 @@
 """The agent loop as a function: `AgentLoop.step(state, event) -> (state, commands)` (SPEC section 6).
 
     begin ─▶ [before_execution] ─▶ ◇ ─▶ next step
-    next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ (SummariseBuffer ─▶ ◇ ─▶) CallModel ─▶ answered
+    next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ (SummariseBuffer ─▶) ◇ ─▶ CallModel ─▶ answered
     answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (`calls`) ─▶ ◇ ─▶ [after_step] ─▶ evaluate
     evaluate ─▶ archive ─▶ next step, or the end
     the end ─▶ [on_stop], or [on_error] after an error ─▶ [after_execution] ─▶ final status, Finish
@@ -19,8 +19,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, assert_never
 
-from holdfast.core import calls, checkpoints, ending
-from holdfast.core.commands import CallModel, CancelInFlight, Command, RunHooks, SummariseBuffer
+from holdfast.core import calls, checkpoints, compacting, ending
+from holdfast.core.commands import CancelInFlight, Command, RunHooks, SummariseBuffer
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import (
     ApprovalExpired,
@@ -55,7 +55,6 @@ from holdfast.core.observed import (
 from holdfast.core.rules import Rules
 from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus, step_id
 from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall
-from holdfast.core.summarising import due, summarised, to_buffer
 from holdfast.core.timing import keep_time, start_timer
 from holdfast.core.turn import Turn
 
@@ -140,6 +139,7 @@ def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Turn
     state = state.changed(event.at, execution=execution, execution_count=state.execution_count + 1)
     turn = Turn(rules, state, execution, event.at)
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
+    checkpoints.count_opening(turn)
     turn.say(event.messages)
     _reach(turn, Trigger.BEFORE_EXECUTION)
     start_timer(turn)
@@ -164,7 +164,7 @@ def _taken_up(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> T
         calls.take_up(turn)
         _go_on_when_answered(turn)
     elif execution.summary_under_way:
-        turn.do(SummariseBuffer(step.number, checkpoints.output_clamp(turn)))
+        turn.do(checkpoints.summary_call(turn) or SummariseBuffer(step.number, 1))
     else:
         _ask_model(turn)
     start_timer(turn)
@@ -216,34 +216,18 @@ def _before_step_passed(turn: Turn) -> None:
 
 def _before_inference_passed(turn: Turn) -> None:
     say_waiting(turn)
-    policy = turn.rules.definition.context.summary
-    done = turn.execution.step_executions
-    response = done[-1].step.inference_response if done else None
-    if policy is not None and response is not None and due(policy, response.usage.input_tokens):
-        store = to_buffer(turn.store, policy)
-        if store is not turn.store:
-            turn.store = store
-            turn.change(summary_under_way=True, compactions=turn.execution.compactions + 1)
-            turn.do(SummariseBuffer(turn.step.number, checkpoints.output_clamp(turn)))
-            return
+    if compacting.begin_summary(turn):
+        return
+    if checkpoints.before_grown_call(turn):
+        _end(turn)  # hooks have said more than the budget has room for; a call that cannot fit is not made
+        return
     _ask_model(turn)
 
 
 def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
     if not turn.execution.summary_under_way:
         return
-    turn.change(summary_under_way=False)
-    if isinstance(event, SummaryFailed):
-        turn.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}")
-    else:
-        cost = checkpoints.cost_of(turn, event.usage)
-        turn.spend(event.usage, cost)
-        step = turn.step
-        turn.change_step(overhead=step.overhead + event.usage, overhead_cost=step.overhead_cost + cost)
-        if event.text.strip():
-            turn.store = summarised(turn.store, event.text)
-        else:
-            turn.warn("older messages could not be summarised: the model's summary was empty")
+    compacting.end_summary(turn, event)
     if checkpoints.before_call(turn):
         _end(turn)  # the summary used up what was left; a call that cannot fit is not made
         return
@@ -254,9 +238,9 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
 
 def _ask_model(turn: Turn) -> None:
     turn.change_step(input_length=len(turn.store.messages))
-    most = checkpoints.output_clamp(turn)
-    turn.do(CallModel(step_number=turn.step.number, max_output_tokens=most))
-    turn.tell(InferenceRequestStarted, max_output_tokens=most)
+    asked = checkpoints.model_call(turn)
+    turn.do(asked)
+    turn.tell(InferenceRequestStarted, max_output_tokens=asked.max_output_tokens)
 
 
 def _asking(turn: Turn) -> bool:
@@ -272,7 +256,7 @@ def _model_answered(turn: Turn, event: ModelAnswered) -> None:
         return
     step = turn.step
     response = calls.with_own_call_ids(turn, event.response)
-    cost = checkpoints.cost_of(turn, response.usage, response.cost)
+    cost = checkpoints.cost_of(turn, response.usage, response.cost, response.model)
     wasted = checkpoints.cost_of(turn, event.failed_usage)
     turn.change_step(
         inference_response=replace(response, cost=cost),
@@ -280,6 +264,8 @@ def _model_answered(turn: Turn, event: ModelAnswered) -> None:
         overhead_cost=step.overhead_cost + wasted,
     )
     turn.spend(response.usage + event.failed_usage, cost + wasted)
+    if turn.counting:
+        turn.change(next_input_max=response.usage.input_tokens)
     turn.tell(InferenceResponseReceived, response=response)
     _reach(turn, Trigger.AFTER_INFERENCE)
 

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
 from holdfast.core.errors import InvalidArguments, InvalidInput
-from holdfast.core.frozen import Frozen
+from holdfast.core.frozen import Frozen, canonical, replace
 from holdfast.core.limits import (
     ERROR_CHARS_MAX,
     REASON_CHARS_MAX,
@@ -82,6 +82,8 @@ class ToolTraits(Frozen):
     attempts_max: int = Field(default=ATTEMPTS_MAX, ge=1, le=100)
     at_most_once: bool = False
     sequential: bool = False
+    described_bytes: int = Field(default=0, ge=0)
+    """How many bytes of JSON the model is told about it, in every request."""
 
 
 class ToolSchema(Frozen):
@@ -187,6 +189,7 @@ def tool(
         parameters = arguments.model_json_schema()
         parameters.pop("title", None)
         schema = ToolSchema(name=called, description=summary, parameters=parameters)
+        traits = replace(traits, described_bytes=len(canonical(schema)))
         return Tool(target, schema, traits, arguments, context_parameter)
 
     return decorate if function is None else decorate(function)
