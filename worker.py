@@ -25,7 +25,7 @@ from activities.logs import log_to_stderr
 from activities.provider import OpenAIModel, ProviderSettings
 from activities.tools import Catalog, tool_activities
 from activities.transcripts import TranscriptCache
-from holdfast.client.connection import connect
+from holdfast.client.connection import connect, unshared_storage
 from holdfast.client.definitions import load_agents
 from holdfast.client.leaving import leave
 from holdfast.client.settings import Settings
@@ -120,6 +120,8 @@ async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -
     if problem := model.missing:
         sys.stderr.write(f"warning: {problem}\n")
     client = await connect(settings)
+    if unshared := unshared_storage(settings, client):
+        sys.stderr.write(f"warning: {unshared}\n")
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -162,6 +164,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--task-queue")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--agents", type=Path, help="check the agents in this folder against the tools")
+    parser.add_argument("--storage", metavar="URL", help="where large data is kept")
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
     given = parser.parse_args(arguments)
     log_to_stderr()
@@ -172,6 +175,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         task_queue=given.task_queue,
         data_dir=given.data_dir,
         agents_dir=given.agents,
+        storage=given.storage,
     )
     asyncio.run(serve(settings, given.modules, attended=given.attended))
     return 0

@@ -10,6 +10,7 @@ from typing import Final
 
 from holdfast.core.contracts import DEFAULT_TASK_QUEUE
 from holdfast.core.errors import InvalidInput
+from holdfast.storage.places import checked_place, default_place
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
 DEFAULT_NAMESPACE: Final = "default"
@@ -22,7 +23,8 @@ class Settings:
     """What a client or worker needs to know.
 
     `address` none: TEMPORAL_ADDRESS or a Temporal profile decides; else the embedded server of `data_dir` when one
-    runs there; else Temporal's usual port on this machine.
+    runs there; else Temporal's usual port on this machine. `storage` is the URL of where large data is kept; none: the
+    folder `objects` of `data_dir`.
     """
 
     address: str | None = None
@@ -30,6 +32,12 @@ class Settings:
     task_queue: str = DEFAULT_TASK_QUEUE
     data_dir: Path = DEFAULT_DATA_DIR
     agents_dir: Path = DEFAULT_AGENTS_DIR
+    storage: str | None = None
+
+    @property
+    def storage_place(self) -> str:
+        """The URL of where large data is kept."""
+        return self.storage or default_place(self.data_dir)
 
     @classmethod
     def from_environment(
@@ -41,11 +49,14 @@ class Settings:
         task_queue: str | None = None,
         data_dir: Path | None = None,
         agents_dir: Path | None = None,
+        storage: str | None = None,
     ) -> Settings:
-        """Return the settings: an argument wins over HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR and HOLDFAST_AGENTS_DIR.
+        """Return the settings: an argument wins over its variable.
 
-        Raises InvalidInput for a name that is no text.
+        The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR and HOLDFAST_STORAGE. Raises
+        InvalidInput for a name that is no text, and for a storage URL that cannot be used.
         """
+        place = storage or environment.get("HOLDFAST_STORAGE") or None
         queue = task_queue or environment.get("HOLDFAST_TASK_QUEUE") or DEFAULT_TASK_QUEUE
         for what, name in (("task queue", queue), ("namespace", namespace or "")):
             if any("\ud800" <= char <= "\udfff" for char in name):
@@ -56,4 +67,5 @@ class Settings:
             task_queue=queue,
             data_dir=data_dir or Path(environment.get("HOLDFAST_DATA_DIR") or DEFAULT_DATA_DIR),
             agents_dir=agents_dir or Path(environment.get("HOLDFAST_AGENTS_DIR") or DEFAULT_AGENTS_DIR),
+            storage=None if place is None else checked_place(place),
         )

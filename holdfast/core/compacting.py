@@ -1,4 +1,4 @@
-"""Giving old messages up for a summary of them, within a step: when it is asked for, what comes of it. Pure."""
+"""When older messages are moved away to be summarised, and what becomes of the summary (SPEC section 7)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from holdfast.core.summarising import due, summarised, to_buffer
 from holdfast.core.turn import Turn
 
 
-def begin_summary(turn: Turn) -> bool:
-    """Have old messages summarised, where that is due and the budget has room for it; return whether it is asked."""
+def begin(turn: Turn) -> bool:
+    """Move older messages to the buffer and ask for their summary, where the policy says so; return whether it does.
+
+    Not where the budget has no room for a summary.
+    """
     policy = turn.rules.definition.context.summary
     done = turn.execution.step_executions
     response = done[-1].step.inference_response if done else None
@@ -27,8 +30,8 @@ def begin_summary(turn: Turn) -> bool:
     return True
 
 
-def end_summary(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
-    """Count what the summary used, its attempts that failed too, and put it in the place of what it stands for."""
+def take_in(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
+    """Keep the summary, and count what it used, failed attempts too; without one the buffer stays as it is."""
     turn.change(summary_under_way=False)
     used = event.failed_usage
     if isinstance(event, BufferSummarised):

@@ -121,6 +121,11 @@ class SubagentReturned:
     """How many steps it and the agents below it took."""
 
 
+def subagent_cancelled(call_id: str, at: datetime) -> SubagentReturned:
+    """Return the end of a subagent that was cancelled and of which nothing is known."""
+    return SubagentReturned(call_id, ExecutionStatus.STOPPED, "", "", Usage(), 0.0, started_at=at, at=at)
+
+
 @dataclass(frozen=True, slots=True)
 class HooksReturned:
     """The hooks of one place have run, one after another up to the first that raised."""

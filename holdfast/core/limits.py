@@ -154,11 +154,29 @@ RESULT_BYTES_MAX: Final = 64 * 1024
 Small, because it counts once more against the bytes per step that the history may grow by.
 """
 
-HISTORY_EVENTS_MAX: Final = 16_000
-"""Where a run ends by itself: past ~18 000 events a worker needs 10 s to take it up again (measured)."""
+CONTINUE_EVENTS: Final = 2_000
+"""After so many events of history an execution goes on in a new run: taking it up again costs 1 ms or more per step."""
 
-HISTORY_BYTES_MAX: Final = 32 * 1024 * 1024
-"""The same in bytes: the server terminates a run at 50 MB, and one more step can bring 64 results of 200 KB."""
+CONTINUE_BYTES: Final = 4 * 1024 * 1024
+"""The same in bytes: Temporal warns at 10 MB and terminates at 50, and one more step can bring some 2 MB."""
+
+SEGMENT_BYTES_MIN: Final = 128 * 1024
+"""How much must have come together to be sealed into a segment: what the history holds is a reference from there on."""
+
+SEGMENT_BYTES_MAX: Final = 8 * 1024 * 1024
+"""The largest segment that others are joined into: one object of the store."""
+
+CARRIED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Where an execution ends by itself: to take up so much again must stay below the 2 s that a task's code may take."""
+
+MODEL_GRACE_SECONDS: Final = 1.0
+"""How long an execution that is stopped waits for what had come of its model call."""
+
+LATE_SECONDS: Final = 2 * MODEL_GRACE_SECONDS
+"""How long after the time limit the server waits for a model call's end; no attempt of it is begun in that time."""
+
+SUBAGENT_GRACE_SECONDS: Final = 3.0
+"""The same for what its subagents had used: each of them waits for its own model call first."""
 
 PROGRESS_CHARS_MAX: Final = 4_000
 """How much of the end of an answer that is still coming its heartbeats show: some 0.3 s of the fastest models."""
@@ -225,3 +243,12 @@ PRICES_MAX: Final = 1_000
 
 PRICES_FILE_BYTES_MAX: Final = 1024 * 1024
 """the largest such file: no other one is that long."""
+
+STORED_BYTES_MIN: Final = PAYLOAD_BYTES_MAX + 4 * 1024
+"""From this size on a payload is kept outside the history: whatever is checked against PAYLOAD_BYTES_MAX stays inside.
+
+So the result of a tool or a model is never lost, and its call never repeated, because the storage was away.
+"""
+
+STORED_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""How much of what is kept outside the history a process holds in memory: a replay reads all that its run refers to."""

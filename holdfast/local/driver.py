@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, TypeVar, assert_never
 from uuid import uuid4
 
@@ -34,12 +35,15 @@ from holdfast.core.events import (
     Event,
     ExecutionStarted,
     MessageArrived,
+    ModelCancelled,
     StopMode,
     StopRequested,
     TimerFired,
+    subagent_cancelled,
 )
 from holdfast.core.hooks import Hook
 from holdfast.core.inference import Model
+from holdfast.core.limits import SUBAGENT_GRACE_SECONDS
 from holdfast.core.loop import AgentLoop, new_agent, user_message
 from holdfast.core.messages import Message
 from holdfast.core.observed import Listener, Observed
@@ -244,13 +248,13 @@ class LocalDriver:
                     self._timer.cancel()
                 self._timer = asyncio.create_task(self._wait(command))
             case CallModel():
-                self._start(self._work.call_model(command, state))
+                self._start(self._work.call_model(command, state), lambda at: ModelCancelled(None, at))
             case SummariseBuffer():
                 self._start(self._work.summarise(command, state))
             case CallTool():
                 self._start(self._work.call_tool(command, state.running.execution_id))
             case SpawnSubagent():
-                self._start(self._work.spawn(command, state))
+                self._start(self._work.spawn(command, state), partial(subagent_cancelled, command.call_id))
             case RunHooks():
                 self._start(self._work.run_hooks(command))
             case AskApproval():
@@ -271,7 +275,7 @@ class LocalDriver:
                 listener(event)
 
     async def _run_child(self, command: SpawnSubagent, state: AgentState) -> AgentState:
-        """Run a subagent with a driver of its own; cancelling this cancels its whole tree."""
+        """Run a subagent with a driver of its own; cancelling this stops its whole tree, and gives its end."""
         child = LocalDriver(
             self._loop.subagents[command.agent],
             model=self._model,
@@ -290,18 +294,32 @@ class LocalDriver:
         if self._listeners:
             child.wiretap(self._tell)
         self._children.append(child)
+        running = asyncio.create_task(child.execute(command.task, budget=command.budget))
         try:
-            return await child.execute(command.task, budget=command.budget)
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            child.stop("the agent that called it was stopped")
+            await asyncio.wait([running], timeout=SUBAGENT_GRACE_SECONDS)
+            if not running.done():
+                running.cancel()
+                raise
+            return running.result()
         finally:
             self._children.remove(child)
 
-    def _start(self, work: Coroutine[object, object, Event]) -> None:
-        task = asyncio.create_task(self._guarded(work, self._inbox))
+    def _start(
+        self, work: Coroutine[object, object, Event], cancelled: Callable[[datetime], Event] | None = None
+    ) -> None:
+        """Begin `work`; `cancelled` makes what is told when it is cancelled and tells nothing itself."""
+        inbox = self._inbox
+        task = asyncio.create_task(self._guarded(work, inbox))
         self._in_flight.add(task)
         self._unfinished.add(task)
         task.add_done_callback(self._in_flight.discard)
         task.add_done_callback(self._unfinished.discard)
         task.add_done_callback(lambda _: work.close())  # one that is cancelled before it began would complain
+        if cancelled is not None:
+            task.add_done_callback(lambda _: inbox.put(cancelled(self._clock())) if task.cancelled() else None)
 
     async def _guarded(self, work: Coroutine[object, object, Event], inbox: Inbox) -> None:
         """Put what comes of `work` into its execution's inbox; a fault of our own ends the run with its cause."""

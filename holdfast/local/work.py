@@ -16,6 +16,7 @@ from holdfast.core.events import (
     Event,
     HooksReturned,
     ModelAnswered,
+    ModelCancelled,
     ModelFailed,
     SubagentReturned,
     SummaryFailed,
@@ -24,7 +25,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.frozen import canonical
 from holdfast.core.hooks import HookContext
-from holdfast.core.limits import REASON_CHARS_MAX
+from holdfast.core.limits import MODEL_GRACE_SECONDS, REASON_CHARS_MAX
 from holdfast.core.messages import ToolCall
 from holdfast.core.offer import Equipment
 from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
@@ -36,6 +37,7 @@ from holdfast.core.verdicts import Verdict
 from holdfast.local.asking import Asking
 from holdfast.local.calling import run_tool
 from holdfast.local.foreign import was_cancelled
+from holdfast.local.hearing import Heard
 from holdfast.local.hooking import run_hooks
 
 Approver = Callable[[ToolCall], Awaitable[Verdict]]
@@ -56,15 +58,23 @@ class Work:
     clock: Callable[[], datetime]
 
     async def call_model(self, command: CallModel, state: AgentState) -> Event:
-        """Ask the model."""
-        said = await _said(self.asking.answer(state, command.max_output_tokens))
+        """Ask the model; when that is cancelled, tell what had come of its answer."""
+        heard = Heard()
+        asked = asyncio.create_task(_said(self.asking.answer(state, command.max_output_tokens, heard)))
+        try:
+            said = await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            partial = heard.partial
+            asked.cancel()
+            await asyncio.wait([asked], timeout=MODEL_GRACE_SECONDS)
+            return ModelCancelled(partial=partial, at=self.clock(), failed_usage=heard.failed_usage)
         if isinstance(said, ErrorRecord):
-            return ModelFailed(error=said, at=self.clock())
-        return ModelAnswered(response=said, at=self.clock())
+            return ModelFailed(error=said, at=self.clock(), failed_usage=heard.failed_usage)
+        return ModelAnswered(response=said, at=self.clock(), failed_usage=heard.failed_usage)
 
     async def summarise(self, command: SummariseBuffer, state: AgentState) -> Event:
         """Ask the model for a summary of the buffer."""
-        said = await _said(self.asking.summary(state, command.max_output_tokens))
+        said = await _said(self.asking.summary(state, command.max_output_tokens, Heard()))
         if isinstance(said, ErrorRecord):
             return SummaryFailed(error=said, at=self.clock())
         return BufferSummarised(text=said.text, usage=said.usage, at=self.clock())
@@ -107,7 +117,7 @@ class Work:
         return ApprovalGiven(call_id=command.call.id, verdict=verdict, at=self.clock())
 
     async def spawn(self, command: SpawnSubagent, state: AgentState) -> Event:
-        """Run a subagent."""
+        """Run a subagent; when that is cancelled, tell what it had used."""
         started_at = self.clock()
         try:
             child = await self.run_child(command, state)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
 from holdfast.client import Client
@@ -20,7 +19,7 @@ async def history_of(client: Client, execution_id: str) -> WorkflowHistory:
 async def replayed(client: Client, execution_id: str) -> None:
     """Replay the run's history; raises when the workflow's code would have done anything else."""
     history = await history_of(client, execution_id)
-    await Replayer(workflows=[AgentExecution], data_converter=pydantic_data_converter).replay_workflow(history)
+    await Replayer(workflows=[AgentExecution], data_converter=client.temporal.data_converter).replay_workflow(history)
 
 
 def written(events: Sequence[HistoryEvent]) -> bytes:

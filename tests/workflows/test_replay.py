@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
@@ -76,4 +75,4 @@ async def test_the_history_of_a_run_replays(
 async def replayed(client: Client, execution_id: str) -> None:
     """Replay the run's history; raises when the workflow's code would have done anything else."""
     history = await client.temporal.get_workflow_handle(execution_id).fetch_history()
-    await Replayer(workflows=[AgentExecution], data_converter=pydantic_data_converter).replay_workflow(history)
+    await Replayer(workflows=[AgentExecution], data_converter=client.temporal.data_converter).replay_workflow(history)
