@@ -14,7 +14,7 @@ from typing import Any, assert_never
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
@@ -329,7 +329,8 @@ class AgentExecution:
                 command, self._telling.inference_input(self._state, command.max_output_tokens), self._time_left()
             )
         except ActivityError as error:
-            self._inbox.append(self._struck() or ModelFailed(error=model_error(error), at=workflow.now()))
+            if not self._awaits_limit(error):
+                self._inbox.append(self._struck() or ModelFailed(error=model_error(error), at=workflow.now()))
         else:
             self._inbox.append(ModelAnswered(response=response, at=workflow.now()))
 
@@ -337,7 +338,8 @@ class AgentExecution:
         try:
             summary = await summarise(command, self._state.llm or LLM(), self._time_left())
         except ActivityError as error:
-            self._inbox.append(self._struck() or SummaryFailed(error=model_error(error), at=workflow.now()))
+            if not self._awaits_limit(error):
+                self._inbox.append(self._struck() or SummaryFailed(error=model_error(error), at=workflow.now()))
         else:
             self._inbox.append(BufferSummarised(text=summary.text, usage=summary.usage, at=workflow.now()))
 
@@ -380,6 +382,14 @@ class AgentExecution:
         """Return the time limit's event when it is what ended a call; the timer itself may come a moment later."""
         strikes_at, now = self._state.running.time_limit_at, workflow.now()
         return TimerFired(at=now) if strikes_at is not None and now >= strikes_at else None
+
+    def _awaits_limit(self, error: ActivityError) -> bool:
+        """Return whether a model call ended early because its next attempt would come after the time limit.
+
+        Temporal does not wait for what it will not begin; the run does, as it would in a process, and its timer ends
+        it.
+        """
+        return error.retry_state is RetryState.TIMEOUT and self._time_left() is not None and self._struck() is None
 
     async def _call_tool(self, command: CallTool) -> None:
         started_at = workflow.now()
