@@ -66,10 +66,10 @@ class Workers:
     """The parts of one worker process, begun and ended together; their graces run at the same time."""
 
     def __init__(self, *parts: Worker) -> None:
-        self._parts = parts
+        self.parts: Final = parts
 
     async def __aenter__(self) -> Self:
-        for part in self._parts:
+        for part in self.parts:
             await part.__aenter__()
         return self
 
@@ -77,7 +77,7 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ends = await asyncio.gather(
-            *(part.__aexit__(kind, error, trace) for part in self._parts), return_exceptions=True
+            *(part.__aexit__(kind, error, trace) for part in self.parts), return_exceptions=True
         )
         for end in ends:  # a part that cannot serve any more has cancelled our task, and says here why
             if end is not None:
