@@ -27,6 +27,9 @@ from holdfast.core.transcript import Opening
 from holdfast.storage.objects import Objects
 from holdfast.storage.payloads import PayloadDriver, converter
 
+TASK_TIMEOUT = timedelta(seconds=2)
+"""How long a task waits for a worker that has gone."""
+
 LARGE = 3 * 1024 * 1024
 """More than the server takes in one payload."""
 
@@ -72,7 +75,9 @@ class Carrier:
 
 
 async def carried(client: TemporalClient, queue: str, text: str = "a" * LARGE) -> WorkflowHandle[Carrier, str]:
-    return await client.start_workflow(Carrier.run, args=[text], id=str(uuid4()), task_queue=queue)
+    return await client.start_workflow(
+        Carrier.run, args=[text], id=str(uuid4()), task_queue=queue, task_timeout=TASK_TIMEOUT
+    )
 
 
 def objects_in(settings: Settings) -> list[Path]:
