@@ -42,6 +42,7 @@ from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool
 from holdfast.local.calling import Results, offer_reading
+from holdfast.local.prices import PriceList
 from holdfast.local.remote import check_remote
 from holdfast.processes import kill_all
 from holdfast.storage.objects import objects_at
@@ -65,10 +66,10 @@ class Workers:
     """The parts of one worker process, begun and ended together; their graces run at the same time."""
 
     def __init__(self, *parts: Worker) -> None:
-        self._parts = parts
+        self.parts: Final = parts
 
     async def __aenter__(self) -> Self:
-        for part in self._parts:
+        for part in self.parts:
             await part.__aenter__()
         return self
 
@@ -76,7 +77,7 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ends = await asyncio.gather(
-            *(part.__aexit__(kind, error, trace) for part in self._parts), return_exceptions=True
+            *(part.__aexit__(kind, error, trace) for part in self.parts), return_exceptions=True
         )
         for end in ends:  # a part that cannot serve any more has cancelled our task, and says here why
             if end is not None:
@@ -106,18 +107,20 @@ def make_worker(
     cache: TranscriptCache | None = None,
     serving: WorkerSettings = WorkerSettings(),  # noqa: B008  # frozen
     results: Results | None = None,
+    prices: PriceList | None = None,
 ) -> Workers:
     """Return what serves `offer` and every agent on the settings' task queue.
 
     Tools have slots of their own there and, beyond those, in a queue of their own: hung ones keep no model call, hook
     or workflow from running. `results` keeps what is too long to be shown to a model.
     """
+    prices = prices or PriceList(model=model.settings.model, base_url=model.settings.base_url)
     inference = Inference(model, offer, cache or TranscriptCache())
     ours: list[Callable[..., Any]] = [
         inference.run,
         inference.summarise,
         Hooks(offer.hooks).run,
-        Catalog(offer).resolve,
+        Catalog(offer, prices).resolve,
         take_up,
     ]
     tools = _served_on(settings.task_queue, offer.tools, also_unnamed=True)
@@ -218,7 +221,8 @@ async def serve(
     if model is None:
         workers = make_tools_worker(client, settings, offer, serving, results)
     else:
-        workers = make_worker(client, settings, offer, model, serving=serving, results=results)
+        prices = PriceList.from_environment(model=model.settings.model, base_url=model.settings.base_url)
+        workers = make_worker(client, settings, offer, model, serving=serving, results=results, prices=prices)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -19,7 +19,7 @@ INTERVAL_SECONDS: Final = 0.3
 
 
 class Pulse:
-    """What the heartbeats of one activity carry: nothing, unless the activity says so."""
+    """What the heartbeats of one activity carry: what the attempt before it left, unless the activity says more."""
 
     def __init__(self) -> None:
         self._details: Callable[[], object] | None = None
@@ -30,7 +30,9 @@ class Pulse:
 
     def beat(self) -> None:
         """Heartbeat now; the SDK sends the latest one it holds back before it reports the activity's end."""
-        activity.heartbeat(*(() if self._details is None else (self._details(),)))
+        # a heartbeat without details would wipe out those of the attempt before
+        details = activity.info().heartbeat_details if self._details is None else (self._details(),)
+        activity.heartbeat(*details)
 
 
 _PULSE: ContextVar[Pulse] = ContextVar("pulse")

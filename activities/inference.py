@@ -128,7 +128,7 @@ class Inference:
 
 def _observed() -> Progress:
     """Begin where the attempt before left off, and have the heartbeats tell how far this one comes."""
-    progress = Progress.after(activity.info().heartbeat_details)
+    progress = Progress.after(activity.info().heartbeat_details, activity.info().attempt)
     pulse().carry(progress.details)
     return progress
 

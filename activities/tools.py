@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -26,6 +27,7 @@ from holdfast.core.state import named_id
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, ToolContext, ToolReply
 from holdfast.local.calling import Results, run_tool
+from holdfast.local.prices import PriceList
 
 
 class ToolSlots:
@@ -118,8 +120,9 @@ async def take_up(asked: TakenUp) -> TakenUp:
 class Catalog:
     """Answers which of this worker's tools and hooks an agent gets."""
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: Offer, prices: PriceList) -> None:
         self._offer = offer
+        self._prices = prices
 
     @activity.defn(name=RESOLVE_TOOLS_ACTIVITY)
     async def resolve(self, request: ToolsRequest) -> ToolCatalog:
@@ -143,4 +146,5 @@ class Catalog:
             tools=tuple(tool.traits for tool in equipment.tools.values()),
             hooks=tuple(hook.traits for hook in equipment.hooks.values()),
             prompt=equipment.definition.system_prompt,
+            prices=await asyncio.to_thread(self._prices.of, request.model),  # the first time it reads the whole table
         )

@@ -14,7 +14,7 @@ from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.offer import Offer
 from holdfast.local.calling import Results
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Script
+from holdfast.testing.script import Scripts
 from worker import make_worker
 
 
@@ -34,7 +34,7 @@ Serve = Callable[..., AbstractAsyncContextManager[Served]]
 async def served(
     settings: Settings,
     ledger: Path,
-    script: Script,
+    script: Scripts,
     offer: Offer,
     cache: TranscriptCache | None = None,
     serving: WorkerSettings | None = None,

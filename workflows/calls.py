@@ -97,6 +97,7 @@ async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
             capabilities=definition.capabilities,
             compiler=definition.context.compiler,
             approvals=definition.approvals,
+            model=definition.llm.model,
             at=workflow.now(),
         ),
         result_type=ToolCatalog,

@@ -244,6 +244,12 @@ VALUE_CHARS_MAX: Final = 60
 PATH_PARTS_MAX: Final = 16
 """The most parts of a field's place that an error shows; a state's own fields lie at most ten deep."""
 
+PRICES_MAX: Final = 1_000
+"""The most models that a worker's file of prices may name, and"""
+
+PRICES_FILE_BYTES_MAX: Final = 1024 * 1024
+"""the largest such file: no other one is that long."""
+
 STORED_BYTES_MIN: Final = PAYLOAD_BYTES_MAX + 4 * 1024
 """From this size on a payload is kept outside the history: whatever is checked against PAYLOAD_BYTES_MAX stays inside.
 

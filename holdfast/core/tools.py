@@ -30,7 +30,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
 from holdfast.core.errors import HoldfastError, InvalidArguments, InvalidInput
-from holdfast.core.frozen import Frozen
+from holdfast.core.frozen import Frozen, canonical, replace
 from holdfast.core.limits import (
     ERROR_CHARS_MAX,
     LOCAL_TOOL_SECONDS_MAX,
@@ -114,6 +114,8 @@ class ToolTraits(Frozen):
     task_queue: str | None = Field(default=None, min_length=1, max_length=TASK_QUEUE_CHARS_MAX)
     queue_seconds_max: float | None = Field(default=None, gt=0, le=7 * 24 * 3600)
     heartbeats: bool = True
+    described_bytes: int = Field(default=0, ge=0)
+    """How many bytes of JSON the model is told about it, in every request."""
 
 
 class RemoteOptions(TypedDict, total=False):
@@ -238,6 +240,7 @@ def tool(
         parameters = arguments.model_json_schema()
         parameters.pop("title", None)
         schema = schema_of(called, summary, parameters)
+        traits = replace(traits, described_bytes=len(canonical(schema)))
         return Tool(target, schema, traits, arguments, context_parameter, retry_on=retry_on)
 
     return decorate if function is None else decorate(function)

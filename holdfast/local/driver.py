@@ -59,6 +59,7 @@ from holdfast.local.calling import Results, offer_reading
 from holdfast.local.foreign import was_cancelled
 from holdfast.local.formats import schema_problem
 from holdfast.local.inbox import Inbox
+from holdfast.local.prices import PriceList
 from holdfast.local.remote import refuse_remote
 from holdfast.local.work import Approver, Work
 
@@ -90,6 +91,7 @@ class LocalDriver:
         approver: decides about calls that wait for approval; without one `decide` does.
         results: where long results of tools are kept whole (`holdfast.storage.results`); without it, what the model
             does not see of them is lost.
+        prices: what tokens cost where the definition does not say; by default the table that comes with Holdfast.
         parent_agent_id: whose subagent it is, if it is one.
         depth_left: how deep agents may nest below it; the definition's `max_depth` by default.
         clock: where times come from.
@@ -108,6 +110,7 @@ class LocalDriver:
         compilers: Iterable[Compiler] = (),
         approver: Approver | None = None,
         results: Results | None = None,
+        prices: PriceList | None = None,
         parent_agent_id: str | None = None,
         depth_left: int | None = None,
         clock: Callable[[], datetime] = _now,
@@ -117,6 +120,7 @@ class LocalDriver:
         self._offer, self._results = offer_reading(offer, results), results
         self._agents, self._model, self._approver = tuple(agents), model, approver
         self._clock, self._new_id = clock, new_id
+        self._prices = prices or PriceList()
         self._parent_agent_id = parent_agent_id
         if problem := schema_problem(definition.response_format):
             raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
@@ -235,11 +239,14 @@ class LocalDriver:
         return next(filter(None, found), None)
 
     def _beginning(self, asked: str | AgentState, state: AgentState | None, at: datetime) -> AgentState:
+        definition = self._loop.definition
         if isinstance(asked, AgentState):
-            return asked
-        if state is not None:
-            return state
-        return new_agent(self._loop.definition, agent_id=self._new_id(), at=at, parent_agent_id=self._parent_agent_id)
+            state = asked
+        elif state is None:
+            state = new_agent(definition, agent_id=self._new_id(), at=at, parent_agent_id=self._parent_agent_id)
+        llm = state.llm or definition.llm
+        priced = self._prices.priced(llm)
+        return state if priced is llm else state.with_llm(state.updated_at, priced)
 
     def _perform(self, command: Command, state: AgentState) -> None:  # noqa: C901, PLR0912  # one case per command
         match command:
@@ -286,6 +293,7 @@ class LocalDriver:
             compilers=self._offer.compilers,
             approver=self._approver,
             results=self._results,
+            prices=self._prices,
             parent_agent_id=state.agent_id,
             depth_left=command.depth_left,
             clock=self._clock,
