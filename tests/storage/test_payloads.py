@@ -21,7 +21,7 @@ from holdfast.client.connection import connect
 from holdfast.core.contracts import TranscriptPage
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import ObjectMissing, StorageFailed
-from holdfast.core.limits import STORED_BYTES_MIN
+from holdfast.core.limits import SEGMENT_BYTES_MIN, STORED_BYTES_MIN
 from holdfast.core.messages import Message
 from holdfast.core.transcript import Opening
 from holdfast.storage.objects import Objects
@@ -189,8 +189,16 @@ async def test_a_payload_read_again_comes_from_memory(tmp_path: Path) -> None:
     assert await driver.retrieve(StorageDriverRetrieveContext(), [claim]) == [payload]
 
 
-async def test_what_fits_a_checked_payload_stays_in_the_history(tmp_path: Path) -> None:
-    place = tmp_path.as_uri()
-    for size, kept in ((STORED_BYTES_MIN - 100, 0), (STORED_BYTES_MIN, 1)):
-        await converter(place).encode(["x" * size])
-        assert len(files_in(tmp_path)) == kept
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("x" * (STORED_BYTES_MIN - 100), 0),
+        ("x" * STORED_BYTES_MIN, 1),
+        (b"x" * (SEGMENT_BYTES_MIN - 100), 0),
+        (b"x" * SEGMENT_BYTES_MIN, 1),
+    ],
+    ids=["what fits a checked payload", "what does not", "too short for a segment", "a segment"],
+)
+async def test_what_is_kept_outside_the_history(value: str | bytes, kept: int, tmp_path: Path) -> None:
+    await converter(tmp_path.as_uri()).encode([value])
+    assert len(files_in(tmp_path)) == kept
