@@ -157,13 +157,16 @@ Small, because it counts once more against the bytes per step that the history m
 CONTINUE_EVENTS: Final = 2_000
 """After so many events of history an execution goes on in a new run: taking it up again costs 1 ms or more per step."""
 
+CONTINUE_EVENTS_MAX: Final = 10_000
+"""The most that can be set for that: Temporal warns at 10,240; a worker needs some 6 s to take up a run so long."""
+
 CONTINUE_BYTES: Final = 4 * 1024 * 1024
 """The same in bytes: Temporal warns at 10 MB and terminates at 50, and one more step can bring some 2 MB."""
 
 SEGMENT_BYTES_MIN: Final = 16 * 1024
 """How much must have come together to be sealed into a segment: the history holds a reference to it from there on."""
 
-SEGMENT_BYTES_MAX: Final = 8 * 1024 * 1024
+SEGMENT_BYTES_MAX: Final = 4 * 1024 * 1024
 """The largest segment that others are joined into: one object of the store."""
 
 CARRIED_BYTES_MAX: Final = 128 * 1024 * 1024
