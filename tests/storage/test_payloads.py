@@ -67,10 +67,10 @@ class Carrier:
         return self._texts[-1]
 
     @workflow.query
-    def page(self) -> TranscriptPage:
+    def page(self, messages: int) -> TranscriptPage:
         large = Message(role="user", content="p" * 250_000)
         return TranscriptPage(
-            opening=Opening(definition=AgentDefinition(name="a"), tools=()), start=0, messages=(large,) * 4
+            opening=Opening(definition=AgentDefinition(name="a"), tools=()), start=0, messages=(large,) * messages
         )
 
 
@@ -111,15 +111,18 @@ async def test_start_signal_activity_query_and_continuing_carry_more_than_a_payl
         ).replay_workflow(history)
 
 
-async def test_the_answer_of_a_query_for_a_page_is_never_kept(settings: Settings) -> None:
+@pytest.mark.parametrize(("messages", "kept"), [(7, 0), (9, 1)], ids=["under 2 MB", "over 2 MB"])
+async def test_the_answer_of_a_query_is_kept_only_when_the_server_would_refuse_it(
+    settings: Settings, messages: int, kept: int
+) -> None:
     client = await connect(settings)
     queue = settings.task_queue
     async with Worker(client, task_queue=queue, workflows=[Carrier], activities=[grow]):
         handle = await carried(client, queue, "small")
-        page = await handle.query(Carrier.page)
+        page = await handle.query(Carrier.page, messages)
         await handle.terminate()
-    assert len(page.messages) == 4
-    assert objects_in(settings) == []
+    assert len(page.messages) == messages
+    assert len(objects_in(settings)) == kept
 
 
 async def test_a_client_or_worker_without_our_converter_says_so(settings: Settings) -> None:
