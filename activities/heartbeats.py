@@ -11,7 +11,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from activities.repeats import refuse_if_ended
+from activities.repeats import refuse_if_unwanted
 from holdfast.core.contracts import WORKER_SHUTDOWN
 
 INTERVAL_SECONDS: Final = 0.3
@@ -59,7 +59,7 @@ class _Heartbeating(ActivityInboundInterceptor):
         _PULSE.set(pulse)
         beating = asyncio.create_task(_keep_beating(pulse))
         try:
-            await refuse_if_ended()
+            await refuse_if_unwanted()
             return await super().execute_activity(input)
         except asyncio.CancelledError:
             raise _cancelled() from None

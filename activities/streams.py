@@ -29,6 +29,9 @@ from holdfast.core.usage import Usage
 PLAIN: Final = b"{[<"
 """What begins with one of these is no stream of events but one JSON value, or a web page."""
 
+NOTHING: Final = b" \t\r\n\xef\xbb\xbf"
+"""What may come before an answer: empty lines that keep a connection alive, a byte order mark."""
+
 DONE: Final = b"[DONE]"
 NOT_JSON: Final = "the answer's stream holds something that is not JSON"
 NO_STREAM: Final = "the answer is neither a chat completion nor a stream of one; check OPENAI_BASE_URL"
@@ -101,10 +104,9 @@ class StreamedAnswer:
         """Take what came. Raises UnusableAnswer and ErrorInAnswer."""
         self._received += len(chunk)
         if self._streamed is None:
-            chunk = chunk.removeprefix(b"\xef\xbb\xbf") if self._received == len(chunk) else chunk
-            chunk = chunk.lstrip()
+            chunk = chunk.lstrip(NOTHING)
             if not chunk:
-                return  # some keep a connection alive with empty lines
+                return
             self._streamed = chunk[:1] not in PLAIN
         if not self._streamed:
             self._plain += chunk

@@ -50,7 +50,16 @@ WORKER_SHUTDOWN: Final = "WorkerShutdown"
 REPLY_KIND: Final = "holdfast.reply"
 """The `kind` of a tool's result that is more than a result: an object with `text` and `stop`."""
 
+TOOLS_BUSY: Final = "ToolsBusy"
+"""The type of the failure of a tool call that found no slot; its detail is the attempt's number."""
+
 DEFAULT_TASK_QUEUE: Final = "holdfast"
+
+
+def waiting_queue(task_queue: str) -> str:
+    """Return where tool calls wait that find all slots taken: the same workers serve it, with slots for it alone."""
+    return f"{task_queue}-waiting-tools"
+
 
 SEARCH_ATTRIBUTES: Final = {
     "AgentName": "Keyword",

@@ -43,8 +43,6 @@ async def test_an_answer_comes_back_with_what_is_wrong_with_its_form(turn: Turn,
 
 async def test_an_answer_in_words_is_never_wrong() -> None:
     async with asking(say("{")) as (endpoint, model):
-        answer = await ActivityEnvironment().run(
-            Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat())
-        )
+        answer = await ActivityEnvironment().run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
         assert "response_format" not in endpoint.requests[0].body
     assert answer.response.format_problem is None
