@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from holdfast.client import Client, Settings, reading
+from holdfast.client import Client, Settings, histories, reading
+from holdfast.client.embedded import EmbeddedServer
+from holdfast.client.ports import choose_ports
 from holdfast.client.watched import AttemptFailed, TextDelta, Watched
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import ExecutionFailed, ExecutionNotFound, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.limits import PROGRESS_CHARS_MAX
@@ -31,12 +38,15 @@ from holdfast.core.observed import (
 from holdfast.core.offer import Offer
 from holdfast.core.state import call_name, named_id
 from holdfast.core.tools import tool
+from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Script, Turn, call, calls, say, turn_number
+from tests.chaos.test_worker_killed import worker
 from tests.scenarios.driving import on_temporal
 from tests.scenarios.hooks import HOOKS
 from tests.scenarios.scenario import CASES, Scenario, load
 from tests.scenarios.tools import Gate, tools_at
 from tests.serving import Serve
+from tests.serving import served as served_by
 from tests.workflows.histories import history_of
 
 pytestmark = pytest.mark.temporal
@@ -410,3 +420,97 @@ async def test_a_watch_of_no_run_is_refused(settings: Settings) -> None:
         client.watch("nonsense")
     with pytest.raises(InvalidInput, match="cannot start at event -1"):
         client.watch(NOBODY, start=-1)
+
+
+# --- what happens around a watch
+
+
+async def test_an_execution_that_goes_on_in_new_runs_is_watched_as_one(serve: Serve) -> None:
+    script = [*(call("add", a=number, b=1) for number in range(3)), slowly(WORDS)]
+    async with serve(script, [add]) as served:
+        execution_id = str(uuid4())
+        await served.client.temporal.start_workflow(
+            AGENT_EXECUTION,
+            ExecutionInput(
+                agent_id=str(uuid4()), definition=AGENT, question="add", budget=ExecutionBudget(), continue_events=1
+            ),
+            id=execution_id,
+            task_queue=served.client.settings.task_queue,
+        )
+        live = await all_of(served.client, execution_id)
+        late = await all_of(served.client, execution_id)
+        rest = await all_of(served.client, execution_id, start=13)
+        described = await served.client.temporal.get_workflow_handle(execution_id).describe()
+        alone = await served.client.run(AGENT, "add")
+        single = await all_of(served.client, alone.running.execution_id)
+    assert described.raw_description.workflow_execution_info.first_run_id != described.run_id
+    assert names(events_of(live)) == names(events_of(single))
+    assert events_of(late) == events_of(live)
+    assert events_of(rest) == events_of(live)[13:]
+    assert sum(isinstance(each, TextDelta) for each in live) >= 3
+    for watched in (live, late):
+        assert_deltas_make_up_answers(watched)
+
+
+async def test_a_worker_that_is_killed_is_waited_for(settings: Settings, tmp_path: Path) -> None:
+    note = calls(Call("note", {"text": "one"}))
+    async with FakeOpenAI([note, slowly(WORDS, 0.2)]) as endpoint:
+        client = await Client.connect(settings)
+        async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:
+            execution_id = await client.start(AgentDefinition(name="noter"), "note")
+            watched: list[Watched] = []
+            watching = client.watch(execution_id)
+            while not isinstance(watched[-1:] and watched[-1], TextDelta):
+                watched.append(await anext(watching))
+            first.kill()
+        async with worker(settings, endpoint, tmp_path / "tools.jsonl"), asyncio.timeout(SECONDS_MAX):
+            watched += [each async for each in watching]
+            late = await all_of(client, execution_id)
+        assert len(endpoint.requests) == 3
+    assert events_of(watched) == events_of(late)
+    assert_deltas_make_up_answers(watched)
+    [mark] = [each for each in watched if isinstance(each, AttemptFailed)]
+    assert (mark.step_number, mark.attempt) == (2, 1)
+
+
+async def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
+    ports = choose_ports(0, 0)
+    data_dir = tmp_path / "data"
+
+    def start() -> EmbeddedServer:
+        return EmbeddedServer.start(data_dir, port=ports.grpc, ui_port=ports.http)
+
+    server = await asyncio.to_thread(start)
+    settings = Settings(address=server.address.address, task_queue="restarts", data_dir=data_dir)
+    script = [call("add", a=1, b=2), slowly(WORDS, 0.2)]
+    try:
+        async with served_by(settings, tmp_path / "ledger.jsonl", script, Offer(tools=(add,))) as served:
+            execution_id = await served.client.start(AGENT, "add")
+            watched: list[Watched] = []
+            watching = served.client.watch(execution_id)
+            while not isinstance(watched[-1:] and watched[-1], TextDelta):
+                watched.append(await anext(watching))
+            os.kill(server.address.pid, signal.SIGKILL)
+            server.stop()
+            server = await asyncio.to_thread(start)
+            async with asyncio.timeout(2 * SECONDS_MAX):
+                watched += [each async for each in watching]
+            late = await all_of(served.client, execution_id)
+    finally:
+        server.stop()
+    assert events_of(watched) == events_of(late)
+    assert_deltas_make_up_answers(watched)
+
+
+async def test_a_server_that_stays_away_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(histories, "SILENCE_SECONDS_MAX", 1.0)
+    with EmbeddedServer.start(tmp_path / "data", port=0, ui_port=0) as server:
+        client = await Client.connect(Settings(address=server.address.address, data_dir=tmp_path / "data"))
+        execution_id = await client.start(AGENT, "hi")
+        watching = asyncio.create_task(all_of(client, execution_id))
+        await asyncio.wait([watching], timeout=0.3)
+        os.kill(server.address.pid, signal.SIGKILL)
+        with pytest.raises(ServerUnavailable, match="the Temporal server says"):
+            await watching
