@@ -23,7 +23,7 @@ from activities.hooks import Hooks
 from activities.inference import Inference
 from activities.logs import log_to_stderr
 from activities.provider import OpenAIModel, ProviderSettings
-from activities.tools import Catalog, tool_activities
+from activities.tools import Catalog, take_up, tool_activities
 from activities.transcripts import TranscriptCache
 from holdfast.client.connection import connect, unshared_storage
 from holdfast.client.definitions import load_agents
@@ -89,6 +89,7 @@ def make_worker(
         inference.summarise,
         Hooks(offer.hooks).run,
         Catalog(offer).resolve,
+        take_up,
     ]
     return Worker(
         client,

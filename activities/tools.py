@@ -8,7 +8,14 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from holdfast.core.contracts import REPLY_KIND, RESOLVE_TOOLS_ACTIVITY, ToolCatalog, ToolsRequest
+from holdfast.core.contracts import (
+    REPLY_KIND,
+    RESOLVE_TOOLS_ACTIVITY,
+    TAKE_UP_ACTIVITY,
+    TakenUp,
+    ToolCatalog,
+    ToolsRequest,
+)
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput
 from holdfast.core.offer import Offer
@@ -49,6 +56,12 @@ def _activity_of(tool: AnyTool) -> Callable[..., Any]:
         return {"kind": REPLY_KIND, "text": reply.text, "stop": reply.stop}
 
     return run
+
+
+@activity.defn(name=TAKE_UP_ACTIVITY)
+async def take_up(asked: TakenUp) -> TakenUp:
+    """Return what was asked: as a local activity's result, the moment is recorded."""
+    return asked
 
 
 class Catalog:

@@ -31,6 +31,7 @@ with workflow.unsafe.imports_passed_through():
         SUMMARISE_ACTIVITY,
         TAKE_UP_ACTIVITY,
         WORKER_SHUTDOWN,
+        CallProgress,
         ExecutionFailure,
         ExecutionInput,
         ExecutionResult,
@@ -137,12 +138,6 @@ async def call_model(command: CallModel, wanted: InferenceInput, time_left: time
         summary=f"step {command.step_number}",
     )
     return answer
-
-
-def usage_told(error: ActivityError) -> Usage:
-    """Return what the attempts of a model call that failed for good have used, as far as they tell."""
-    details = error.cause.details if isinstance(error.cause, ApplicationError) else ()
-    return Usage.model_validate(details[0]) if details else NOTHING_USED
 
 
 async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | None) -> SummaryText:
@@ -277,6 +272,19 @@ def model_error(error: ActivityError) -> ErrorRecord:
         text = f"the model call did not end within its {attempts} attempts ({_timeout(error.cause)})"
         return ErrorRecord(type="ModelTimeout", message=text, source="model")
     return call_error(error, "model")
+
+
+def failed_usage(error: ActivityError) -> Usage:
+    """Return what the attempts of a failed model call used: its failure says it, or its last heartbeat."""
+    cause: BaseException | None = error.cause
+    if isinstance(cause, TimeoutError) and cause.last_heartbeat_details:
+        progress = CallProgress.model_validate(cause.last_heartbeat_details[0])
+        return progress.failed_usage + (progress.usage or NOTHING_USED)
+    if isinstance(cause, TimeoutError):  # between two attempts: the failure of the one before is its cause
+        cause = cause.cause
+    if isinstance(cause, ApplicationError) and cause.details:
+        return Usage.model_validate(cause.details[0])
+    return NOTHING_USED
 
 
 def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:

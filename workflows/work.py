@@ -35,11 +35,11 @@ with workflow.unsafe.imports_passed_through():
         call_model,
         call_subagent,
         call_tool,
+        failed_usage,
         model_error,
         run_hooks,
         summarise,
         tool_error,
-        usage_told,
     )
     from workflows.telling import Telling
 
@@ -70,11 +70,11 @@ class Work:
         except ActivityError as error:
             if is_cancelled_exception(error):
                 return (ModelCancelled(None, workflow.now()),)
-            return self._failed(ModelFailed(model_error(error), workflow.now(), failed_usage=usage_told(error)))
-        at, failed_usage = workflow.now(), answer.failed_usage
+            return self._failed(ModelFailed(model_error(error), workflow.now(), failed_usage=failed_usage(error)))
+        at, wasted = workflow.now(), answer.failed_usage
         if not answer.complete:
-            return (ModelCancelled(partial=answer.response, at=at, failed_usage=failed_usage),)
-        return (ModelAnswered(response=answer.response, at=at, failed_usage=failed_usage),)
+            return (ModelCancelled(partial=answer.response, at=at, failed_usage=wasted),)
+        return (ModelAnswered(response=answer.response, at=at, failed_usage=wasted),)
 
     async def summarise(self, command: SummariseBuffer) -> Ends:
         """Have the buffer summarised."""

@@ -160,8 +160,8 @@ CONTINUE_EVENTS: Final = 2_000
 CONTINUE_BYTES: Final = 4 * 1024 * 1024
 """The same in bytes: Temporal warns at 10 MB and terminates at 50, and one more step can bring some 2 MB."""
 
-SEGMENT_BYTES_MIN: Final = 128 * 1024
-"""How much must have come together to be sealed into a segment: what the history holds is a reference from there on."""
+SEGMENT_BYTES_MIN: Final = 16 * 1024
+"""How much must have come together to be sealed into a segment: the history holds a reference to it from there on."""
 
 SEGMENT_BYTES_MAX: Final = 8 * 1024 * 1024
 """The largest segment that others are joined into: one object of the store."""
@@ -246,3 +246,9 @@ So the result of a tool or a model is never lost, and its call never repeated, b
 
 STORED_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 """How much of what is kept outside the history a process holds in memory: a replay reads all that its run refers to."""
+
+STREAM_BYTES_MAX: Final = 96 * 1024 * 1024
+"""The largest body of a streamed answer: OpenAI takes some 300 bytes for each token, and 128,000 tokens is its most.
+
+Nothing of it is kept but what it says, and that is at most ANSWER_BYTES_MAX.
+"""

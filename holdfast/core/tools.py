@@ -39,7 +39,7 @@ TIMEOUT_SECONDS: Final = 60.0
 ATTEMPTS_MAX: Final = 3
 """How often a call is begun at the most when its worker dies or it times out; an exception is never retried."""
 
-RESERVED_NAMES: Final = frozenset({"inference", "resolve_tools", "run_hooks", "summarise", "spawn"})
+RESERVED_NAMES: Final = frozenset({"inference", "resolve_tools", "run_hooks", "summarise", "spawn", "take_up"})
 """Names of our own activities and of the tool that calls subagents."""
 
 _SECTION: Final = re.compile(r"(Args|Arguments|Returns|Raises|Yields|Examples?|Notes?):\s*")
