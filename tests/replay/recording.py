@@ -156,9 +156,7 @@ class Studio:
     async def recorded(self, name: str, run: Run, attempt: int = 1) -> list[Recorded]:
         """Record one run; another attempt is another execution, because an id can be used once."""
         execution_id = id_of(name if attempt == 1 else f"{name}, attempt {attempt}")
-        settings = Settings(
-            address=self._address, task_queue=f"{name}, {attempt}", data_dir=self._folder / "data"
-        )
+        settings = Settings(address=self._address, task_queue=f"{name}, {attempt}", data_dir=self._folder / "data")
         try:
             async with self._at_once, asyncio.timeout(RUN_SECONDS_MAX):
                 return await run(Take(name, execution_id, settings, self._folder / f"{execution_id}.jsonl"))
