@@ -38,6 +38,7 @@ from holdfast.core.tools import ToolSchema
 from holdfast.core.transcript import Opening
 from holdfast.core.usage import NOTHING_USED, Usage
 from holdfast.local.formats import checked
+from holdfast.local.remote import checked_calls
 
 AnswerT = TypeVar("AnswerT")
 
@@ -97,7 +98,8 @@ class Inference:
             response_format=opening.definition.response_format,
             listener=progress.hear,
         )
-        return checked(await self._model(request), request.response_format)
+        answer = checked_calls(await self._model(request), self._tools.values())
+        return checked(answer, request.response_format)
 
     def _compiled(self, transcript: Transcript) -> Sequence[Message]:
         name = transcript.opening.definition.context.compiler
@@ -126,7 +128,7 @@ class Inference:
 
 def _observed() -> Progress:
     """Begin where the attempt before left off, and have the heartbeats tell how far this one comes."""
-    progress = Progress.after(activity.info().heartbeat_details)
+    progress = Progress.after(activity.info().heartbeat_details, activity.info().attempt)
     pulse().carry(progress.details)
     return progress
 

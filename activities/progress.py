@@ -22,23 +22,24 @@ CANCELLED: Final = "cancelled"
 class Progress:
     """One attempt's progress; `failed_usage` is what the attempts before it used, as far as anybody said."""
 
-    def __init__(self, failed_usage: Usage = NOTHING_USED) -> None:
+    def __init__(self, failed_usage: Usage = NOTHING_USED, attempt: int = 1) -> None:
         self.failed_usage = failed_usage
+        self._attempt = attempt
         self._usage: Usage | None = None
         self._text = _Kept(RESPONSE_BYTES_MAX)
         self._reasoning = _Kept(REASONING_BYTES_MAX)
         self._model = self._response_id = ""
 
     @classmethod
-    def after(cls, heartbeat_details: Sequence[Any]) -> Progress:
+    def after(cls, heartbeat_details: Sequence[Any], attempt: int = 1) -> Progress:
         """Begin where the attempt before this one left off: its last heartbeat says what it had used."""
         if not heartbeat_details:
-            return cls()
+            return cls(attempt=attempt)
         try:
             left = CallProgress.model_validate(heartbeat_details[0])
         except ValidationError:  # not ours
-            return cls()
-        return cls(left.failed_usage + (left.usage or NOTHING_USED))
+            return cls(attempt=attempt)
+        return cls(left.failed_usage + (left.usage or NOTHING_USED), attempt)
 
     def hear(self, part: AnswerPart) -> None:
         """Take note of what has come."""
@@ -56,7 +57,11 @@ class Progress:
     def details(self) -> CallProgress:
         """Return what a heartbeat tells."""
         return CallProgress(
-            chars=self._text.chars, tail=self._text.tail, usage=self._usage, failed_usage=self.failed_usage
+            attempt=self._attempt,
+            chars=self._text.chars,
+            tail=self._text.tail,
+            usage=self._usage,
+            failed_usage=self.failed_usage,
         )
 
     def partial(self) -> InferenceResponse | None:

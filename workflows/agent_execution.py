@@ -327,6 +327,8 @@ class AgentExecution:
         self._begins_at = catalog.at
         self._offered(catalog)
         definition = self._start.definition
+        if catalog.prices is not None and definition.llm.prices is None:
+            self._state = self._state.with_llm(self._state.updated_at, replace(definition.llm, prices=catalog.prices))
         if catalog.prompt:
             prompt = "\n\n".join(filter(None, (definition.system_prompt, catalog.prompt)))
             definition = replace(definition, system_prompt=prompt)

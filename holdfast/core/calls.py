@@ -39,6 +39,7 @@ from holdfast.core.observed import (
     ToolCallCompleted,
     ToolCallStarted,
 )
+from holdfast.core.references import shortened
 from holdfast.core.state import ExecutionStatus, call_name, named_id
 from holdfast.core.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall, Outcome, ToolExecution
 from holdfast.core.stopping import StopReason
@@ -264,7 +265,7 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
     if error is not None:
         error = replace(error, message=clamped_json(error.message, share))
     elif result is not None:
-        result = clamped_json(result, share)
+        result = shortened(result, share)
     each = replace(each, started_at=event.started_at)
     execution = _ended(turn, each, outcome, result=result, error=error, usage=usage, cost=cost)
     if isinstance(event, ToolReturned) and event.stop is not None:

@@ -67,11 +67,12 @@ class ModelCancelled:
 
 @dataclass(frozen=True, slots=True)
 class BufferSummarised:
-    """The messages in the buffer have been summarised."""
+    """The messages in the buffer have been summarised. `failed_usage` as for `ModelAnswered`."""
 
     text: str
     usage: Usage
     at: datetime
+    failed_usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class SummaryFailed:
 
     error: ErrorRecord
     at: datetime
+    failed_usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)

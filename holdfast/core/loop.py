@@ -1,7 +1,7 @@
 """The agent loop as a function: `AgentLoop.step(state, event) -> (state, commands)` (SPEC section 6).
 
     begin ─▶ [before_execution] ─▶ ◇ ─▶ next step
-    next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ (SummariseBuffer ─▶ ◇ ─▶) CallModel ─▶ answered
+    next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ (SummariseBuffer ─▶) ◇ ─▶ CallModel ─▶ answered
     answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (`calls`) ─▶ ◇ ─▶ [after_step] ─▶ evaluate
     evaluate ─▶ archive ─▶ next step, or the end
     the end ─▶ [on_stop], or [on_error] after an error ─▶ [after_execution] ─▶ final status, Finish
@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Final, assert_never
 
 from holdfast.core import calls, cancelling, checkpoints, compacting, ending
-from holdfast.core.commands import CallModel, CancelInFlight, Command, RunHooks, SummariseBuffer
+from holdfast.core.commands import CancelInFlight, Command, RunHooks, SummariseBuffer
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import (
     ApprovalExpired,
@@ -153,6 +153,7 @@ def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Turn
     state = state.changed(event.at, execution=execution, execution_count=state.execution_count + 1)
     turn = Turn(rules, state, execution, event.at)
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
+    checkpoints.count_opening(turn)
     turn.say(event.messages)
     _reach(turn, Trigger.BEFORE_EXECUTION)
     start_timer(turn)
@@ -186,7 +187,7 @@ def _go_on(turn: Turn, *, resumed: bool) -> None:
         calls.take_up(turn)
         _go_on_when_answered(turn)
     elif execution.summary_under_way:
-        turn.do(SummariseBuffer(step.number, checkpoints.output_clamp(turn)))
+        turn.do(checkpoints.summary_call(turn) or SummariseBuffer(step.number, 1))
     else:
         _ask_model(turn, tell=resumed)
     start_timer(turn)
@@ -238,8 +239,12 @@ def _before_step_passed(turn: Turn) -> None:
 
 def _before_inference_passed(turn: Turn) -> None:
     say_waiting(turn)
-    if not compacting.begin(turn):
-        _ask_model(turn)
+    if compacting.begin(turn):
+        return
+    if checkpoints.before_grown_call(turn):
+        _end(turn)  # hooks have said more than the budget has room for; a call that cannot fit is not made
+        return
+    _ask_model(turn)
 
 
 def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
@@ -256,10 +261,10 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
 
 def _ask_model(turn: Turn, *, tell: bool = True) -> None:
     turn.change_step(input_length=len(turn.store.messages))
-    most = checkpoints.output_clamp(turn)
-    turn.do(CallModel(step_number=turn.step.number, max_output_tokens=most))
+    asked = checkpoints.model_call(turn)
+    turn.do(asked)
     if tell:
-        turn.tell(InferenceRequestStarted, max_output_tokens=most)
+        turn.tell(InferenceRequestStarted, max_output_tokens=asked.max_output_tokens)
 
 
 def _model_answered(turn: Turn, event: ModelAnswered) -> None:
@@ -267,7 +272,7 @@ def _model_answered(turn: Turn, event: ModelAnswered) -> None:
         return
     step = turn.step
     response = calls.with_own_call_ids(turn, event.response)
-    cost = checkpoints.cost_of(turn, response.usage, response.cost)
+    cost = checkpoints.cost_of(turn, response.usage, response.cost, response.model)
     wasted = checkpoints.cost_of(turn, event.failed_usage)
     turn.change_step(
         inference_response=replace(response, cost=cost),
@@ -275,6 +280,8 @@ def _model_answered(turn: Turn, event: ModelAnswered) -> None:
         overhead_cost=step.overhead_cost + wasted,
     )
     turn.spend(response.usage + event.failed_usage, cost + wasted)
+    if turn.counting:
+        turn.change(next_input_max=response.usage.input_tokens)
     turn.tell(InferenceResponseReceived, response=response)
     _reach(turn, Trigger.AFTER_INFERENCE)
 

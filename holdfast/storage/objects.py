@@ -69,6 +69,19 @@ class Objects:
             found = await obstore.get_async(store, name)
             return bytes(await found.bytes_async())
 
+    async def read_range(self, name: str, start: int, end: int) -> tuple[bytes, int]:
+        """Return the bytes from `start` to `end` of what is kept under `name` (none beyond its end), and its size.
+
+        Raises ObjectMissing, StorageFailed.
+        """
+        async with self._told("read", name):
+            store = self._opened()
+            size = (await obstore.head_async(store, name))["size"]
+            end = min(end, size)
+            return (
+                bytes(await obstore.get_range_async(store, name, start=start, end=end)) if start < end else b""
+            ), size
+
     @asynccontextmanager
     async def _told(self, what: str, name: str) -> AsyncGenerator[None]:
         """Turn whatever goes wrong into one error of ours that says where."""

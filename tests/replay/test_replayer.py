@@ -20,7 +20,7 @@ pytestmark = pytest.mark.temporal
 async def test_the_gate_replays_as_the_worker_works(settings: Settings) -> None:
     client = await connect(settings)
     model = OpenAIModel(ProviderSettings(base_url="http://127.0.0.1:1/v1", api_key="none", model="none"))
-    working = cast("dict[str, object]", make_worker(client, settings, Offer(), model).config())
+    working = cast("dict[str, object]", make_worker(client, settings, Offer(), model).parts[0].config())
     replaying = cast("dict[str, object]", replayer(client.data_converter).config())
     assert replaying["workflows"] == working["workflows"]
     assert type(replaying["workflow_runner"]) is type(working["workflow_runner"])

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import ExecutionStatus, StopReason
 from holdfast.client import Client, Settings
+from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.state import AgentState, call_name, named_id
 from holdfast.core.verdicts import Verdict
 from holdfast.testing.comparison import TIMES, differences
@@ -48,13 +49,13 @@ async def test_a_stop_anywhere_in_a_rich_run_replays(
 
 
 async def test_a_rich_run_comes_to_the_same_state_whatever_is_kept_in_memory(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, tmp_path: Path
 ) -> None:
     ends: list[AgentState] = []
     for cached in (2_000, 0):
-        monkeypatch.setattr("worker.CACHED_RUNS_MAX", cached)
         stage, name = Stage(), str(uuid4())
-        async with served(settings, tmp_path / "ledger.jsonl", stage.play, stage.offer) as at_work:
+        serving = WorkerSettings(cached_runs=cached)
+        async with served(settings, tmp_path / "ledger.jsonl", stage.play, stage.offer, serving=serving) as at_work:
             execution_id = await start(at_work.client, name)
             await stage.drive(at_work, execution_id)
             ends.append(await at_work.client.result(execution_id))
