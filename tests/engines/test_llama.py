@@ -97,8 +97,8 @@ async def test_an_answer_never_gets_longer_than_the_budget_leaves_room_for(
         state = await client.run(
             AgentDefinition(name="endless", tools=()), "Count.", budget=ExecutionBudget(max_tokens=90)
         )
-    assert 0 < endless_engine.tokens_made - made == state.usage.output_tokens <= 90
-    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TOKEN_LIMIT)
+    assert 0 < endless_engine.tokens_made - made == state.usage.output_tokens
+    assert state.usage.total_tokens <= 90
 
 
 async def test_a_stop_ends_the_generation_in_the_engine(settings: Settings, endless_engine: Llama) -> None:
