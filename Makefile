@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test check lint types bench schema diagrams lock clean
+.PHONY: help setup demo test check lint types bench histories schema diagrams lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,7 +29,7 @@ demo: setup ## run the example agent, kill its worker half-way, and see the run 
 	@$(BIN)/python -m examples.repo_detective.demo $(ARGS)
 
 test: setup ## run the default and `temporal` tests, real server included
-	$(BIN)/python -m pytest -m "not deploy" $(ARGS)
+	$(BIN)/python -m pytest -m "not deploy and not npm" $(ARGS)
 
 lint: setup ## check style and format
 	$(BIN)/ruff check .
@@ -45,6 +45,9 @@ bench: setup ## measure the core, and Holdfast against a bare Temporal loop
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.history
 	$(BIN)/python -m bench.loop
+
+histories: setup ## record the histories of tests/replay anew (a minute): allowed until the first release
+	$(BIN)/python -m tests.replay.recording
 
 schema: setup ## write the JSON Schemas in docs/schema anew
 	$(BIN)/python -m docs.schema.write

@@ -10,55 +10,78 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final, NoReturn
+from types import ModuleType, TracebackType
+from typing import Any, Final, NoReturn, Self, TypedDict
 
 from temporalio.client import Client as TemporalClient
-from temporalio.worker import Worker
+from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
 from activities.heartbeats import Heartbeats
 from activities.hooks import Hooks
 from activities.inference import Inference
 from activities.logs import log_to_stderr
 from activities.provider import OpenAIModel, ProviderSettings
-from activities.tools import Catalog, tool_activities
+from activities.tools import Catalog, ToolSlots, take_up, tool_activities
 from activities.transcripts import TranscriptCache
 from holdfast.client.connection import connect, unshared_storage
 from holdfast.client.definitions import load_agents
 from holdfast.client.leaving import leave
 from holdfast.client.settings import Settings
 from holdfast.client.worker_process import READY
+from holdfast.client.worker_settings import WorkerSettings
+from holdfast.core.contracts import waiting_queue
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.offer import Offer
 from holdfast.core.registry import AgentRegistry
+from holdfast.core.remote import RemoteTool
 from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.texts import error_record
+from holdfast.core.tools import AnyTool
+from holdfast.local.calling import Results, offer_reading
 from holdfast.local.prices import PriceList
+from holdfast.local.remote import check_remote
+from holdfast.processes import kill_all
+from holdfast.storage.objects import objects_at
+from holdfast.storage.results import KeptResults
 from workflows.agent_execution import AgentExecution
-
-GRACE: Final = timedelta(seconds=10)
-"""How long calls under way may take to end after the first signal; the second one ends the process at once."""
 
 STUBBORN_SECONDS: Final = 2.0
 """How much longer calls may take that were cancelled at the end of the grace."""
 
-ACTIVITIES_MAX: Final = 500
-"""Calls at work at once: they wait for networks, not for this machine's cores."""
+REFUSED_MAX: Final = 50
+"""Slots for tool calls that are on their way to the waiting queue; each takes one for a moment."""
 
-CACHED_RUNS_MAX: Final = 2_000
-"""Runs kept in memory between their tasks; beyond that each task replays its whole history."""
-
-STICKY_TIMEOUT: Final = timedelta(seconds=1)
-"""How long a run waits for a dead worker that knew it before another takes over (the SDK's default is 10 s)."""
+KNOBS: Final = {knob.name: str(knob.metadata["about"]) for knob in fields(WorkerSettings)}
+"""What can be set of a worker, and what it means."""
 
 INTERRUPTED: Final = 130
 """The exit code after a second signal, or one before we serve."""
 
-HEARTBEAT_THROTTLE: Final = timedelta(seconds=0.25)
-"""Heartbeats reach the server this often at the most, so a cancel is learnt in 0.6 s even where none is pushed."""
+
+class Workers:
+    """The parts of one worker process, begun and ended together; their graces run at the same time."""
+
+    def __init__(self, *parts: Worker) -> None:
+        self.parts: Final = parts
+
+    async def __aenter__(self) -> Self:
+        for part in self.parts:
+            await part.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ends = await asyncio.gather(
+            *(part.__aexit__(kind, error, trace) for part in self.parts), return_exceptions=True
+        )
+        for end in ends:  # a part that cannot serve any more has cancelled our task, and says here why
+            if end is not None:
+                raise end
 
 
 def load_offer(modules: Sequence[str]) -> Offer:
@@ -82,9 +105,15 @@ def make_worker(
     offer: Offer,
     model: OpenAIModel,
     cache: TranscriptCache | None = None,
+    serving: WorkerSettings = WorkerSettings(),  # noqa: B008  # frozen
+    results: Results | None = None,
     prices: PriceList | None = None,
-) -> Worker:
-    """Return the worker that serves `offer` and every agent on the settings' task queue."""
+) -> Workers:
+    """Return what serves `offer` and every agent on the settings' task queue.
+
+    Tools have slots of their own there and, beyond those, in a queue of their own: hung ones keep no model call, hook
+    or workflow from running. `results` keeps what is too long to be shown to a model.
+    """
     prices = prices or PriceList(model=model.settings.model, base_url=model.settings.base_url)
     inference = Inference(model, offer, cache or TranscriptCache())
     ours: list[Callable[..., Any]] = [
@@ -92,50 +121,140 @@ def make_worker(
         inference.summarise,
         Hooks(offer.hooks).run,
         Catalog(offer, prices).resolve,
+        take_up,
     ]
-    return Worker(
+    tools = _served_on(settings.task_queue, offer.tools, also_unnamed=True)
+    agents = Worker(
         client,
         task_queue=settings.task_queue,
         workflows=[AgentExecution],
-        activities=[*ours, *tool_activities(offer.tools)],
-        interceptors=[Heartbeats()],
-        max_concurrent_activities=ACTIVITIES_MAX,
-        max_cached_workflows=CACHED_RUNS_MAX,
-        sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
-        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
-        default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
-        graceful_shutdown_timeout=GRACE,
+        activities=[*ours, *tool_activities(tools, ToolSlots(serving.tool_slots), results)],
+        max_concurrent_workflow_tasks=serving.workflow_slots,
+        max_concurrent_activities=serving.inference_slots + serving.tool_slots + REFUSED_MAX,
+        max_concurrent_local_activities=serving.local_slots,
+        max_cached_workflows=serving.cached_runs,
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=serving.sticky_seconds),
+        workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.workflow_pollers),
+        activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
+        **_alike(serving),
+    )
+    parts = (
+        [_tools_part(client, waiting_queue(settings.task_queue), tools, serving, serving.waiting_slots, results)]
+        if tools
+        else []
+    )
+    return Workers(agents, *parts)
+
+
+def make_tools_worker(
+    client: TemporalClient, settings: Settings, offer: Offer, serving: WorkerSettings, results: Results | None = None
+) -> Workers:
+    """Return what serves the tools that name the settings' task queue, and nothing else; InvalidInput without any."""
+    tools = _served_on(settings.task_queue, offer.tools)
+    if not tools:
+        named = sorted({tool.traits.task_queue for tool in offer.tools if tool.traits.task_queue})
+        there = f"the queues named are {named}" if named else "none names a queue"
+        raise InvalidInput(
+            f"no tool here names the task queue {settings.task_queue!r}: {there}; see @tool(task_queue=)"
+        )
+    return Workers(_tools_part(client, settings.task_queue, tools, serving, serving.tool_slots, results))
+
+
+def _served_on(task_queue: str, tools: Sequence[AnyTool], *, also_unnamed: bool = False) -> list[AnyTool]:
+    """Return the tools of ours that name the queue, and those that name none."""
+    ours = (tool for tool in tools if not isinstance(tool, RemoteTool))
+    return [
+        tool for tool in ours if tool.traits.task_queue == task_queue or (also_unnamed and not tool.traits.task_queue)
+    ]
+
+
+def _tools_part(
+    client: TemporalClient,
+    task_queue: str,
+    tools: Sequence[AnyTool],
+    serving: WorkerSettings,
+    slots: int,
+    results: Results | None,
+) -> Worker:
+    return Worker(
+        client,
+        task_queue=task_queue,
+        activities=tool_activities(tools, results=results),
+        max_concurrent_activities=slots,
+        activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
+        **_alike(serving),
     )
 
 
-async def serve(settings: Settings, modules: Sequence[str], *, attended: bool) -> None:
+def _alike(serving: WorkerSettings) -> _Alike:
+    throttle = timedelta(seconds=serving.heartbeat_throttle_seconds)
+    return _Alike(
+        interceptors=[Heartbeats()],
+        max_heartbeat_throttle_interval=throttle,
+        default_heartbeat_throttle_interval=throttle,
+        graceful_shutdown_timeout=timedelta(seconds=serving.grace_seconds),
+    )
+
+
+class _Alike(TypedDict):
+    """What all parts of a worker process have in common."""
+
+    interceptors: list[Heartbeats]
+    max_heartbeat_throttle_interval: timedelta
+    default_heartbeat_throttle_interval: timedelta
+    graceful_shutdown_timeout: timedelta
+
+
+async def serve(
+    settings: Settings, serving: WorkerSettings, modules: Sequence[str], *, attended: bool, tools_only: bool
+) -> None:
     """Serve until SIGTERM or Ctrl-C, then let what is under way end; `attended`, also end with standard input."""
+    results = KeptResults(objects_at(settings.storage_place))
     offer = load_offer(modules)
-    agents = AgentRegistry.of(*load_agents(settings.agents_dir).values())
-    # an agent that names what we do not have is told now, not in a run
-    agents.check(tools=offer.tools, hooks=offer.hooks, capabilities=offer.capabilities, compilers=offer.compilers)
-    provider = ProviderSettings.from_environment()
-    prices = PriceList.from_environment(model=provider.model, base_url=provider.base_url)
-    model = OpenAIModel(provider)
-    if problem := model.missing:
-        sys.stderr.write(f"warning: {problem}\n")
+    if not tools_only:
+        offer = offer_reading(offer, results)
+    check_remote(offer.tools)
+    model = None if tools_only else _model_for(settings, offer)
     client = await connect(settings)
-    if unshared := unshared_storage(settings, client):
-        sys.stderr.write(f"warning: {unshared}\n")
+    if problem := unshared_storage(settings, client):
+        sys.stderr.write(f"warning: {problem}\n")
+    if model is None:
+        workers = make_tools_worker(client, settings, offer, serving, results)
+    else:
+        prices = PriceList.from_environment(model=model.settings.model, base_url=model.settings.base_url)
+        workers = make_worker(client, settings, offer, model, serving=serving, results=results, prices=prices)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _on_signal, stopping)
     if attended:
         loop.add_reader(sys.stdin.fileno(), _on_input)
-    async with make_worker(client, settings, offer, model, prices=prices):
-        names = ", ".join(tool.name for tool in offer.tools) or "none"
-        hooks = f", hooks: {', '.join(hook.name for hook in offer.hooks)}" if offer.hooks else ""
-        _say(f"{READY}: task queue {settings.task_queue!r}, tools: {names}{hooks}")
+    async with workers:
+        tools = (tool.name for tool in offer.tools if model or tool.traits.task_queue == settings.task_queue)
+        hooks = f", hooks: {', '.join(hook.name for hook in offer.hooks)}" if model and offer.hooks else ""
+        _say(f"{READY}: task queue {settings.task_queue!r}, tools: {', '.join(tools) or 'none'}{hooks}")
         await stopping.wait()
-        loop.call_later(GRACE.total_seconds() + STUBBORN_SECONDS, leave, 1)  # a call can refuse to be cancelled
-        _say(f"worker stopping: calls under way have {GRACE.total_seconds():g} s; a second signal ends it at once")
-    await model.close()
+        grace = serving.grace_seconds
+        loop.call_later(grace + STUBBORN_SECONDS, _end, 1)  # a call can refuse to be cancelled
+        _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
+    if model:
+        await model.close()
+
+
+def _model_for(settings: Settings, offer: Offer) -> OpenAIModel:
+    """Return the model, after a look at the agents: one that names what we do not have is told now, not in a run."""
+    agents = AgentRegistry.of(*load_agents(settings.agents_dir).values())
+    agents.check(tools=offer.tools, hooks=offer.hooks, capabilities=offer.capabilities, compilers=offer.compilers)
+    model = OpenAIModel(ProviderSettings.from_environment())
+    if problem := model.missing:
+        sys.stderr.write(f"warning: {problem}\n")
+    return model
+
+
+def _end(code: int) -> NoReturn:
+    """End at once, with every process that tools have started."""
+    kill_all()
+    leave(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -166,6 +285,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--agents", type=Path, help="check the agents in this folder against the tools")
     parser.add_argument("--storage", metavar="URL", help="where large data is kept")
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
+    parser.add_argument("--tools-only", action="store_true", help="serve the tools that name the task queue, no agents")
+    for name, about in KNOBS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", help=about)
     given = parser.parse_args(arguments)
     log_to_stderr()
     sys.path.append(str(Path.cwd()))  # last, so that a user's `email.py` does not take the place of Python's
@@ -177,7 +299,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         agents_dir=given.agents,
         storage=given.storage,
     )
-    asyncio.run(serve(settings, given.modules, attended=given.attended))
+    serving = WorkerSettings.from_environment(**{name: getattr(given, name) for name in KNOBS})
+    asyncio.run(serve(settings, serving, given.modules, attended=given.attended, tools_only=given.tools_only))
     return 0
 
 
@@ -197,14 +320,14 @@ def _imported(name: str) -> ModuleType:
 
 def _on_signal(stopping: asyncio.Event) -> None:
     if stopping.is_set():
-        leave(INTERRUPTED)
+        _end(INTERRUPTED)
     stopping.set()
 
 
 def _on_input() -> None:
     """End with whoever started us: they hold the other end of standard input, and the server went with them."""
     if not os.read(sys.stdin.fileno(), 4096):
-        leave(1)
+        _end(1)
 
 
 def _say(text: str) -> None:
@@ -214,4 +337,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    leave(main())
+    _end(main())

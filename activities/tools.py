@@ -3,54 +3,118 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from holdfast.core.contracts import REPLY_KIND, RESOLVE_TOOLS_ACTIVITY, ToolCatalog, ToolsRequest
+from holdfast.core.contracts import (
+    REPLY_KIND,
+    RESOLVE_TOOLS_ACTIVITY,
+    TAKE_UP_ACTIVITY,
+    TOOLS_BUSY,
+    TakenUp,
+    ToolCatalog,
+    ToolsRequest,
+)
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput
 from holdfast.core.offer import Offer
 from holdfast.core.policies import ContextPolicy
 from holdfast.core.state import named_id
 from holdfast.core.texts import error_record
-from holdfast.core.tools import AnyTool, ToolContext
-from holdfast.local.calling import run_tool
+from holdfast.core.tools import AnyTool, ToolContext, ToolReply
+from holdfast.local.calling import Results, run_tool
 from holdfast.local.prices import PriceList
 
 
-def tool_activities(tools: Iterable[AnyTool]) -> list[Callable[..., Any]]:
-    """Return an activity for each tool, of the tool's name."""
-    return [_activity_of(tool) for tool in tools]
+class ToolSlots:
+    """How many tool calls may be at work at once, of those that share the model calls' queue.
+
+    Calls are taken from that queue before anybody knows what they are: the SDK hands an activity to the very worker
+    that scheduled it, without a way over the server, on the worker's own queue alone (a queue of their own costs tools
+    13 % of a step, measured). One too many is refused at once, and its run puts it into the waiting queue: so hung
+    tools never take the slots of model calls.
+    """
+
+    def __init__(self, slots_max: int) -> None:
+        self._free = slots_max
+
+    @contextmanager
+    def one(self) -> Generator[None]:
+        """Hold a slot; raises ApplicationError of the type TOOLS_BUSY when there is none."""
+        if not self._free:
+            raise ApplicationError(
+                "all slots for tools are taken",
+                activity.info().attempt,
+                type=TOOLS_BUSY,
+                non_retryable=True,
+                category=ApplicationErrorCategory.BENIGN,
+            )
+        self._free -= 1
+        try:
+            yield
+        finally:
+            self._free += 1
 
 
-def _activity_of(tool: AnyTool) -> Callable[..., Any]:
+def tool_activities(
+    tools: Iterable[AnyTool], slots: ToolSlots | None = None, results: Results | None = None
+) -> list[Callable[..., Any]]:
+    """Return an activity for each tool, of the tool's name; those that are not `local` share `slots`.
+
+    `results` keeps what is too long to be shown to a model.
+    """
+    return [_activity_of(tool, None if tool.traits.local else slots, results) for tool in tools]
+
+
+def _activity_of(tool: AnyTool, slots: ToolSlots | None, results: Results | None) -> Callable[..., Any]:
     @activity.defn(name=tool.name)
     async def run(arguments: dict[str, Any]) -> str | dict[str, str]:
-        info = activity.info()
-        execution_id = info.workflow_id or ""
-        context = ToolContext(
-            execution_id=execution_id,
-            idempotency_key=named_id(execution_id, info.activity_id),
-            attempt=info.attempt,
-        )
-        try:
-            # apart from the loop that heartbeats and talks to the model
-            reply = await run_tool(tool, arguments, context, apart=True)
-        except Exception as error:  # noqa: BLE001  # whatever a tool raises is told to the model
-            record = error_record(error, tool.name)
-            # Raised anew and without cause: a huge or unencodable failure would lose the completion. Benign, because
-            # a tool's error is the model's business and no fault of this worker.
-            raise ApplicationError(
-                record.message, type=record.type, non_retryable=True, category=ApplicationErrorCategory.BENIGN
-            ) from None
+        with slots.one() if slots else nullcontext():
+            reply = await _run(tool, arguments, results)
         if reply.stop is None:
             return reply.text
         return {"kind": REPLY_KIND, "text": reply.text, "stop": reply.stop}
 
     return run
+
+
+async def _run(tool: AnyTool, arguments: dict[str, Any], results: Results | None) -> ToolReply:
+    info = activity.info()
+    execution_id = info.workflow_id or ""
+    context = ToolContext(
+        execution_id=execution_id,
+        idempotency_key=named_id(execution_id, info.activity_id),
+        attempt=_attempt(tool, info),
+    )
+    try:
+        # apart from the loop that heartbeats and talks to the model
+        return await run_tool(tool, arguments, context, results=results, apart=True)
+    except Exception as error:  # noqa: BLE001  # whatever a tool raises is told to the model
+        record = error_record(error, tool.name)
+        # Raised anew and without cause: a huge or unencodable failure would lose the completion. Benign, because
+        # a tool's error is the model's business and no fault of this worker.
+        raise ApplicationError(
+            record.message,
+            type=record.type,
+            non_retryable=not tool.tries_again(error),
+            category=ApplicationErrorCategory.BENIGN,
+        ) from None
+
+
+def _attempt(tool: AnyTool, info: activity.Info) -> int:
+    """Return the number of this attempt; a call from the waiting queue has as many left as it had before."""
+    allowed = info.retry_policy.maximum_attempts if info.retry_policy else 0
+    return info.attempt + max(0, tool.traits.attempts_max - (allowed or tool.traits.attempts_max))
+
+
+@activity.defn(name=TAKE_UP_ACTIVITY)
+async def take_up(asked: TakenUp) -> TakenUp:
+    """Return what was asked: as a local activity's result, the moment is recorded."""
+    return asked
 
 
 class Catalog:

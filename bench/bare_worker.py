@@ -10,6 +10,7 @@ import asyncio
 import os
 import signal
 import sys
+from datetime import timedelta
 from typing import Final
 
 from openai import AsyncOpenAI
@@ -19,7 +20,7 @@ from temporalio.service import GrpcCompression
 from temporalio.worker import Worker
 
 from bench.bare import BareLoop, Endpoint, read_page
-from worker import ACTIVITIES_MAX, CACHED_RUNS_MAX, STICKY_TIMEOUT
+from holdfast.client.worker_settings import WorkerSettings
 
 READY: Final = "bare worker ready"
 
@@ -33,14 +34,15 @@ async def serve(address: str, task_queue: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with AsyncOpenAI(max_retries=0) as model:
+        same = WorkerSettings()
         worker = Worker(
             client,
             task_queue=task_queue,
             workflows=[BareLoop],
             activities=[Endpoint(model, "scripted").ask, read_page],
-            max_concurrent_activities=ACTIVITIES_MAX,
-            max_cached_workflows=CACHED_RUNS_MAX,
-            sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+            max_concurrent_activities=same.inference_slots,
+            max_cached_workflows=same.cached_runs,
+            sticky_queue_schedule_to_start_timeout=timedelta(seconds=same.sticky_seconds),
         )
         async with worker:
             sys.stdout.write(f"{READY}\n")

@@ -14,6 +14,7 @@ from holdfast.core.formats import format_of, typed
 from holdfast.core.hooks import Changes, Hook, HookContext, hook
 from holdfast.core.messages import ImagePart, Message, TextPart, ToolCall
 from holdfast.core.registry import AgentRegistry
+from holdfast.core.remote import RemoteTool, remote_tool
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.stopping import StopReason
 from holdfast.core.tools import StopRun, Tool, ToolContext, tool
@@ -39,6 +40,7 @@ __all__ = [
     "ImagePart",
     "Message",
     "Prices",
+    "RemoteTool",
     "StopReason",
     "StopRun",
     "TextPart",
@@ -50,6 +52,7 @@ __all__ = [
     "compiler",
     "format_of",
     "hook",
+    "remote_tool",
     "tool",
     "typed",
 ]

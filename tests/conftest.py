@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.client import Settings
 from holdfast.client.embedded import EmbeddedServer
+from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.offer import Offer
 from holdfast.core.tools import AnyTool
 from holdfast.testing.script import Script
@@ -35,8 +36,12 @@ def serve(settings: Settings, tmp_path: Path) -> Serve:
     """`async with serve(script, [tool, ...]) as served:` runs a worker against a scripted endpoint."""
 
     def serving(
-        script: Script, tools: Sequence[AnyTool] = (), offer: Offer | None = None
+        script: Script,
+        tools: Sequence[AnyTool] = (),
+        offer: Offer | None = None,
+        serving: WorkerSettings | None = None,
     ) -> AbstractAsyncContextManager[Served]:
-        return served(settings, tmp_path / "ledger.jsonl", script, offer or Offer(tools=tuple(tools)))
+        given = offer or Offer(tools=tuple(tools))
+        return served(settings, tmp_path / "ledger.jsonl", script, given, serving=serving)
 
     return serving

@@ -10,9 +10,11 @@ from pathlib import Path
 from activities.provider import OpenAIModel, ProviderSettings
 from activities.transcripts import TranscriptCache
 from holdfast.client import Client, Settings
+from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.offer import Offer
+from holdfast.local.calling import Results
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Script
+from holdfast.testing.script import Scripts
 from worker import make_worker
 
 
@@ -30,14 +32,21 @@ Serve = Callable[..., AbstractAsyncContextManager[Served]]
 
 @asynccontextmanager
 async def served(
-    settings: Settings, ledger: Path, script: Script, offer: Offer, cache: TranscriptCache | None = None
+    settings: Settings,
+    ledger: Path,
+    script: Scripts,
+    offer: Offer,
+    cache: TranscriptCache | None = None,
+    serving: WorkerSettings | None = None,
+    results: Results | None = None,
 ) -> AsyncGenerator[Served]:
-    """Run a worker in this process against a scripted endpoint."""
+    """Run a worker in this process against a scripted endpoint; with HOLDFAST_CACHED_RUNS=0, one without a cache."""
+    chosen = serving or WorkerSettings.from_environment()
     async with FakeOpenAI(script, ledger=ledger) as endpoint:
         client = await Client.connect(settings)
         model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         try:
-            async with make_worker(client.temporal, settings, offer, model, cache):
+            async with make_worker(client.temporal, settings, offer, model, cache, chosen, results):
                 yield Served(client, endpoint, ledger)
         finally:
             await model.close()

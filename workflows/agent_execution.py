@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, assert_never
 
+from pydantic_core import to_json
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
@@ -113,9 +114,10 @@ class AgentExecution:
     """One execution. Its result is an ExecutionResult; a `failed` one fails the workflow."""
 
     @workflow.init
-    def __init__(self, start: ExecutionInput, *segments: bytes) -> None:
+    def __init__(self, given: dict[str, Any], *segments: bytes) -> None:
         # Signals are delivered before run() begins: everything a handler touches is made here.
-        self._start = start
+        # The SDK knows no types for arguments of any number: what it gives is an ExecutionInput as plain data.
+        self._start = start = ExecutionInput.model_validate_json(to_json(given))
         self._past = Past()
         self._inbox: deque[Event] = deque()
         self._messages: deque[MessageArrived] = deque()
@@ -142,8 +144,9 @@ class AgentExecution:
         self._steps_before = self._state.step_count
 
     @workflow.run
-    async def run(self, start: ExecutionInput, *segments: bytes) -> ExecutionResult:  # noqa: ARG002  # `__init__` has them
+    async def run(self, given: dict[str, Any], *segments: bytes) -> ExecutionResult:  # noqa: ARG002  # as `__init__`
         """Run the loop to its end."""
+        start = self._start
         await self._prepare()
         loop = self._rules()
         self._work = Work(start, self._tools, self._telling, lambda: self._state)

@@ -13,6 +13,7 @@ from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
     ChildWorkflowError,
+    FailureError,
     TimeoutError,  # noqa: A004  # its name
     TimeoutType,
     is_cancelled_exception,
@@ -30,7 +31,9 @@ with workflow.unsafe.imports_passed_through():
         RUN_HOOKS_ACTIVITY,
         SUMMARISE_ACTIVITY,
         TAKE_UP_ACTIVITY,
+        TOOLS_BUSY,
         WORKER_SHUTDOWN,
+        CallProgress,
         ExecutionFailure,
         ExecutionInput,
         ExecutionResult,
@@ -43,16 +46,17 @@ with workflow.unsafe.imports_passed_through():
         TakenUp,
         ToolCatalog,
         ToolsRequest,
+        waiting_queue,
     )
     from holdfast.core.definition import LLM, AgentDefinition
     from holdfast.core.events import SubagentReturned
     from holdfast.core.hooks import HookRun
     from holdfast.core.limits import ERROR_CHARS_MAX, LATE_SECONDS
-    from holdfast.core.retries import MODEL_RETRIES, MODEL_SECONDS_MAX
+    from holdfast.core.retries import MODEL_RETRIES, MODEL_SECONDS_MAX, TOOL_RETRIES
     from holdfast.core.state import ExecutionStatus, call_name
     from holdfast.core.steps import ErrorRecord
     from holdfast.core.texts import clamped, error_record
-    from holdfast.core.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, reply_of
+    from holdfast.core.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, never_begun, reply_of
     from holdfast.core.usage import NOTHING_USED, Usage
 
 HEARTBEAT_TIMEOUT: Final = timedelta(seconds=2.5)
@@ -66,9 +70,6 @@ MODEL_RETRY: Final = RetryPolicy(
     maximum_interval=timedelta(seconds=MODEL_RETRIES.longest_seconds),
     maximum_attempts=MODEL_RETRIES.attempts_max,
 )
-
-TOOL_RETRY_INTERVAL: Final = timedelta(seconds=0.2)
-"""Only a lost worker or a timeout repeats a tool, so there is nothing to wait for."""
 
 LATE_MARGIN: Final = timedelta(seconds=LATE_SECONDS)
 """How much longer than the run's time a model call may take to tell what had come of it."""
@@ -140,12 +141,6 @@ async def call_model(command: CallModel, wanted: InferenceInput, time_left: time
     return answer
 
 
-def usage_told(error: ActivityError) -> Usage:
-    """Return what the attempts of a model call that failed for good have used, as far as they tell."""
-    details = error.cause.details if isinstance(error.cause, ApplicationError) else ()
-    return Usage.model_validate(details[0]) if details else NOTHING_USED
-
-
 async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | None) -> SummaryText:
     """Have the buffer summarised, within the time the run has left; raises ActivityError."""
     summary: SummaryText = await workflow.execute_activity(
@@ -176,7 +171,7 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
             retry_policy=RetryPolicy(maximum_attempts=1),
             summary=", ".join(traits.name for traits in command.hooks),
         )
-    except (ActivityError, ApplicationError) as error:
+    except FailureError as error:  # in a replay it comes bare, whatever it is
         if is_cancelled_exception(error):
             raise
         told = call_error(error, "hooks")
@@ -252,17 +247,75 @@ async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta 
     Its result is any JSON value; an object that says `"kind": "holdfast.reply"` with `text` and `stop` also asks to
     stop.
     """
+    if traits.local:
+        return _reply(await _local_tool(command, traits, time_left))
+    try:
+        result = await _tool_on(traits.task_queue, command, traits, time_left, traits.attempts_max)
+    except ActivityError as error:
+        refused = error.cause
+        if not (isinstance(refused, ApplicationError) and refused.type == TOOLS_BUSY):
+            raise
+        attempts_left = traits.attempts_max - int(refused.details[0]) + 1
+        queue = waiting_queue(workflow.info().task_queue)
+        result = await _tool_on(queue, command, traits, time_left, attempts_left)
+    return _reply(result)
+
+
+async def _tool_on(
+    task_queue: str | None, command: CallTool, traits: ToolTraits, time_left: timedelta | None, attempts_max: int
+) -> object:
     result: object = await workflow.execute_activity(
         traits.name,
         command.call.arguments,
+        task_queue=task_queue,
         activity_id=call_name(command.step_number, command.index),
         start_to_close_timeout=timedelta(seconds=traits.timeout_seconds),
+        schedule_to_start_timeout=timedelta(seconds=traits.queue_seconds_max) if traits.queue_seconds_max else None,
         schedule_to_close_timeout=time_left,
-        heartbeat_timeout=HEARTBEAT_TIMEOUT,
-        retry_policy=RetryPolicy(initial_interval=TOOL_RETRY_INTERVAL, maximum_attempts=traits.attempts_max),
+        heartbeat_timeout=HEARTBEAT_TIMEOUT if traits.heartbeats else None,
+        retry_policy=_tool_retry(attempts_max),
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary=_summary(command),
     )
+    return result
+
+
+async def _local_tool(command: CallTool, traits: ToolTraits, time_left: timedelta | None) -> object:
+    """Run the tool within the workflow task: its result is all that the history gets."""
+    try:
+        result: object = await workflow.execute_local_activity(
+            traits.name,
+            command.call.arguments,
+            activity_id=call_name(command.step_number, command.index),
+            start_to_close_timeout=timedelta(seconds=traits.timeout_seconds),
+            schedule_to_close_timeout=time_left,
+            retry_policy=_tool_retry(traits.attempts_max),
+            summary=_summary(command),
+        )
+    except ActivityError:
+        raise
+    except FailureError as error:  # in a replay a local activity's failure comes bare
+        raise ActivityError(
+            error.message,
+            scheduled_event_id=0,
+            started_event_id=0,
+            identity="",
+            activity_type=traits.name,
+            activity_id=call_name(command.step_number, command.index),
+            retry_state=None,
+        ) from error
+    return result
+
+
+def _tool_retry(attempts_max: int) -> RetryPolicy:
+    return RetryPolicy(
+        initial_interval=timedelta(seconds=TOOL_RETRIES.first_seconds),
+        maximum_interval=timedelta(seconds=TOOL_RETRIES.longest_seconds),
+        maximum_attempts=attempts_max,
+    )
+
+
+def _reply(result: object) -> ToolReply:
     if not isinstance(result, dict):
         return reply_of(result)
     told = cast("dict[str, object]", result)
@@ -280,15 +333,30 @@ def model_error(error: ActivityError) -> ErrorRecord:
     return call_error(error, "model")
 
 
+def failed_usage(error: ActivityError) -> Usage:
+    """Return what the attempts of a failed model call used: its failure says it, or its last heartbeat."""
+    cause: BaseException | None = error.cause
+    if isinstance(cause, TimeoutError) and cause.last_heartbeat_details:
+        progress = CallProgress.model_validate(cause.last_heartbeat_details[0])
+        return progress.failed_usage + (progress.usage or NOTHING_USED)
+    if isinstance(cause, TimeoutError):  # between two attempts: the failure of the one before is its cause
+        cause = cause.cause
+    if isinstance(cause, ApplicationError) and cause.details:
+        return Usage.model_validate(cause.details[0])
+    return NOTHING_USED
+
+
 def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:
     """Return what the model is told about a tool call that failed."""
     if isinstance(error.cause, ApplicationError) and error.cause.type != WORKER_SHUTDOWN:
         return call_error(error, traits.name)
+    if isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START:
+        return never_begun(traits)
     why = _timeout(error.cause) if isinstance(error.cause, TimeoutError) else "it was interrupted"
     return ended_without_answer(traits, why)
 
 
-def call_error(error: ActivityError | ApplicationError, source: str) -> ErrorRecord:
+def call_error(error: FailureError, source: str) -> ErrorRecord:
     """Return why a call failed, as its activity typed it."""
     cause = error.cause if isinstance(error, ActivityError) else error
     if isinstance(cause, ApplicationError):

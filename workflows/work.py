@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, RetryState, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
@@ -35,11 +35,11 @@ with workflow.unsafe.imports_passed_through():
         call_model,
         call_subagent,
         call_tool,
+        failed_usage,
         model_error,
         run_hooks,
         summarise,
         tool_error,
-        usage_told,
     )
     from workflows.telling import Telling
 
@@ -68,19 +68,21 @@ class Work:
         try:
             answer = await call_model(command, wanted, self._time_left())
         except ActivityError as error:
-            if is_cancelled_exception(error):
-                return (ModelCancelled(None, workflow.now()),)
-            return self._failed(ModelFailed(model_error(error), workflow.now(), failed_usage=usage_told(error)))
-        at, failed_usage = workflow.now(), answer.failed_usage
+            used = failed_usage(error)
+            if is_cancelled_exception(error) or await self._cancelled_before_limit(error):
+                return (ModelCancelled(None, workflow.now(), failed_usage=used),)
+            return self._failed(ModelFailed(model_error(error), workflow.now(), failed_usage=used))
+        at, wasted = workflow.now(), answer.failed_usage
         if not answer.complete:
-            return (ModelCancelled(partial=answer.response, at=at, failed_usage=failed_usage),)
-        return (ModelAnswered(response=answer.response, at=at, failed_usage=failed_usage),)
+            return (ModelCancelled(partial=answer.response, at=at, failed_usage=wasted),)
+        return (ModelAnswered(response=answer.response, at=at, failed_usage=wasted),)
 
     async def summarise(self, command: SummariseBuffer) -> Ends:
         """Have the buffer summarised."""
         try:
             summary = await summarise(command, self._state().llm or LLM(), self._time_left())
         except ActivityError as error:
+            await self._cancelled_before_limit(error)
             return self._failed(SummaryFailed(error=model_error(error), at=workflow.now()))
         return (BufferSummarised(text=summary.text, usage=summary.usage, at=workflow.now()),)
 
@@ -132,6 +134,21 @@ class Work:
         """Return how long a call may take with all its attempts: none is begun after the limit, worker or not."""
         strikes_at = self._state().running.time_limit_at
         return None if strikes_at is None else max(strikes_at - workflow.now(), SHORTEST)
+
+    async def _cancelled_before_limit(self, error: ActivityError) -> bool:
+        """Wait for the time limit where no attempt fits before it; return whether something else cancelled us first.
+
+        Temporal does not wait for an attempt that it will not begin; the run does, as it would in a process, because
+        it is the limit that ends it and not the endpoint's refusal.
+        """
+        strikes_at = self._state().running.time_limit_at
+        if error.retry_state is not RetryState.TIMEOUT or strikes_at is None:
+            return False
+        try:
+            await workflow.wait_condition(lambda: workflow.now() >= strikes_at)
+        except asyncio.CancelledError:
+            return True
+        return False
 
     def _failed(self, event: Event) -> Ends:
         """Report that a call failed; when it is the time limit that ended it, that first."""

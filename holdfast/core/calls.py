@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from pydantic_core import to_json
+
 from holdfast.core import checkpoints
 from holdfast.core.commands import AskApproval, CallTool, RunHooks, SpawnSubagent
 from holdfast.core.events import ApprovalExpired, ApprovalGiven, SubagentReturned, ToolFailed, ToolReturned
@@ -24,6 +26,7 @@ from holdfast.core.limits import (
     CALL_ID_CHARS_MAX,
     CALLS_KEPT_MAX,
     CALLS_PER_STEP_MAX,
+    EDITS_STEP_BYTES_MAX,
     HOOK_CHANGES_BYTES_MAX,
     HOOK_CHANGES_STEP_BYTES_MAX,
     SOURCE_CHARS_MAX,
@@ -40,6 +43,7 @@ from holdfast.core.observed import (
     ToolCallCompleted,
     ToolCallStarted,
 )
+from holdfast.core.references import shortened
 from holdfast.core.state import ExecutionStatus, call_name, named_id
 from holdfast.core.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall, Outcome, ToolExecution
 from holdfast.core.stopping import StopReason
@@ -48,6 +52,7 @@ from holdfast.core.texts import clamped_json
 from holdfast.core.tools import ended_without_answer
 from holdfast.core.turn import Turn
 from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.verdicts import Verdict
 
 
 def with_own_call_ids(turn: Turn, response: InferenceResponse) -> InferenceResponse:
@@ -191,6 +196,9 @@ def approval_ended(turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalEx
             verdict = event.verdict
             facts = {"decision": verdict.decision, "by": verdict.by, "reason": verdict.reason}
             turn.tell(ApprovalResolved, call_id=event.call_id, **facts)
+            if (problem := _problem_with_edit(turn, verdict)) is not None:
+                _close(turn, each, _ended(turn, each, Outcome.DENIED, error=_denied(problem, "approval")))
+                return
             if verdict.decision == "deny":
                 why = f"denied by {verdict.by or 'a person'}" + (f": {verdict.reason}" if verdict.reason else "")
                 _close(turn, each, _ended(turn, each, Outcome.DENIED, error=_denied(why, verdict.by or "approval")))
@@ -200,6 +208,16 @@ def approval_ended(turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalEx
             _run(turn, replace(each, started_at=None))
         case _:
             assert_never(event)
+
+
+def _problem_with_edit(turn: Turn, verdict: Verdict) -> str | None:
+    """Return why the call cannot run with what a person made of its arguments, if so: all of a step start together."""
+    if verdict.arguments is None:
+        return None
+    size, share = len(to_json(verdict.arguments)), EDITS_STEP_BYTES_MAX // len(turn.step.requested_tool_calls)
+    if size <= share:
+        return None
+    return f"the edited arguments take {size:,} bytes as JSON, a call of this step may have {share:,}"
 
 
 def _denied(why: str, source: str) -> ErrorRecord:
@@ -269,7 +287,7 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
     if error is not None:
         error = replace(error, message=clamped_json(error.message, share))
     elif result is not None:
-        result = clamped_json(result, share)
+        result = shortened(result, share)
     each = replace(each, started_at=event.started_at)
     execution = _ended(turn, each, outcome, result=result, error=error, usage=usage, cost=cost)
     if isinstance(event, ToolReturned) and event.stop is not None:

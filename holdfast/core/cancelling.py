@@ -23,6 +23,7 @@ from holdfast.core.events import (
 from holdfast.core.frozen import replace
 from holdfast.core.keeping import keep_message
 from holdfast.core.steps import CallStage, InferenceResponse
+from holdfast.core.stopping import StopReason
 from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.turn import Turn
 from holdfast.core.usage import Usage
@@ -63,8 +64,8 @@ def take_in(turn: Turn, event: Event) -> bool:
             return True  # whoever would have reported is gone
         case MessageArrived():
             keep_message(turn, event.message)
-        case StopRequested():
-            turn.signal(event.signal)
+        case StopRequested() if event.signal.reason not in _standing(turn):
+            turn.signal(event.signal)  # another one for the same reason says nothing new
         case _:
             pass  # too late
     return False
@@ -76,7 +77,7 @@ def _model_ended(turn: Turn, event: ModelAnswered | ModelCancelled | ModelFailed
     if isinstance(event, ModelAnswered):
         said = replace(event.response, tool_calls=())  # it came to its end just then; its calls are not run any more
     elif isinstance(event, ModelCancelled):
-        said = event.partial
+        said = event.partial and replace(event.partial, tool_calls=())
     used = said.usage if said else Usage()
     cost = checkpoints.cost_of(turn, used, said.cost if said else None)
     wasted = checkpoints.cost_of(turn, event.failed_usage)
@@ -94,6 +95,10 @@ def _subagent_ended(turn: Turn, event: SubagentReturned) -> None:
     each = next((each for each in turn.execution.open_calls if each.call.id == event.call_id), None)
     if each is not None:
         calls.cancelled_subagent_ended(turn, each, event)
+
+
+def _standing(turn: Turn) -> set[StopReason]:
+    return {signal.reason for signal in turn.execution.continuation.stop_signals}
 
 
 def _subagents(turn: Turn) -> frozenset[int]:

@@ -14,7 +14,13 @@ from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.events import StopMode
 from holdfast.core.frozen import Frozen
 from holdfast.core.hooks import HookContext, HookRun, HookTraits
-from holdfast.core.limits import CALL_ID_KEPT_CHARS_MAX, CONTINUE_EVENTS, REASON_CHARS_MAX, SOURCE_CHARS_MAX
+from holdfast.core.limits import (
+    CALL_ID_KEPT_CHARS_MAX,
+    CONTINUE_EVENTS,
+    CONTINUE_EVENTS_MAX,
+    REASON_CHARS_MAX,
+    SOURCE_CHARS_MAX,
+)
 from holdfast.core.messages import Message
 from holdfast.core.observed import AnyObserved
 from holdfast.core.policies import ApprovalRule
@@ -50,7 +56,16 @@ WORKER_SHUTDOWN: Final = "WorkerShutdown"
 REPLY_KIND: Final = "holdfast.reply"
 """The `kind` of a tool's result that is more than a result: an object with `text` and `stop`."""
 
+TOOLS_BUSY: Final = "ToolsBusy"
+"""The type of the failure of a tool call that found no slot; its detail is the attempt's number."""
+
 DEFAULT_TASK_QUEUE: Final = "holdfast"
+
+
+def waiting_queue(task_queue: str) -> str:
+    """Return where tool calls wait that find all slots taken: the same workers serve it, with slots for it alone."""
+    return f"{task_queue}-waiting-tools"
+
 
 SEARCH_ATTRIBUTES: Final = {
     "AgentName": "Keyword",
@@ -208,7 +223,7 @@ class ExecutionInput(Frozen):
     depth_left: int | None = None
     searchable: bool = True
     """False where the server does not know our search attributes."""
-    continue_events: int = Field(default=CONTINUE_EVENTS, ge=1)
+    continue_events: int = Field(default=CONTINUE_EVENTS, ge=1, le=CONTINUE_EVENTS_MAX)
     """How many events of history a run may have before the execution goes on in a new one; 1: after every step."""
     carried: Carried | None = None
     """What the run before this one hands on; none for an execution's first run."""

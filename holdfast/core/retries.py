@@ -1,4 +1,4 @@
-"""How often and how long a failed model call is asked again, the same under every driver. Waits for nothing itself."""
+"""How often and how long a failed call is tried again, the same under every driver. Waits for nothing itself."""
 
 from __future__ import annotations
 
@@ -24,3 +24,6 @@ MODEL_SECONDS_MAX: Final = 600.0
 
 MODEL_RETRIES: Final = RetryRule(attempts_max=6, first_seconds=0.5, longest_seconds=30.0)
 """About 16 s of patience with an endpoint that is down, more when it names its own wait."""
+
+TOOL_RETRIES: Final = RetryRule(attempts_max=3, first_seconds=0.2, longest_seconds=10.0)
+"""For a tool call whose worker was lost, that took too long, or that raised what its tool wants to be tried again."""

@@ -10,25 +10,42 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final, Generic, ParamSpec, TypeVar, cast, get_args, get_type_hints, overload
+from dataclasses import dataclass, field
+from typing import (
+    Any,
+    Final,
+    Generic,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    get_type_hints,
+    overload,
+)
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
-from holdfast.core.errors import InvalidArguments, InvalidInput
+from holdfast.core.errors import HoldfastError, InvalidArguments, InvalidInput
 from holdfast.core.frozen import Frozen, canonical, replace
 from holdfast.core.limits import (
     ERROR_CHARS_MAX,
+    LOCAL_TOOL_SECONDS_MAX,
     REASON_CHARS_MAX,
+    TASK_QUEUE_CHARS_MAX,
     TOOL_DESCRIPTION_CHARS_MAX,
     TOOL_RESULT_BYTES_MAX,
     TOOL_RESULT_CHARS_MAX,
 )
 from holdfast.core.messages import NAME_PATTERN
+from holdfast.core.nearest import nearest
+from holdfast.core.references import FETCH_TOOL, shortened
+from holdfast.core.retries import TOOL_RETRIES
 from holdfast.core.steps import ErrorRecord
-from holdfast.core.texts import clamped, clamped_json
+from holdfast.core.texts import clamped, encodable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,11 +53,16 @@ R = TypeVar("R")
 TIMEOUT_SECONDS: Final = 60.0
 """How long one attempt of a tool call may take unless the tool says otherwise."""
 
-ATTEMPTS_MAX: Final = 3
-"""How often a call is begun at the most when its worker dies or it times out; an exception is never retried."""
+LOCAL_TIMEOUT_SECONDS: Final = 1.0
+"""The same for a `local` tool."""
 
-RESERVED_NAMES: Final = frozenset({"inference", "resolve_tools", "run_hooks", "summarise", "spawn"})
-"""Names of our own activities and of the tool that calls subagents."""
+ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
+"""How often a call is begun at the most: again when its worker dies, it times out, or it raises one of `retry_on`."""
+
+RESERVED_NAMES: Final = frozenset(
+    {"inference", "resolve_tools", "run_hooks", "summarise", "take_up", "spawn", FETCH_TOOL}
+)
+"""Names of our own activities, of the tool that calls subagents and of the one that reads on in long results."""
 
 _SECTION: Final = re.compile(r"(Args|Arguments|Returns|Raises|Yields|Examples?|Notes?):\s*")
 _PARAMETER: Final = re.compile(r" {1,4}(\w+)(?: \([^)]*\))?: (.+)")
@@ -75,15 +97,58 @@ class ToolReply(Frozen):
 
 
 class ToolTraits(Frozen):
-    """What a run needs to know about a tool: how long, how often, whether it may be repeated or run beside others."""
+    """What a run needs to know about a tool: how long, how often, where, whether beside others.
+
+    `task_queue` is where its calls go, by default the one that the run's own worker serves tools on;
+    `queue_seconds_max` is how long a call may wait there for a worker. `local` runs it within the workflow task.
+    `heartbeats` says that its worker tells every 2.5 s at least that the call is still under way, as ours do.
+    """
 
     name: str
     timeout_seconds: float = Field(default=TIMEOUT_SECONDS, gt=0, le=24 * 3600)
     attempts_max: int = Field(default=ATTEMPTS_MAX, ge=1, le=100)
     at_most_once: bool = False
     sequential: bool = False
+    idempotent: bool = False
+    local: bool = False
+    task_queue: str | None = Field(default=None, min_length=1, max_length=TASK_QUEUE_CHARS_MAX)
+    queue_seconds_max: float | None = Field(default=None, gt=0, le=7 * 24 * 3600)
+    heartbeats: bool = True
     described_bytes: int = Field(default=0, ge=0)
     """How many bytes of JSON the model is told about it, in every request."""
+
+
+class RemoteOptions(TypedDict, total=False):
+    """How calls of a tool are run, wherever it is served.
+
+    Args:
+        timeout_seconds: how long one attempt may take.
+        attempts_max: how often a call is begun at the most.
+        at_most_once: never begin a call twice; when its end is unknown, the model is told exactly that.
+        sequential: run a call only while no other call of its step does.
+        idempotent: repeating a call is harmless.
+        queue_seconds_max: how long a call may wait for a worker of its `task_queue`; as long as the run by default.
+    """
+
+    timeout_seconds: float
+    attempts_max: int
+    at_most_once: bool
+    sequential: bool
+    idempotent: bool
+    queue_seconds_max: float
+
+
+class ToolOptions(RemoteOptions, total=False):
+    """What `@tool` takes besides.
+
+    Args:
+        local: run within the workflow task: one history event instead of six, but a stop waits for it. Only for what
+            is `idempotent` and takes under 100 ms; all attempts together may take LOCAL_TOOL_SECONDS_MAX.
+        task_queue: where calls go: to a worker of ours that serves only the tools of that queue.
+    """
+
+    local: bool
+    task_queue: str
 
 
 class ToolSchema(Frozen):
@@ -103,6 +168,7 @@ class Tool(Generic[P, R]):
     traits: ToolTraits
     arguments: type[BaseModel]
     context_parameter: str | None
+    retry_on: tuple[type[Exception], ...] = field(default=(), kw_only=True)
 
     @property
     def name(self) -> str:
@@ -112,6 +178,13 @@ class Tool(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, unchecked."""
         return self.function(*args, **kwargs)
+
+    def tries_again(self, error: BaseException) -> bool:
+        """Return whether a call that raised `error` is to be begun again, as far as its attempts go.
+
+        Never for what we raise ourselves: arguments that do not fit will not fit the next time.
+        """
+        return isinstance(error, self.retry_on) and not isinstance(error, HoldfastError)
 
     def bind(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
         """Return the keyword arguments for the function, converted to its types.
@@ -136,75 +209,134 @@ AnyTool = Tool[Any, Any]
 def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
 def tool(
-    *,
-    name: str | None = None,
-    timeout_seconds: float = ...,
-    attempts_max: int = ...,
-    at_most_once: bool = ...,
-    sequential: bool = ...,
+    *, name: str | None = None, retry_on: tuple[type[Exception], ...] = (), **options: Unpack[ToolOptions]
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
     /,
     *,
     name: str | None = None,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-    attempts_max: int = ATTEMPTS_MAX,
-    at_most_once: bool = False,
-    sequential: bool = False,
+    retry_on: tuple[type[Exception], ...] = (),
+    **options: Unpack[ToolOptions],
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a tool of a function, sync (run in a thread) or async.
 
     Args:
         function: the function, when used as a bare decorator.
         name: what the model calls it; the function's own name by default.
-        timeout_seconds: how long one attempt may take.
-        attempts_max: how often a call is begun at the most when its worker dies or it times out.
-        at_most_once: never begin a call twice; when its end is unknown, the model is told exactly that.
-        sequential: run a call only while no other call of its step does.
+        retry_on: exceptions after which a call is begun again, with a growing wait, up to `attempts_max`; any other
+            goes to the model at once.
+        options: as `ToolOptions` and `RemoteOptions` tell them.
+
+    Raises InvalidInput, naming the tool, for what cannot be offered to a model and for options that contradict each
+    other.
     """
 
     def decorate(target: Callable[P, R]) -> Tool[P, R]:
         called = name or str(getattr(target, "__name__", ""))
-        if NAME_PATTERN.fullmatch(called) is None:
-            raise InvalidInput(f"{called!r} cannot name a tool: use letters, digits, `_` and `-`, at most 64 of them")
-        if called in RESERVED_NAMES:
-            raise InvalidInput(f"{called!r} is a name of our own; choose another with @tool(name=...)")
-        attempts = 1 if at_most_once else attempts_max
-        try:
-            traits = ToolTraits(
-                name=called,
-                timeout_seconds=timeout_seconds,
-                attempts_max=attempts,
-                at_most_once=at_most_once,
-                sequential=sequential,
-            )
-        except ValidationError as error:
-            raise InvalidInput(f"tool {called!r}: {told(error)}") from None
+        traits = traits_of(called, options, retry_on)
         summary, about = _docstring(target)
-        if len(summary) > TOOL_DESCRIPTION_CHARS_MAX:
-            size = f"its docstring has {len(summary):,} characters before the sections"
-            raise InvalidInput(f"tool {called!r}: {size}, at most {TOOL_DESCRIPTION_CHARS_MAX:,} are allowed")
         arguments, context_parameter = _arguments_model(called, target, about)
         parameters = arguments.model_json_schema()
         parameters.pop("title", None)
-        schema = ToolSchema(name=called, description=summary, parameters=parameters)
+        schema = schema_of(called, summary, parameters)
         traits = replace(traits, described_bytes=len(canonical(schema)))
-        return Tool(target, schema, traits, arguments, context_parameter)
+        return Tool(target, schema, traits, arguments, context_parameter, retry_on=retry_on)
 
     return decorate if function is None else decorate(function)
 
 
+def schema_of(called: str, description: str, parameters: Mapping[str, JsonValue]) -> ToolSchema:
+    """Return what the model is told; raises InvalidInput when that is too long."""
+    if len(description) > TOOL_DESCRIPTION_CHARS_MAX:
+        size = f"its description (a docstring before its sections) has {len(description):,} characters"
+        raise InvalidInput(f"tool {called!r}: {size}, at most {TOOL_DESCRIPTION_CHARS_MAX:,} are allowed")
+    return ToolSchema(name=called, description=description, parameters=parameters)
+
+
+def traits_of(called: str, options: Mapping[str, Any], retry_on: tuple[type[Exception], ...] = ()) -> ToolTraits:
+    """Return the traits of the tool `called` so; raises InvalidInput, naming it and what is wrong."""
+    if NAME_PATTERN.fullmatch(called) is None:
+        raise InvalidInput(f"{called!r} cannot name a tool: use letters, digits, `_` and `-`, at most 64 of them")
+    if called in RESERVED_NAMES:
+        raise InvalidInput(f"{called!r} is a name of our own; choose another with @tool(name=...)")
+    known = [*ToolTraits.model_fields][1:]
+    for unknown in sorted(options.keys() - set(known)):
+        raise InvalidInput(f"tool {called!r} is given the option {unknown!r}, {nearest(unknown, known)}")
+    if problem := _contradiction(options, retry_on):
+        raise InvalidInput(f"tool {called!r}: {problem}")
+    usual = {
+        "attempts_max": 1 if options.get("at_most_once") else ATTEMPTS_MAX,
+        "timeout_seconds": LOCAL_TIMEOUT_SECONDS if options.get("local") else TIMEOUT_SECONDS,
+    }
+    try:
+        traits = ToolTraits(name=called, **{**usual, **options})
+    except ValidationError as error:
+        raise InvalidInput(f"tool {called!r}: {told(error)}") from None
+    if traits.local and (longest := traits.timeout_seconds * traits.attempts_max) > LOCAL_TOOL_SECONDS_MAX:
+        text = f"{traits.attempts_max} attempts of {traits.timeout_seconds:g} s can take {longest:g} s"
+        raise InvalidInput(f"tool {called!r}: {text}, a `local` tool has {LOCAL_TOOL_SECONDS_MAX:g} s: a stop waits")
+    return traits
+
+
+def _contradiction(options: Mapping[str, Any], retry_on: tuple[type[Exception], ...]) -> str | None:
+    """Return which options cannot be meant together, and what to do; none when they can."""
+    once, local = bool(options.get("at_most_once")), bool(options.get("local"))
+    attempts: object = options.get("attempts_max")
+    kinds = cast("tuple[object, ...]", retry_on) if isinstance(cast("object", retry_on), tuple) else (retry_on,)
+    cases = (
+        (once and bool(options.get("idempotent")), "it is `at_most_once` or `idempotent`, not both"),
+        (
+            once and attempts not in (None, 1),
+            f"`at_most_once` is one attempt, not {attempts}; leave out `attempts_max`",
+        ),
+        (once and bool(retry_on), "`at_most_once` is never begun again; leave out `retry_on`"),
+        (bool(retry_on) and attempts == 1, "`retry_on` needs an `attempts_max` of 2 or more"),
+        (local and not options.get("idempotent"), "`local` is for tools that are `idempotent` too"),
+        (local and options.get("task_queue") is not None, "`local` runs in the workflow's own worker; no `task_queue`"),
+        (
+            options.get("queue_seconds_max") is not None and options.get("task_queue") is None,
+            "`queue_seconds_max` is about a `task_queue` of its own; name one",
+        ),
+        (
+            not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds),
+            "`retry_on` is a tuple of exception classes, such as (ConnectionError,)",
+        ),
+    )
+    return next((text for holds, text in cases if holds), None)
+
+
 def reply_of(value: object) -> ToolReply:
     """Return what a tool's return value means."""
+    text, stop = whole_reply(value)
+    return ToolReply(text=bounded_result(text), stop=stop)
+
+
+def whole_reply(value: object) -> tuple[str, str | None]:
+    """Return a tool's result as text, however long (text as it is, everything else as JSON), and why it asks to stop.
+
+    Never raises: the call has had its effect.
+    """
     if isinstance(value, StopRun):
-        return ToolReply(text=render_result(value.result), stop=clamped(value.reason, REASON_CHARS_MAX))
-    return ToolReply(text=render_result(value))
+        return encodable(_as_text(value.result)), clamped(value.reason, REASON_CHARS_MAX)
+    return encodable(_as_text(value)), None
 
 
 def render_result(value: object) -> str:
-    """Return a tool's result as the bounded text the model sees: text as it is, everything else as JSON."""
-    return clamped_json(_as_text(value), TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
+    """Return a tool's result as the bounded text the model sees."""
+    return reply_of(value).text
+
+
+def bounded_result(text: str) -> str:
+    """Return a tool's result cut to what the model sees of one."""
+    return shortened(text, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
+
+
+def never_begun(traits: ToolTraits) -> ErrorRecord:
+    """Return what the model is told of a call that no worker took in time."""
+    waited = f"within {traits.queue_seconds_max:g} s" if traits.queue_seconds_max else "in time"
+    text = f"no worker took the call from the task queue {traits.task_queue!r} {waited}; it was not begun"
+    return ErrorRecord(type="ToolUnavailable", message=text, source=traits.name)
 
 
 def ended_without_answer(traits: ToolTraits, why: str) -> ErrorRecord:

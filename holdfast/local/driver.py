@@ -55,10 +55,12 @@ from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool
 from holdfast.core.verdicts import Verdict
 from holdfast.local.asking import Asking
+from holdfast.local.calling import Results, offer_reading
 from holdfast.local.foreign import was_cancelled
 from holdfast.local.formats import schema_problem
 from holdfast.local.inbox import Inbox
 from holdfast.local.prices import PriceList
+from holdfast.local.remote import refuse_remote
 from holdfast.local.work import Approver, Work
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
@@ -87,6 +89,8 @@ class LocalDriver:
         capabilities: the bundles of tools and hooks that it may name.
         compilers: the functions that `context.compiler` may name.
         approver: decides about calls that wait for approval; without one `decide` does.
+        results: where long results of tools are kept whole (`holdfast.storage.results`); without it, what the model
+            does not see of them is lost.
         prices: what tokens cost where the definition does not say; by default the table that comes with Holdfast.
         parent_agent_id: whose subagent it is, if it is one.
         depth_left: how deep agents may nest below it; the definition's `max_depth` by default.
@@ -105,13 +109,15 @@ class LocalDriver:
         capabilities: Iterable[Capability] = (),
         compilers: Iterable[Compiler] = (),
         approver: Approver | None = None,
+        results: Results | None = None,
         prices: PriceList | None = None,
         parent_agent_id: str | None = None,
         depth_left: int | None = None,
         clock: Callable[[], datetime] = _now,
         new_id: Callable[[], str] = _new_id,
     ) -> None:
-        self._offer = Offer(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities))
+        offer = Offer(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities))
+        self._offer, self._results = offer_reading(offer, results), results
         self._agents, self._model, self._approver = tuple(agents), model, approver
         self._clock, self._new_id = clock, new_id
         self._prices = prices or PriceList()
@@ -119,6 +125,7 @@ class LocalDriver:
         if problem := schema_problem(definition.response_format):
             raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
         equipment = self._offer.equip(definition)
+        refuse_remote(equipment.tools.values())
         self._loop = AgentLoop(
             equipment.definition,
             tools={name: tool.traits for name, tool in equipment.tools.items()},
@@ -127,7 +134,7 @@ class LocalDriver:
             depth_left=depth_left,
         )
         asking = Asking(equipment, self._loop.subagents, model)
-        self._work = Work(equipment, asking, approver, self._run_child, clock)
+        self._work = Work(equipment, asking, approver, self._run_child, clock, results)
         self._listeners: list[Listener] = []
         self._inbox = Inbox()
         self._in_flight: set[asyncio.Task[None]] = set()
@@ -285,6 +292,7 @@ class LocalDriver:
             capabilities=self._offer.capabilities,
             compilers=self._offer.compilers,
             approver=self._approver,
+            results=self._results,
             prices=self._prices,
             parent_agent_id=state.agent_id,
             depth_left=command.depth_left,

@@ -6,17 +6,23 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Final
+from typing import Final, Literal, get_args
 
 from holdfast.core.errors import HoldfastError
+from holdfast.local.interrupts import Interruptible
 
 THREADS_MAX: Final = 1_000
-"""Sync calls in one process, those included that were given up on and have not returned yet."""
+"""Sync calls of one kind in one process, those included that were given up on and have not returned yet."""
 
-_places = threading.BoundedSemaphore(THREADS_MAX)
+Kind = Literal["tool", "hook", "process"]
+"""What is called: tools that never return leave hooks their threads."""
+
+_places: Final[Mapping[str, threading.BoundedSemaphore]] = {
+    kind: threading.BoundedSemaphore(THREADS_MAX) for kind in get_args(Kind)
+}
 
 
 class TooManyThreads(HoldfastError):
@@ -31,18 +37,19 @@ class Exited(Exception):
         self.error = error
 
 
-async def call_foreign(function: Callable[[], object], name: str, *, apart: bool) -> object:
-    """Call `function`, sync or async, and return its value; `name` is what its thread is called.
+async def call_foreign(kind: Kind, name: str, function: Callable[[], object], *, apart: bool) -> object:
+    """Call `function`, sync or async, and return its value; its thread is called by `kind` and `name`.
 
     A sync one gets a daemon thread of its own: one that never returns costs a thread, not others' turn. `apart` runs
     an async one on the loop of another thread, so that one that blocks does not stop everything else.
 
     Raises whatever it raised, what is no ordinary exception (SystemExit, a cancellation nobody asked for) inside
-    Exited; TooManyThreads. Cancelling cancels an async one; a sync one is left behind in its thread.
+    Exited; TooManyThreads. Cancelling cancels an async one; in the thread of a sync one it raises
+    CallCancelled, and waits no longer for it.
     """
     if inspect.iscoroutinefunction(function):
         return await _awaited(function(), apart=apart)
-    value = await _in_thread(function, name)
+    value = await _in_thread(kind, name, function)
     return await _awaited(value, apart=apart) if inspect.isawaitable(value) else value
 
 
@@ -74,9 +81,10 @@ async def _guarded(value: Awaitable[object]) -> object:
         raise Exited(error) from None
 
 
-async def _in_thread(function: Callable[[], object], name: str) -> object:
-    if not _places.acquire(blocking=False):
-        raise TooManyThreads(f"{THREADS_MAX:,} sync calls have not returned yet; restart the worker")
+async def _in_thread(kind: Kind, name: str, function: Callable[[], object]) -> object:
+    if not _places[kind].acquire(blocking=False):
+        raise TooManyThreads(f"{THREADS_MAX:,} sync {kind} calls have not returned yet; restart the worker")
+    call = Interruptible()
     loop = asyncio.get_running_loop()
     done: asyncio.Future[object] = loop.create_future()
     inherited = contextvars.copy_context()
@@ -92,15 +100,23 @@ async def _in_thread(function: Callable[[], object], name: str) -> object:
     def work() -> None:
         value, failed = None, None
         try:
-            value = inherited.run(function)
+            try:
+                call.begin()
+                value = inherited.run(function)
+            finally:
+                call.end()
         except BaseException as error:  # noqa: BLE001  # handed to whoever awaits the call
             # a future cannot carry StopIteration, and would pass SystemExit on to the event loop
             ordinary = isinstance(error, Exception) and not isinstance(error, StopIteration)
             failed = error if ordinary else Exited(error)
         finally:
-            _places.release()
+            _places[kind].release()
         with suppress(RuntimeError):  # the loop is closed: nobody awaits it any more
             loop.call_soon_threadsafe(settle, value, failed)
 
-    threading.Thread(target=work, name=name, daemon=True).start()
-    return await done
+    threading.Thread(target=work, name=f"{kind} {name}", daemon=True).start()
+    try:
+        return await done
+    except asyncio.CancelledError:
+        call.interrupt()
+        raise

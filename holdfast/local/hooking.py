@@ -50,7 +50,7 @@ async def _run(found: Hook | None, traits: HookTraits, context: HookContext, roo
     limit = asyncio.timeout(traits.timeout_seconds)
     try:
         async with limit:
-            changes = await call_foreign(partial(found.function, context), f"hook {traits.name}", apart=apart)
+            changes = await call_foreign("hook", traits.name, partial(found.function, context), apart=apart)
     except TimeoutError:
         if limit.expired():
             return _failed(traits, f"took longer than {traits.timeout_seconds:g} s")

@@ -28,6 +28,7 @@ from holdfast.core.hooks import HookContext
 from holdfast.core.limits import MODEL_GRACE_SECONDS, REASON_CHARS_MAX
 from holdfast.core.messages import ToolCall
 from holdfast.core.offer import Equipment
+from holdfast.core.retries import TOOL_RETRIES
 from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
 from holdfast.core.steps import ErrorRecord, InferenceResponse
 from holdfast.core.texts import clamped, error_record
@@ -35,7 +36,7 @@ from holdfast.core.tools import AnyTool, ToolContext, ToolReply, ended_without_a
 from holdfast.core.usage import Usage
 from holdfast.core.verdicts import Verdict
 from holdfast.local.asking import Asking
-from holdfast.local.calling import run_tool
+from holdfast.local.calling import Results, run_tool
 from holdfast.local.foreign import was_cancelled
 from holdfast.local.hearing import Heard
 from holdfast.local.hooking import run_hooks
@@ -56,6 +57,7 @@ class Work:
     approver: Approver | None
     run_child: RunChild
     clock: Callable[[], datetime]
+    results: Results | None = None
 
     async def call_model(self, command: CallModel, state: AgentState) -> Event:
         """Ask the model; when that is cancelled, tell what had come of its answer."""
@@ -85,7 +87,7 @@ class Work:
         key = named_id(execution_id, call_name(command.step_number, command.index))
         started_at = self.clock()
         try:
-            reply = await _attempted(tool, call.arguments, ToolContext(execution_id, key, attempt=1))
+            reply = await _attempted(tool, call.arguments, ToolContext(execution_id, key, attempt=1), self.results)
         except _TookTooLong:
             record = ended_without_answer(tool.traits, "it took too long")
         except Exception as error:  # noqa: BLE001  # whatever a tool raises goes back to the model
@@ -165,15 +167,20 @@ class _TookTooLong(Exception):
     """No attempt of a tool call ended in time."""
 
 
-async def _attempted(tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext) -> ToolReply:
-    """Run the tool; begin it again when it takes too long, as often as its traits allow."""
+async def _attempted(
+    tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext, results: Results | None
+) -> ToolReply:
+    """Run the tool; begin it again as often as its traits allow, when it takes too long or says so of its error."""
     limit = asyncio.timeout(tool.traits.timeout_seconds)
+    last = context.attempt >= tool.traits.attempts_max
     try:
         async with limit:
-            return await run_tool(tool, arguments, context)
-    except TimeoutError:
-        if not limit.expired():
-            raise  # the tool's own
-    if context.attempt >= tool.traits.attempts_max:
-        raise _TookTooLong
-    return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1))
+            return await run_tool(tool, arguments, context, results=results)
+    except Exception as error:
+        if limit.expired() and isinstance(error, TimeoutError):
+            if last:
+                raise _TookTooLong from None
+        elif last or not tool.tries_again(error):
+            raise
+    await asyncio.sleep(TOOL_RETRIES.wait_seconds(context.attempt))
+    return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1), results)

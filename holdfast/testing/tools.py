@@ -15,14 +15,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack, cast
+from typing import Any, Final, Literal, TypeAlias, Unpack, cast
 
 from pydantic import ConfigDict, JsonValue, create_model
 from pydantic_core import to_jsonable_python
 
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.frozen import replace as changed
-from holdfast.core.tools import AnyTool, Tool, ToolContext, tool
+from holdfast.core.tools import AnyTool, Tool, ToolContext, ToolOptions, tool
 from holdfast.testing.holds import Hold
 from holdfast.testing.ledger import Ledger
 
@@ -36,14 +36,6 @@ CallOutcome: TypeAlias = Literal["pending", "finished", "failed", "cancelled"]
 
 class ResultsExhausted(HoldfastError):
     """A scripted tool was called more often than its script foresaw, and was told not to repeat its last result."""
-
-
-class ToolOptions(TypedDict, total=False):
-    """What `scripted_tool` passes on to `@tool`; the meanings are the decorator's."""
-
-    timeout_seconds: float
-    attempts_max: int
-    at_most_once: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +169,7 @@ def scripted_tool(
             tool's would be. Without it any JSON object is accepted.
         schema: a JSON Schema object that the model is shown instead; nothing is checked against it.
         exhausted: what comes after the last result: the last one again, or the error ResultsExhausted.
-        traits: `timeout_seconds`, `attempts_max` and `at_most_once`, as `@tool` takes them.
+        traits: `timeout_seconds`, `at_most_once` and all other options, as `@tool` takes them.
 
     Raises InvalidInput for what `@tool` refuses, for `like` with `schema`, and for no results to repeat.
     """

@@ -17,10 +17,10 @@ import pytest
 from pydantic import JsonValue
 from temporalio.client import Client as TemporalClient
 
-import worker
 from holdfast.client import Client, Settings, executions
 from holdfast.client.ports import HOST, choose_ports
 from holdfast.client.server_process import Launch, ServerProcess
+from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import STATE_QUERY, ExecutionResult, PageRequest, StatePage
 from holdfast.core.definition import LLM, AgentDefinition
@@ -227,10 +227,8 @@ def differences(one: JsonValue, other: JsonValue, path: str = "") -> list[str]:
     return [] if one == other else [f"{path}: {str(one)[:80]} is not {str(other)[:80]}"]
 
 
-async def test_a_follower_waits_out_the_absence_of_a_worker(
-    settings: Settings, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "GRACE", timedelta(seconds=0.1))  # it does not wait for the model call under way
+async def test_a_follower_waits_out_the_absence_of_a_worker(settings: Settings, serve: Serve) -> None:
+    brief = WorkerSettings(grace_seconds=0.1)  # it does not wait for the model call under way
     client = await Client.connect(settings)
     chosen = await client.start(CLERK, "what is 1+2?")
     seen: list[AgentState] = []
@@ -245,7 +243,7 @@ async def test_a_follower_waits_out_the_absence_of_a_worker(
     following = asyncio.create_task(follow())
     assert not await client.has_worker()
     # The second model call does not end while the first worker is there.
-    async with serve([call("add", a=1, b=2), say("3", delay_seconds=60)], [add]) as first:
+    async with serve([call("add", a=1, b=2), say("3", delay_seconds=60)], [add], serving=brief) as first:
         await first.endpoint.until(lambda requests: len(requests) == 2)
         await away.wait()
         assert await client.has_worker()

@@ -164,7 +164,7 @@ def test_traits_are_bounded_and_have_defaults() -> None:
     assert search.traits == ToolTraits(
         name="search", timeout_seconds=60, attempts_max=3, at_most_once=False, described_bytes=told
     )
-    made = tool(name="pay", timeout_seconds=5, attempts_max=9, at_most_once=True)(lambda: None)
+    made = tool(name="pay", timeout_seconds=5, at_most_once=True)(lambda: None)
     told = len(canonical(made.schema))
     assert made.traits == ToolTraits(
         name="pay", timeout_seconds=5, attempts_max=1, at_most_once=True, described_bytes=told

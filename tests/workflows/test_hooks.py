@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -14,6 +13,7 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionStatus, tool
 from holdfast.client import Settings
+from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.errors import ExecutionFailed
 from holdfast.core.hooks import Changes, Hook, HookContext, HookFunction, Trigger, hook
 from holdfast.core.offer import Offer
@@ -100,10 +100,7 @@ async def test_hooks_at_the_same_place_cost_one_event_together(serve: Serve) -> 
     assert len(markers(events)) == 2
 
 
-async def test_a_hook_of_a_run_that_is_replayed_at_each_step_runs_once(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("worker.CACHED_RUNS_MAX", 0)
+async def test_a_hook_of_a_run_that_is_replayed_at_each_step_runs_once(serve: Serve) -> None:
     told: list[str] = []
 
     def tell(context: HookContext) -> Changes:
@@ -111,7 +108,8 @@ async def test_a_hook_of_a_run_that_is_replayed_at_each_step_runs_once(
         told.append(f"{context.trigger} {context.step_number}{about}")
         return Changes(metadata={f"{len(told)}": context.trigger})
 
-    async with serve(as_often_as_asked, offer=Offer(tools=(read,), hooks=at_every_place(tell))) as served:
+    offer, forgetful = Offer(tools=(read,), hooks=at_every_place(tell)), WorkerSettings(cached_runs=0)
+    async with serve(as_often_as_asked, offer=offer, serving=forgetful) as served:
         execution_id = await served.client.start(AGENT, "4 steps")
         state = await served.client.result(execution_id)
         await replayed(served.client, execution_id)
@@ -119,10 +117,7 @@ async def test_a_hook_of_a_run_that_is_replayed_at_each_step_runs_once(
     assert [state.metadata[str(number + 1)] for number in range(len(told))] == [each.split()[0] for each in told]
 
 
-async def test_new_code_of_a_hook_does_not_disturb_a_run_that_passed_it(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("worker.GRACE", timedelta(seconds=0.1))
+async def test_new_code_of_a_hook_does_not_disturb_a_run_that_passed_it(settings: Settings, tmp_path: Path) -> None:
     ran: list[str] = []
 
     def version(text: str, stop: str | None = None) -> Hook:
@@ -133,7 +128,8 @@ async def test_new_code_of_a_hook_does_not_disturb_a_run_that_passed_it(
         return hook("before_execution", name="note")(note)
 
     ledger, script = tmp_path / "ledger.jsonl", [say("done", failures=(Turn(hang=True),))]
-    async with served(settings, ledger, script, Offer(hooks=(version("old"),))) as before:
+    brief = WorkerSettings(grace_seconds=0.1)
+    async with served(settings, ledger, script, Offer(hooks=(version("old"),)), serving=brief) as before:
         execution_id = await before.client.start(AGENT, "?")
         await before.endpoint.until(lambda requests: len(requests) == 1)
     async with served(settings, ledger, [say("done")], Offer(hooks=(version("new", stop="no more"),))) as after:

@@ -11,6 +11,7 @@ import pytest
 from activities.transcripts import TranscriptCache
 from holdfast import AgentDefinition, ExecutionStatus, tool
 from holdfast.client import Settings
+from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.contracts import STATE_QUERY, PageRequest
 from holdfast.core.limits import PAGE_BYTES_MAX
 from holdfast.core.messages import BUFFER_SECTION, SUMMARY_SECTION
@@ -132,13 +133,11 @@ async def test_a_run_whose_summaries_fail_keeps_its_conversation(settings: Setti
     assert sum(len(section.messages) for section in state.store.sections) == 1 + STEPS * 9 + 1
 
 
-async def test_a_summary_that_fails_at_first_is_asked_for_again(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("worker.CACHED_RUNS_MAX", 0)
+async def test_a_summary_that_fails_at_first_is_asked_for_again(settings: Settings, tmp_path: Path) -> None:
+    forgetful = WorkerSettings(cached_runs=0)
     fleeting = Turn(status=500, headers={"retry-after": "0"})
     slow = Reader(summary=say("SUMMARY", failures=(fleeting,)))
-    async with served(settings, tmp_path / "ledger.jsonl", slow, Offer(tools=(read,))) as at_work:
+    async with served(settings, tmp_path / "ledger.jsonl", slow, Offer(tools=(read,)), serving=forgetful) as at_work:
         execution_id = await at_work.client.start(AGENT, "read on")
         state = await at_work.client.result(execution_id)
         events = (await history_of(at_work.client, execution_id)).events

@@ -1,7 +1,7 @@
 """The program `holdfast`: its commands, and what becomes of errors.
 
 exit code   meaning
-0           done; for `run`: the run completed
+0           done; for `run` and `watch`: the run completed
 1           an error that should not happen
 2           bad input: nothing was started
 3           the run was stopped (by a budget or by somebody)
@@ -13,6 +13,7 @@ exit code   meaning
 9           a model call brought no answer; only programs that use the core meet it
 10          a compiler of messages failed; only programs that use the core meet it
 11          an answer does not fit the type it is read as; only programs that ask for one meet it
+12          large data could not be written or read
 130         interrupted by Ctrl-C; a run goes on
 141         whoever read our output has gone; a run goes on
 """
@@ -32,6 +33,7 @@ from holdfast import __version__
 from holdfast.client.cli.approvals import approve, deny
 from holdfast.client.cli.dev import dev, worker
 from holdfast.client.cli.runs import list_runs, run, show, stop
+from holdfast.client.cli.watching import watch
 from holdfast.client.leaving import leave
 from holdfast.core.errors import HoldfastError, InvalidInput
 
@@ -51,6 +53,7 @@ app = typer.Typer(
 app.command()(dev)
 app.command()(worker)
 app.command()(run)
+app.command()(watch)
 app.command()(stop)
 app.command()(approve)
 app.command()(deny)

@@ -1,0 +1,98 @@
+"""Interrupting sync code that runs in a thread of its own, as cancelling does with async code. Starts no threads."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+LOCK_SECONDS_MAX: Final = 0.1
+"""How long whoever interrupts waits for a call that is just beginning, ending or leaving a shielded part."""
+
+
+class CallCancelled(BaseException):
+    """Raised inside a sync tool or hook that is cancelled; whoever catches it to clean up should raise it again.
+
+    It comes between two steps of Python code: a call into the system that blocks (a long `time.sleep`) ends first.
+    """
+
+
+class Interruptible:
+    """One call in one thread: can be interrupted from any other thread, once, between `begin` and `end`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # one that its own thread takes again where the interrupt fell into taking it
+        self._thread = 0
+        self._shields = 0
+        self._wanted = self._raised = self._ended = False
+
+    def begin(self) -> None:
+        """Take the current thread for the call's; raises CallCancelled when it was interrupted before."""
+        _here.call = self
+        with self._lock:
+            self._thread = threading.get_ident()
+            self._raise_if_due()
+
+    def end(self) -> None:
+        """Let nothing be raised in the thread any more."""
+        for _ in range(2):  # the interrupt can fall into the first round
+            try:
+                with self._lock:
+                    self._ended = True
+                    _raise_in(self._thread, None)
+            except CallCancelled:
+                continue
+            return
+
+    def interrupt(self) -> None:
+        """Raise CallCancelled in the call's thread: now, when its shielded part ends, or when it begins."""
+        if not self._lock.acquire(timeout=LOCK_SECONDS_MAX):
+            return
+        try:
+            self._wanted = True
+            if self._thread and not (self._ended or self._shields or self._raised):
+                self._raised = True
+                _raise_in(self._thread, CallCancelled)
+        finally:
+            self._lock.release()
+
+    def shield(self) -> None:
+        """Keep interrupts out until as many `unshield` have come."""
+        with self._lock:
+            self._shields += 1
+
+    def unshield(self) -> None:
+        """Let interrupts in again; raises CallCancelled when one has come meanwhile."""
+        with self._lock:
+            self._shields -= 1
+            self._raise_if_due()
+
+    def _raise_if_due(self) -> None:
+        if self._wanted and not (self._shields or self._raised):
+            self._raised = True
+            raise CallCancelled
+
+
+_here = threading.local()
+
+
+@contextmanager
+def shielded() -> Generator[None]:
+    """Let nothing interrupt the block: for what a sync tool must not leave half done. Outside a call, nothing."""
+    call: Interruptible | None = getattr(_here, "call", None)
+    if call is None:
+        yield
+        return
+    call.shield()
+    try:
+        yield
+    finally:
+        call.unshield()
+
+
+def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+    """Have Python raise `kind` in `thread`; none takes back what has not been raised yet."""
+    value = None if kind is None else ctypes.py_object(kind)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), value)

@@ -1,0 +1,195 @@
+"""`run`: a command for a tool, bounded in time and output, that leaves no process behind. Uses no shell.
+
+    from holdfast import processes, tool
+
+    @tool(timeout_seconds=60)
+    def lint(path: str) -> str:
+        return processes.run(["ruff", "check", path], timeout_seconds=50).output
+
+The command leads a process group of its own, and the whole group is killed when the command has ended, when its time is
+over, when the tool is cancelled (also a sync one), and when the worker leaves. Only a worker that is killed itself, and
+processes that have left the group, leave any behind.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Final, cast
+
+from holdfast.core.errors import InvalidInput
+from holdfast.local.foreign import call_foreign
+from holdfast.local.interrupts import shielded
+
+OUTPUT_BYTES_MAX: Final = 64 * 1024
+"""How much of the end of a command's output is kept; a model is shown less than that."""
+
+TERM_SECONDS: Final = 1.0
+"""How long a group has to end by itself after SIGTERM, before SIGKILL."""
+
+CHUNK_BYTES: Final = 16 * 1024
+LOOK_SECONDS_MAX: Final = 0.05
+DRAIN_SECONDS_MAX: Final = 1.0
+"""How long the output of a command that has ended is waited for: a process that left the group can hold it open."""
+
+_alive: Final = set[int]()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended. `exit_code` is negative for a signal, as the standard library has it.
+
+    `output` is what it wrote to standard output and standard error, in its order, without the first `cut_bytes` bytes.
+    """
+
+    exit_code: int
+    output: str
+    cut_bytes: int
+    timed_out: bool
+
+
+def run(  # one argument per thing that a command has
+    argv: Sequence[str],
+    *,
+    timeout_seconds: float,
+    cwd: Path | str | None = None,
+    env: Mapping[str, str] | None = None,
+    text_in: str = "",
+    output_bytes_max: int = OUTPUT_BYTES_MAX,
+) -> Ended:
+    """Run a command and return how it ended, also when its time was over; for sync tools.
+
+    Args:
+        argv: the program and its arguments.
+        timeout_seconds: when it is killed.
+        cwd: where it runs; here by default.
+        env: all of its environment; ours by default, which can hold secrets of the worker's.
+        text_in: what it reads from standard input.
+        output_bytes_max: how much of the end of its output is kept.
+
+    Raises OSError where the program cannot be started, InvalidInput for an `argv` that is none.
+    """
+    if isinstance(argv, str) or not argv:
+        raise InvalidInput(f"a command is a list of the program and its arguments, not {argv!r}; nothing is split here")
+    group = _Group(argv, cwd, env, text_in, output_bytes_max)
+    try:
+        in_time = group.wait(timeout_seconds)
+    except BaseException:  # a cancelled tool
+        group.end()
+        raise
+    return group.end(timed_out=not in_time)
+
+
+async def run_async(  # as above
+    argv: Sequence[str],
+    *,
+    timeout_seconds: float,
+    cwd: Path | str | None = None,
+    env: Mapping[str, str] | None = None,
+    text_in: str = "",
+    output_bytes_max: int = OUTPUT_BYTES_MAX,
+) -> Ended:
+    """Do the same for async tools: cancelling it kills the group, and does not wait for that."""
+    work = partial(
+        run,
+        argv,
+        timeout_seconds=timeout_seconds,
+        cwd=cwd,
+        env=env,
+        text_in=text_in,
+        output_bytes_max=output_bytes_max,
+    )
+    return cast("Ended", await call_foreign("process", str(argv[:1]), work, apart=False))
+
+
+def kill_all() -> None:
+    """Kill every group that runs in this process's name, at once: for a worker that leaves."""
+    for group in tuple(_alive):
+        _signal(group, signal.SIGKILL)
+
+
+class _Group:
+    """A command under way, with its process group and the end of its output."""
+
+    def __init__(
+        self, argv: Sequence[str], cwd: Path | str | None, env: Mapping[str, str] | None, text_in: str, kept_max: int
+    ) -> None:
+        self._kept_max, self._kept, self._kept_bytes, self._cut = kept_max, deque[bytes](), 0, 0
+        with shielded():  # else a cancel could fall between its start and our knowing of it
+            self._process = subprocess.Popen(  # noqa: S603  # what a tool's author wants run; no shell
+                list(argv),
+                cwd=cwd,
+                env=None if env is None else dict(env),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self._pid = self._process.pid
+            _alive.add(self._pid)
+        self._threads = [
+            threading.Thread(target=self._feed, args=(self._process.stdin, text_in), daemon=True),
+            threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether the command ended within that time; interruptible at any moment."""
+        until, pause = time.monotonic() + seconds, 0.001
+        while self._process.poll() is None:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, LOOK_SECONDS_MAX)
+        return True
+
+    def end(self, *, timed_out: bool = False) -> Ended:
+        """Kill what is left of the group and return how the command ended."""
+        with shielded():
+            if self._process.poll() is None:
+                _signal(self._pid, signal.SIGTERM)
+                self.wait(TERM_SECONDS)
+            _signal(self._pid, signal.SIGKILL)  # also what the command has left behind
+            code = self._process.wait()
+            _alive.discard(self._pid)
+            until = time.monotonic() + DRAIN_SECONDS_MAX
+            for thread in self._threads:
+                thread.join(max(0.0, until - time.monotonic()))
+        text = b"".join(self._kept).decode("utf-8", "replace")
+        return Ended(code, text, self._cut, timed_out)
+
+    def _feed(self, pipe: IO[bytes], text: str) -> None:
+        with suppress(OSError), pipe:
+            pipe.write(text.encode("utf-8", "replace"))
+
+    def _read(self, pipe: IO[bytes]) -> None:
+        with suppress(OSError, ValueError), pipe:
+            while chunk := os.read(pipe.fileno(), CHUNK_BYTES):
+                self._keep(chunk)
+
+    def _keep(self, chunk: bytes) -> None:
+        self._kept.append(chunk)
+        self._kept_bytes += len(chunk)
+        while (over := self._kept_bytes - self._kept_max) > 0:
+            first = self._kept.popleft()
+            if len(first) > over:
+                self._kept.appendleft(first[over:])
+            gone = min(over, len(first))
+            self._kept_bytes -= gone
+            self._cut += gone
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # it has ended; macOS says so with the second
+        os.killpg(group, number)
