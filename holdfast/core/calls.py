@@ -17,6 +17,7 @@ from typing import assert_never
 
 from pydantic_core import to_json
 
+from holdfast.core import checkpoints
 from holdfast.core.commands import AskApproval, CallTool, RunHooks, SpawnSubagent
 from holdfast.core.events import ApprovalExpired, ApprovalGiven, SubagentReturned, ToolFailed, ToolReturned
 from holdfast.core.frozen import replace, trusted
@@ -97,6 +98,8 @@ def _start_waiting(turn: Turn) -> None:
 
 
 def _first_startable(turn: Turn) -> OpenCall | None:
+    if turn.execution.open_calls and checkpoints.out_of_time(turn):
+        return None
     for place, each in enumerate(turn.execution.open_calls):
         alone = turn.rules.alone(each.call.name)
         if each.stage is CallStage.WAITING and not (alone and place):
@@ -224,6 +227,8 @@ def _denied(why: str, source: str) -> ErrorRecord:
 
 
 def _run(turn: Turn, each: OpenCall) -> None:
+    if checkpoints.out_of_time(turn):
+        return
     running = replace(each, stage=CallStage.RUNNING, started_at=turn.at)
     _put(turn, running)
     turn.tell(ToolCallStarted, call=each.call)
