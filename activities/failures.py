@@ -2,7 +2,7 @@
 
     what happened                          type                  asked again
     no connection, silence, cut answer     ProviderUnavailable   yes
-    an error status                        the table of `holdfast.core.refusals`
+    an error status, an error in an answer the table of `holdfast.core.refusals`
     an answer that is no chat completion   UnusableAnswer        yes
     missing key or model                   InvalidInput          no
 
@@ -11,68 +11,119 @@ Texts name the endpoint and the status and never the key.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
-from activities.answers import UnusableAnswer
+from activities.answers import ErrorInAnswer, UnusableAnswer
 from activities.endpoint import ProviderSettings
+from activities.streams import AnswerCut
 from holdfast.core.errors import InvalidInput, ModelFailure
-from holdfast.core.refusals import UNAVAILABLE, kind_of, retry_after
+from holdfast.core.refusals import UNAVAILABLE, Refused, refusal, refusal_within
 from holdfast.core.texts import clamped
+from holdfast.core.usage import NOTHING_USED, Usage
 
 BODY_CHARS_MAX: Final = 500
 """How much of the endpoint's own words goes into our error."""
 
+CAUSES_MAX: Final = 8
+"""How many causes of a broken connection are looked at; the first that says something is three deep."""
 
 REMEDIES: Final = {
     "QuotaExceeded": "the account has no credit left",
     "NotAuthorised": "check OPENAI_API_KEY of the worker",
     "ModelNotFound": "check the model's name and OPENAI_BASE_URL",
-    "ContextTooLong": "shorten the question or the tools' results",
+    "ContextTooLong": "shorten the question, trim tool results (context.tool_output_chars_max) "
+    "or have old messages summarised (context.summary)",
 }
 
 
-def provider_failure(error: Exception, settings: ProviderSettings) -> ModelFailure | None:
-    """Return the typed failure for what the provider's client raised, or none when it is not known here."""
+def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage = NOTHING_USED) -> ModelFailure | None:
+    """Return the typed failure for what the provider's client raised, or none when it is not known here.
+
+    `usage` is what the endpoint said that the call used until then.
+    """
     where = settings.endpoint
-    if isinstance(error, APITimeoutError):
-        return _again(f"the model endpoint {where} did not answer in time")
-    if isinstance(error, APIStatusError):
-        return _status_failure(error, where, settings)
-    if isinstance(error, APIConnectionError):
-        cause = type(error.__cause__).__name__ if error.__cause__ else "connection failed"
-        return _again(
-            f"the model endpoint {where} cannot be reached ({cause}); is it running, is OPENAI_BASE_URL right?"
-        )
-    if type(error).__module__.startswith("httpx"):  # raw from the client's transport while the body is read
-        return _again(f"the connection to the model endpoint {where} broke in its answer ({type(error).__name__})")
-    if isinstance(error, UnusableAnswer):
-        return ModelFailure(f"{where}: {error}", kind="UnusableAnswer", again=True)
-    if isinstance(error, APIError):
-        return ModelFailure(f"{where}: {_redacted(str(error), settings)}", kind="UnusableAnswer", again=True)
-    if isinstance(error, InvalidInput):
-        return _final("InvalidInput", error.message)
-    return None
+    match error:
+        case APITimeoutError() | TimeoutError():
+            told = f"the model endpoint {where} did not answer in time"
+            return _failure(told, Refused(UNAVAILABLE, again=True), usage)
+        case APIStatusError():
+            return _status_failure(error, settings)
+        case APIConnectionError():
+            told = f"the model endpoint {where} cannot be reached ({_cause(error)})"
+            told = f"{told}; is it running, is OPENAI_BASE_URL right?"
+            return _failure(told, Refused(UNAVAILABLE, again=True), usage)
+        case AnswerCut():
+            told = f"the answer of the model endpoint {where} ended before it was complete (no finish reason)"
+            return _failure(told, Refused(UNAVAILABLE, again=True), usage)
+        case ErrorInAnswer():
+            refused, said = refusal_within(error.error), _redacted(_words(error.error), settings)
+            return _failure(f"the model endpoint {where} failed in its answer: {said}", refused, usage)
+        case UnusableAnswer():
+            return _failure(f"{where}: {error}", Refused("UnusableAnswer", again=True), usage)
+        case APIError():
+            told = f"{where}: {_redacted(str(error), settings)}"
+            return _failure(told, Refused("UnusableAnswer", again=True), usage)
+        case InvalidInput():
+            return _failure(error.message, Refused("InvalidInput", again=False), usage)
+        case _ if is_broken_connection(error):
+            told = f"the connection to the model endpoint {where} broke in its answer ({_cause(error)})"
+            return _failure(told, Refused(UNAVAILABLE, again=True), usage)
+        case _:
+            return None
 
 
-def _status_failure(error: APIStatusError, where: str, settings: ProviderSettings) -> ModelFailure:
+def is_broken_connection(error: Exception) -> bool:
+    """Return whether `error` comes raw from the client's transport, as it does while a body is read."""
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in (
+        "httpx",
+        "httpx2",
+        "httpcore2",
+        "anyio",
+    )
+
+
+def _status_failure(error: APIStatusError, settings: ProviderSettings) -> ModelFailure:
     status, said = error.status_code, _redacted(str(error), settings)
-    told = f"the model endpoint {where} answered {status}: {said}"
     words = " ".join(str(word) for word in (error.code, error.type, error.body, said))
-    kind = kind_of(status, words)
-    if kind == UNAVAILABLE:
-        return _again(told, retry_after(error.response.headers.get("retry-after"), datetime.now(UTC)))
-    return _final(kind, f"{told}; {REMEDIES[kind]}" if kind in REMEDIES else told)
+    refused = refusal(status, words, error.response.headers, datetime.now(UTC))
+    return _failure(f"the model endpoint {settings.endpoint} answered {status}: {said}", refused)
 
 
-def _again(text: str, after: timedelta | None = None) -> ModelFailure:
-    return ModelFailure(text, kind="ProviderUnavailable", again=True, after=after)
+def _failure(told: str, refused: Refused, usage: Usage = NOTHING_USED) -> ModelFailure:
+    if refused.kind in REMEDIES:
+        told = f"{told}; {REMEDIES[refused.kind]}"
+    return ModelFailure(told, kind=refused.kind, again=refused.again, after=refused.after, usage=usage)
 
 
-def _final(kind: str, text: str) -> ModelFailure:
-    return ModelFailure(text, kind=kind, again=False)
+def _cause(error: BaseException) -> str:
+    """Return what broke a connection: the name that does not resolve, the certificate that is not trusted."""
+    for cause in _causes(error):
+        if isinstance(cause, socket.gaierror):
+            return "its name cannot be resolved"
+        if isinstance(cause, ssl.SSLError):
+            return f"TLS: {clamped(' '.join(str(cause).split()), BODY_CHARS_MAX)}"
+    broken = error.__cause__ if isinstance(error, APIConnectionError) else error
+    return type(broken).__name__ if broken else "connection failed"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    for _ in range(CAUSES_MAX):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _words(error: object) -> str:
+    return error if isinstance(error, str) else json.dumps(error, ensure_ascii=False)
 
 
 def _redacted(text: str, settings: ProviderSettings) -> str:

@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Final
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from activities.repeats import refuse_if_ended
+from activities.repeats import refuse_if_unwanted
 from holdfast.core.contracts import WORKER_SHUTDOWN
 
 INTERVAL_SECONDS: Final = 0.3
 """A cancel is learnt with a heartbeat's answer, where the server does not push it. Short calls never heartbeat."""
+
+
+class Pulse:
+    """What the heartbeats of one activity carry: what the attempt before it left, unless the activity says more."""
+
+    def __init__(self) -> None:
+        self._details: Callable[[], object] | None = None
+
+    def carry(self, details: Callable[[], object]) -> None:
+        """Have every heartbeat from now on carry what `details` returns; the next attempt finds the last of them."""
+        self._details = details
+
+    def beat(self) -> None:
+        """Heartbeat now; the SDK sends the latest one it holds back before it reports the activity's end."""
+        # a heartbeat without details would wipe out those of the attempt before
+        details = activity.info().heartbeat_details if self._details is None else (self._details(),)
+        activity.heartbeat(*details)
+
+
+_PULSE: ContextVar[Pulse] = ContextVar("pulse")
+
+
+def pulse() -> Pulse:
+    """Return the running activity's; one that nobody beats where no interceptor is."""
+    return _PULSE.get(Pulse())
 
 
 class Heartbeats(Interceptor):
@@ -28,9 +55,11 @@ class _Heartbeating(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002, ANN401  # the SDK's signature
         if activity.info().is_local:
             return await super().execute_activity(input)
-        beating = asyncio.create_task(_beat())
+        pulse = Pulse()
+        _PULSE.set(pulse)
+        beating = asyncio.create_task(_keep_beating(pulse))
         try:
-            await refuse_if_ended()
+            await refuse_if_unwanted()
             return await super().execute_activity(input)
         except asyncio.CancelledError:
             raise _cancelled() from None
@@ -50,7 +79,7 @@ def _cancelled() -> BaseException:
     return asyncio.CancelledError()
 
 
-async def _beat() -> None:
+async def _keep_beating(pulse: Pulse) -> None:
     while True:
         await asyncio.sleep(INTERVAL_SECONDS)
-        activity.heartbeat()
+        pulse.beat()

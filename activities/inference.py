@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from datetime import timedelta
 from typing import Final, TypeVar
@@ -9,6 +10,8 @@ from typing import Final, TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.heartbeats import pulse
+from activities.progress import Progress
 from activities.provider import OpenAIModel
 from activities.transcripts import Transcript, TranscriptCache
 from holdfast.core.contracts import (
@@ -17,6 +20,7 @@ from holdfast.core.contracts import (
     SUMMARISE_ACTIVITY,
     TRANSCRIPT_QUERY,
     BufferPage,
+    InferenceAnswer,
     InferenceInput,
     SummaryInput,
     SummaryText,
@@ -32,6 +36,7 @@ from holdfast.core.steps import InferenceResponse
 from holdfast.core.texts import clamped_json, error_record
 from holdfast.core.tools import ToolSchema
 from holdfast.core.transcript import Opening
+from holdfast.core.usage import NOTHING_USED, Usage
 from holdfast.local.formats import checked
 from holdfast.local.remote import checked_calls
 
@@ -39,6 +44,9 @@ AnswerT = TypeVar("AnswerT")
 
 QUERY_TIMEOUT: Final = timedelta(seconds=10)
 """How long reading from the workflow (a page of the transcript, the buffer) may take; then the attempt is given up."""
+
+SOONEST: Final = timedelta(milliseconds=1)
+"""What stands for no wait at all before the next attempt: to Temporal zero means that nothing was said."""
 
 
 class Inference:
@@ -51,16 +59,34 @@ class Inference:
         self._cache = cache
 
     @activity.defn(name=INFERENCE_ACTIVITY)
-    async def run(self, wanted: InferenceInput) -> InferenceResponse:
-        """Ask the model and return its answer; failures are typed as `activities.failures` lists them."""
-        return await _typed_failures(self._answer(wanted))
+    async def run(self, wanted: InferenceInput) -> InferenceAnswer:
+        """Ask the model and return its answer; failures are typed as `activities.failures` lists them.
+
+        Cancelled, it ends the call and returns what had come of it. What failed attempts used is handed on in the
+        heartbeats' details and counted in the answer; a failure has it as its details.
+        """
+        progress = _observed()
+        try:
+            response = await _typed_failures(self._answer(wanted, progress), progress)
+        except asyncio.CancelledError:
+            partial = progress.partial()
+            if partial is None or not _is_not_wanted():
+                raise
+            return InferenceAnswer(response=partial, complete=False, failed_usage=progress.failed_usage)
+        return InferenceAnswer(response=response, failed_usage=progress.failed_usage)
 
     @activity.defn(name=SUMMARISE_ACTIVITY)
     async def summarise(self, wanted: SummaryInput) -> SummaryText:
-        """Have the model summarise what its run keeps in the buffer; failures are typed as those of `run`."""
-        return await _typed_failures(self._summary(wanted))
+        """Have the model summarise what its run keeps in the buffer; failures are typed as those of `run`.
 
-    async def _answer(self, wanted: InferenceInput) -> InferenceResponse:
+        Its usage is that of all attempts together.
+        """
+        progress = _observed()
+        response = await _typed_failures(self._summary(wanted, progress), progress)
+        usage = response.usage + progress.failed_usage
+        return SummaryText(text=clamped_json(response.text, SUMMARY_BYTES_MAX), usage=usage)
+
+    async def _answer(self, wanted: InferenceInput, progress: Progress) -> InferenceResponse:
         transcript = await self._cache.transcript(activity.info().workflow_id or "", wanted, _fetch)
         opening = transcript.opening
         request = ModelRequest(
@@ -70,6 +96,7 @@ class Inference:
             tools=self._schemas(opening),
             max_output_tokens=wanted.max_output_tokens,
             response_format=opening.definition.response_format,
+            listener=progress.hear,
         )
         answer = checked_calls(await self._model(request), self._tools.values())
         return checked(answer, request.response_format)
@@ -86,7 +113,7 @@ class Inference:
         own = (self._tools[name].schema for name in opening.tools if name in self._tools)
         return (*own, opening.spawn) if opening.spawn else tuple(own)
 
-    async def _summary(self, wanted: SummaryInput) -> SummaryText:
+    async def _summary(self, wanted: SummaryInput, progress: Progress) -> InferenceResponse:
         buffer = await _asked(BUFFER_QUERY, BufferPage)
         request = ModelRequest(
             llm=wanted.llm,
@@ -94,23 +121,47 @@ class Inference:
             messages=buffer.messages,
             tools=(),
             max_output_tokens=wanted.max_output_tokens,
+            listener=progress.hear,
         )
-        response = await self._model(request)
-        return SummaryText(text=clamped_json(response.text, SUMMARY_BYTES_MAX), usage=response.usage)
+        return await self._model(request)
 
 
-async def _typed_failures(answer: Awaitable[AnswerT]) -> AnswerT:
-    """Return the answer; a failure goes out with its type, bounded and encodable."""
+def _observed() -> Progress:
+    """Begin where the attempt before left off, and have the heartbeats tell how far this one comes."""
+    progress = Progress.after(activity.info().heartbeat_details, activity.info().attempt)
+    pulse().carry(progress.details)
+    return progress
+
+
+def _is_not_wanted() -> bool:
+    """Return whether the workflow cancelled this call: not a pause, a timeout or the worker's end, which repeat it."""
+    why = activity.cancellation_details()
+    return why is not None and why.cancel_requested and not (why.worker_shutdown or why.not_found or why.paused)
+
+
+async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress) -> AnswerT:
+    """Return the answer; a failure goes out with its type, bounded and encodable, and with what was used."""
     try:
         return await answer
     except ModelFailure as failure:
+        used = _failed(progress, failure.usage)
+        after = None if failure.after is None else max(failure.after, SOONEST)
         raise ApplicationError(
-            failure.message, type=failure.kind, non_retryable=not failure.again, next_retry_delay=failure.after
+            failure.message, used, type=failure.kind, non_retryable=not failure.again, next_retry_delay=after
         ) from None
     except Exception as error:  # noqa: BLE001  # nothing that is not bounded and encodable goes into a failure
         record = error_record(error, "model")
         again = not isinstance(error, CompilerFailed)
-        raise ApplicationError(record.message, type=record.type, non_retryable=not again) from None
+        used = _failed(progress)
+        raise ApplicationError(record.message, used, type=record.type, non_retryable=not again) from None
+
+
+def _failed(progress: Progress, usage: Usage = NOTHING_USED) -> Usage:
+    """Return what all attempts used, having left it for the next one."""
+    used = progress.fail(usage)
+    if used != NOTHING_USED:
+        pulse().beat()
+    return used
 
 
 async def _fetch(request: TranscriptRequest) -> TranscriptPage:

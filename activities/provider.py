@@ -2,33 +2,52 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, Final, assert_never
 
 from openai import AsyncOpenAI, Timeout, omit
 from pydantic_core import to_json
 
-from activities.answers import read_answer, read_body
+from activities.answers import read_answer
 from activities.endpoint import ProviderSettings
-from activities.failures import provider_failure
+from activities.failures import is_broken_connection, provider_failure
+from activities.streams import StreamedAnswer
 from holdfast.core.errors import InvalidInput
-from holdfast.core.inference import ModelRequest
+from holdfast.core.inference import AnswerPart, ModelRequest
 from holdfast.core.messages import Content, ImagePart, Message, Part, TextPart, ToolCall
 from holdfast.core.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
 from holdfast.core.retries import MODEL_SECONDS_MAX
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.tools import ToolSchema
+from holdfast.core.usage import NOTHING_USED
 
 __all__ = ["OpenAIModel", "ProviderSettings"]
 
 CONNECT_SECONDS: Final = 10.0
-READ_SECONDS: Final = MODEL_SECONDS_MAX
-"""The longest silence of the endpoint: as long as the call may take, since it does not stream."""
+"""How long a connection, TLS included, may take."""
+
+FIRST_BYTE_SECONDS: Final = 300.0
+"""How long an endpoint may be silent before it begins to answer: a local one reads the whole prompt in that time."""
+
+SILENCE_SECONDS: Final = 120.0
+"""The longest silence within an answer that streams; hidden reasoning makes pauses of a minute."""
+
+TRAILER_SECONDS: Final = 5.0
+"""How long to wait for the usage once the answer is complete."""
+
+DRAIN_SECONDS: Final = 0.1
+"""How long to wait for the end of the body after the end of the answer: only then can the connection be used again."""
 
 NO_ENDPOINT: Final = "the worker knows no model endpoint: set OPENAI_API_KEY (or OPENAI_BASE_URL) and restart it"
 NO_MODEL: Final = "no model is named: set llm.model in the agent's definition, or HOLDFAST_MODEL and restart the worker"
 
 JSON_WANTED: Final = "Answer with a JSON object."
 """Ends the system prompt where nothing says it: OpenAI refuses `json_object` in a conversation without that word."""
+
+
+STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 class OpenAIModel:
@@ -40,44 +59,60 @@ class OpenAIModel:
         key = settings.api_key or ("unused" if settings.base_url else None)
         self._client: AsyncOpenAI | None = None
         if key is not None:
-            timeout = Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+            # the silences within an answer are timed in `_received`
+            timeout = Timeout(MODEL_SECONDS_MAX, connect=CONNECT_SECONDS)
             self._client = AsyncOpenAI(api_key=key, base_url=settings.base_url, max_retries=0, timeout=timeout)
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the endpoint's answer; raise ModelFailure as `activities.failures` lists them."""
+        said = StreamedAnswer(request.listener, streamed=request.llm.stream)
         try:
-            return await self._answer(request)
+            return await self._answer(request, said)
         except Exception as error:
-            failure = provider_failure(error, self.settings)
+            failure = provider_failure(error, self.settings, said.usage or NOTHING_USED)
             if failure is None:
                 raise
             raise failure from None  # the cause may hold the request with its key
 
-    async def _answer(self, request: ModelRequest) -> InferenceResponse:
+    async def _answer(self, request: ModelRequest, said: StreamedAnswer) -> InferenceResponse:
         if self._client is None:
             raise InvalidInput(NO_ENDPOINT)
         model = request.llm.model or self.settings.model
         if model is None:
             raise InvalidInput(NO_MODEL)
         messages, tools = _wire_messages(request), [_wire_tool(tool) for tool in request.tools]
-        form = _wire_format(request.response_format)
-        asked = self._client.chat.completions.with_streaming_response.create(
-            model=model,
-            # as extra body, because the client walks every message it is given as an argument: 0.2 ms for each
-            messages=(),
-            extra_body={
-                "messages": messages,
-                **({"tools": tools} if tools else {}),
-                **({"response_format": form} if form else {}),
-            },
-            extra_headers={"Accept-Encoding": "identity"},  # what is counted is what comes: no bombs
-            temperature=omit if request.llm.temperature is None else request.llm.temperature,
-            max_completion_tokens=request.max_output_tokens or omit,
-        )
-        async with asked as answer:
-            body = await read_body(answer.iter_bytes())
+        form, streamed = _wire_format(request.response_format), request.llm.stream
+        ends_at = asyncio.get_running_loop().time() + MODEL_SECONDS_MAX
+        limit = asyncio.timeout(FIRST_BYTE_SECONDS if streamed else MODEL_SECONDS_MAX)
+        try:
+            async with (
+                limit,
+                self._client.chat.completions.with_streaming_response.create(
+                    model=model,
+                    # as extra body, because the client walks every message it is given as an argument: 0.2 ms for each
+                    messages=(),
+                    extra_body={
+                        "messages": messages,
+                        **({"tools": tools} if tools else {}),
+                        **({"response_format": form} if form else {}),
+                        **(STREAMED if streamed else {}),
+                    },
+                    extra_headers={"Accept-Encoding": "identity"},  # what is counted is what comes: no bombs
+                    temperature=omit if request.llm.temperature is None else request.llm.temperature,
+                    max_completion_tokens=request.max_output_tokens or omit,
+                ) as answer,
+            ):
+                await _receive(answer.iter_bytes(), said, limit, ends_at)
+        except Exception as error:
+            if not (said.complete and is_broken_connection(error)):  # else what is missing is the usage at most
+                raise
         # our own reading: the client's types are not validated
-        return read_answer(body, sent_bytes=lambda: len(to_json([messages, tools, form])))
+        response = read_answer(said.end(), sent_bytes=lambda: len(to_json([messages, tools, form])))
+        if said.plain and request.listener is not None:
+            request.listener(
+                AnswerPart(response.text, response.reasoning, said.usage, response.model, response.response_id)
+            )
+        return response
 
     @property
     def missing(self) -> str:
@@ -90,6 +125,22 @@ class OpenAIModel:
         """Close the connections."""
         if self._client:
             await self._client.close()
+
+
+async def _receive(chunks: AsyncIterator[bytes], said: StreamedAnswer, limit: asyncio.Timeout, ends_at: float) -> None:
+    """Feed `said` what comes; `limit` moves on with every word of a stream, though never beyond `ends_at`."""
+    now = asyncio.get_running_loop().time
+    async for chunk in chunks:
+        said.feed(chunk)
+        if said.done:
+            break
+        longest = MODEL_SECONDS_MAX if said.plain else TRAILER_SECONDS if said.complete else SILENCE_SECONDS
+        limit.reschedule(min(ends_at, now() + longest))
+    if said.done:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                async for _ in chunks:
+                    pass
 
 
 def _wire_messages(request: ModelRequest) -> list[dict[str, Any]]:

@@ -10,15 +10,24 @@ from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedErr
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from holdfast.core.contracts import DEBUG_QUERY
+from holdfast.core.contracts import DEBUG_QUERY, INFERENCE_ACTIVITY
+from holdfast.core.limits import LATE_SECONDS
 from holdfast.core.state import ExecutionStatus
 
 ASK_TIMEOUT: Final = timedelta(seconds=10)
 
 
-async def refuse_if_ended() -> None:
-    """Raise for a second or later attempt whose run has ended; a run that cannot be asked is taken to go on."""
+async def refuse_if_unwanted() -> None:
+    """Raise for an attempt that begins after the run's time limit, or a repeated one whose run has ended.
+
+    A run that cannot be asked is taken to go on.
+    """
     info = activity.info()
+    if info.activity_type == INFERENCE_ACTIVITY and info.schedule_to_close_timeout is not None:
+        # both moments are the server's: no clock of ours decides about a budget
+        late_at = info.scheduled_time + info.schedule_to_close_timeout - timedelta(seconds=LATE_SECONDS)
+        if info.started_time >= late_at:
+            raise _refused("the run's time is over; this attempt is not made")
     if info.attempt == 1:
         return
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
@@ -27,5 +36,8 @@ async def refuse_if_ended() -> None:
     except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
         return
     if ExecutionStatus(facts["status"]).is_terminal:
-        text = "the run has ended; this attempt is not made"
-        raise ApplicationError(text, type="RunEnded", non_retryable=True, category=ApplicationErrorCategory.BENIGN)
+        raise _refused("the run has ended; this attempt is not made")
+
+
+def _refused(text: str) -> ApplicationError:
+    return ApplicationError(text, type="RunEnded", non_retryable=True, category=ApplicationErrorCategory.BENIGN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -9,7 +10,15 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from holdfast.core.contracts import REPLY_KIND, RESOLVE_TOOLS_ACTIVITY, TOOLS_BUSY, ToolCatalog, ToolsRequest
+from holdfast.core.contracts import (
+    REPLY_KIND,
+    RESOLVE_TOOLS_ACTIVITY,
+    TAKE_UP_ACTIVITY,
+    TOOLS_BUSY,
+    TakenUp,
+    ToolCatalog,
+    ToolsRequest,
+)
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput
 from holdfast.core.offer import Offer
@@ -17,7 +26,8 @@ from holdfast.core.policies import ContextPolicy
 from holdfast.core.state import named_id
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, ToolContext, ToolReply
-from holdfast.local.calling import run_tool
+from holdfast.local.calling import Results, run_tool
+from holdfast.local.prices import PriceList
 
 
 class ToolSlots:
@@ -50,16 +60,21 @@ class ToolSlots:
             self._free += 1
 
 
-def tool_activities(tools: Iterable[AnyTool], slots: ToolSlots | None = None) -> list[Callable[..., Any]]:
-    """Return an activity for each tool, of the tool's name; those that are not `local` share `slots`."""
-    return [_activity_of(tool, None if tool.traits.local else slots) for tool in tools]
+def tool_activities(
+    tools: Iterable[AnyTool], slots: ToolSlots | None = None, results: Results | None = None
+) -> list[Callable[..., Any]]:
+    """Return an activity for each tool, of the tool's name; those that are not `local` share `slots`.
+
+    `results` keeps what is too long to be shown to a model.
+    """
+    return [_activity_of(tool, None if tool.traits.local else slots, results) for tool in tools]
 
 
-def _activity_of(tool: AnyTool, slots: ToolSlots | None) -> Callable[..., Any]:
+def _activity_of(tool: AnyTool, slots: ToolSlots | None, results: Results | None) -> Callable[..., Any]:
     @activity.defn(name=tool.name)
     async def run(arguments: dict[str, Any]) -> str | dict[str, str]:
         with slots.one() if slots else nullcontext():
-            reply = await _run(tool, arguments)
+            reply = await _run(tool, arguments, results)
         if reply.stop is None:
             return reply.text
         return {"kind": REPLY_KIND, "text": reply.text, "stop": reply.stop}
@@ -67,7 +82,7 @@ def _activity_of(tool: AnyTool, slots: ToolSlots | None) -> Callable[..., Any]:
     return run
 
 
-async def _run(tool: AnyTool, arguments: dict[str, Any]) -> ToolReply:
+async def _run(tool: AnyTool, arguments: dict[str, Any], results: Results | None) -> ToolReply:
     info = activity.info()
     execution_id = info.workflow_id or ""
     context = ToolContext(
@@ -77,7 +92,7 @@ async def _run(tool: AnyTool, arguments: dict[str, Any]) -> ToolReply:
     )
     try:
         # apart from the loop that heartbeats and talks to the model
-        return await run_tool(tool, arguments, context, apart=True)
+        return await run_tool(tool, arguments, context, results=results, apart=True)
     except Exception as error:  # noqa: BLE001  # whatever a tool raises is told to the model
         record = error_record(error, tool.name)
         # Raised anew and without cause: a huge or unencodable failure would lose the completion. Benign, because
@@ -96,11 +111,18 @@ def _attempt(tool: AnyTool, info: activity.Info) -> int:
     return info.attempt + max(0, tool.traits.attempts_max - (allowed or tool.traits.attempts_max))
 
 
+@activity.defn(name=TAKE_UP_ACTIVITY)
+async def take_up(asked: TakenUp) -> TakenUp:
+    """Return what was asked: as a local activity's result, the moment is recorded."""
+    return asked
+
+
 class Catalog:
     """Answers which of this worker's tools and hooks an agent gets."""
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: Offer, prices: PriceList) -> None:
         self._offer = offer
+        self._prices = prices
 
     @activity.defn(name=RESOLVE_TOOLS_ACTIVITY)
     async def resolve(self, request: ToolsRequest) -> ToolCatalog:
@@ -124,4 +146,5 @@ class Catalog:
             tools=tuple(tool.traits for tool in equipment.tools.values()),
             hooks=tuple(hook.traits for hook in equipment.hooks.values()),
             prompt=equipment.definition.system_prompt,
+            prices=await asyncio.to_thread(self._prices.of, request.model),  # the first time it reads the whole table
         )

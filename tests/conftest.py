@@ -26,9 +26,9 @@ def temporal_address(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]
 
 
 @pytest.fixture
-def settings(temporal_address: str) -> Settings:
-    """Settings with a task queue that no other test uses."""
-    return Settings(address=temporal_address, task_queue=f"test-{uuid4()}")
+def settings(temporal_address: str, tmp_path: Path) -> Settings:
+    """Settings with a task queue and a folder for large data that no other test uses."""
+    return Settings(address=temporal_address, task_queue=f"test-{uuid4()}", storage=(tmp_path / "objects").as_uri())
 
 
 @pytest.fixture

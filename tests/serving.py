@@ -12,8 +12,9 @@ from activities.transcripts import TranscriptCache
 from holdfast.client import Client, Settings
 from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.offer import Offer
+from holdfast.local.calling import Results
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Script
+from holdfast.testing.script import Scripts
 from worker import make_worker
 
 
@@ -33,10 +34,11 @@ Serve = Callable[..., AbstractAsyncContextManager[Served]]
 async def served(
     settings: Settings,
     ledger: Path,
-    script: Script,
+    script: Scripts,
     offer: Offer,
     cache: TranscriptCache | None = None,
     serving: WorkerSettings | None = None,
+    results: Results | None = None,
 ) -> AsyncGenerator[Served]:
     """Run a worker in this process against a scripted endpoint; with HOLDFAST_CACHED_RUNS=0, one without a cache."""
     chosen = serving or WorkerSettings.from_environment()
@@ -44,7 +46,7 @@ async def served(
         client = await Client.connect(settings)
         model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         try:
-            async with make_worker(client.temporal, settings, offer, model, cache, chosen):
+            async with make_worker(client.temporal, settings, offer, model, cache, chosen, results):
                 yield Served(client, endpoint, ledger)
         finally:
             await model.close()

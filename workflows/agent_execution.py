@@ -1,7 +1,8 @@
 """The workflow `AgentExecution`: one request of one agent, durably. The rules are `holdfast.core.loop`'s.
 
 Signals, timers and ended calls become events in an inbox; the core answers with a new state and commands; commands
-become activities and timers. The history grows by what is new in each step, never by the conversation.
+become activities and timers. The history grows by what is new in each step, never by the conversation, and an execution
+that has become long goes on in a new run (`_go_on_in_a_new_run`).
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from datetime import timedelta
+from datetime import datetime
+from functools import partial
 from typing import Any, assert_never
 
+from pydantic_core import to_json
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
+    from holdfast.core.carrying import Past
     from holdfast.core.commands import (
         AskApproval,
         CallModel,
@@ -34,79 +37,63 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.contracts import (
         AGENT_EXECUTION,
         APPROVAL_SIGNAL,
+        BUDGET_QUERY,
         BUFFER_QUERY,
         DEBUG_QUERY,
-        EXECUTION_FAILED,
+        EVENTS_QUERY,
         MESSAGE_SIGNAL,
         STATE_QUERY,
         STOP_SIGNAL,
         TRANSCRIPT_QUERY,
         ApprovalDecision,
         BufferPage,
-        ExecutionFailure,
+        Carried,
+        EventsPage,
+        EventsRequest,
         ExecutionInput,
         ExecutionResult,
         PageRequest,
         StatePage,
         StopRequest,
+        ToolCatalog,
         TranscriptPage,
         TranscriptRequest,
     )
-    from holdfast.core.definition import LLM
     from holdfast.core.errors import HoldfastError
     from holdfast.core.events import (
-        ApprovalExpired,
         ApprovalGiven,
-        BufferSummarised,
         DriverFailed,
         Event,
         ExecutionStarted,
-        HooksReturned,
         MessageArrived,
-        ModelAnswered,
-        ModelFailed,
+        ModelCancelled,
+        RunContinued,
         StopRequested,
-        SummaryFailed,
         TimerFired,
-        ToolFailed,
-        ToolReturned,
+        subagent_cancelled,
     )
-    from holdfast.core.frozen import canonical, replace
-    from holdfast.core.hooks import HookTraits
+    from holdfast.core.frozen import replace
+    from holdfast.core.keeping import problem_with_message
     from holdfast.core.loop import AgentLoop, new_agent, user_message
     from holdfast.core.messages import Message
-    from holdfast.core.paging import page
-    from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
+    from holdfast.core.nearest import nearest
+    from holdfast.core.paging import page, without_bulk
     from holdfast.core.steps import ErrorRecord
     from holdfast.core.stopping import StopReason, StopSignal
-    from holdfast.core.subagents import known_subagents, reachable, spawn_schema
+    from holdfast.core.subagents import known_subagents, spawn_schema
     from holdfast.core.summarising import summary_request
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import ToolTraits
     from holdfast.core.transcript import Opening
-    from workflows.calls import (
-        STARTING_MAX,
-        call_error,
-        call_model,
-        call_subagent,
-        call_tool,
-        model_error,
-        resolve_tools,
-        run_hooks,
-        summarise,
-        tool_error,
-    )
+    from workflows.calls import call_error, resolve_tools, take_up
+    from workflows.observing import Observing
+    from workflows.outcome import final_attributes, result_of
     from workflows.story import current_details
     from workflows.telling import Telling
+    from workflows.work import SHORTEST, Ends, Work
 
-STATUS = SearchAttributeKey.for_keyword("AgentStatus")
-STOP_REASON = SearchAttributeKey.for_keyword("AgentStopReason")
-STEPS = SearchAttributeKey.for_int("AgentSteps")
-TOKENS = SearchAttributeKey.for_int("AgentTokens")
-
-
-SHORTEST = timedelta(milliseconds=1)
-"""The least a timer or a timeout can be set to."""
+CANCEL_PASSES = 3
+"""How many passes of the loop a cancel needs from a task to the command that the SDK makes of it."""
 
 # Faults of our own end a run with their cause instead of repeating its task for ever. Not plain Exception: that would
 # take in the SDK's NondeterminismError, after which a run must wait for a worker with the right code.
@@ -127,44 +114,53 @@ class AgentExecution:
     """One execution. Its result is an ExecutionResult; a `failed` one fails the workflow."""
 
     @workflow.init
-    def __init__(self, start: ExecutionInput) -> None:
+    def __init__(self, given: dict[str, Any], *segments: bytes) -> None:
         # Signals are delivered before run() begins: everything a handler touches is made here.
-        self._start = start
-        # The first task's now() is not the same in every replay (a query in it moves it); the start time is.
-        self._state = new_agent(
-            start.definition,
-            agent_id=start.agent_id,
-            at=workflow.info().workflow_start_time,
-            parent_agent_id=start.parent_agent_id,
-        )
+        # The SDK knows no types for arguments of any number: what it gives is an ExecutionInput as plain data.
+        self._start = start = ExecutionInput.model_validate_json(to_json(given))
+        self._past = Past()
         self._inbox: deque[Event] = deque()
         self._messages: deque[MessageArrived] = deque()
         self._in_flight: list[asyncio.Task[None]] = []
         self._timer: asyncio.Task[None] | None = None
-        self._starting = asyncio.Semaphore(STARTING_MAX)
+        self._grace: asyncio.Task[None] | None = None
+        self._catalog: ToolCatalog | None = None
         self._tools: dict[str, ToolTraits] = {}
-        self._hooks: tuple[HookTraits, ...] = ()
-        self._telling = Telling(Opening(definition=start.definition, tools=()))
+        # The first task's now() is not the same in every replay (a query in it moves it); the start time is.
         self._begins_at = workflow.info().workflow_start_time
         """When the first task took the run up, as recorded; the only moment that task may decide anything by."""
+        if start.carried is None:
+            self._state = new_agent(
+                start.definition, agent_id=start.agent_id, at=self._begins_at, parent_agent_id=start.parent_agent_id
+            )
+            self._telling = Telling(Opening(definition=start.definition, tools=()))
+            self._observing = Observing()
+        else:
+            carried = start.carried
+            self._state = self._past.opened(carried, segments)
+            self._telling = Telling(carried.opening, carried.told)
+            self._observing = Observing(carried.events_total, carried.previous_run_id)
+            self._offered(carried.catalog)
+        self._steps_before = self._state.step_count
 
     @workflow.run
-    async def run(self, start: ExecutionInput) -> ExecutionResult:
+    async def run(self, given: dict[str, Any], *segments: bytes) -> ExecutionResult:  # noqa: ARG002  # as `__init__`
         """Run the loop to its end."""
+        start = self._start
         await self._prepare()
         loop = self._rules()
-        self._advance(loop, self._started(start))
+        self._work = Work(start, self._tools, self._telling, lambda: self._state)
+        self._advance(loop, self._started(start) if start.carried is None else RunContinued(at=self._begins_at))
         while not self._state.status.is_terminal:
             if not self._inbox and not self._messages:
                 await self._something_happens()
             # Messages first: the server has acknowledged them, so none may be left over when something else ends us.
             self._advance(loop, (self._messages or self._inbox).popleft())
-        if self._timer is not None:
-            self._timer.cancel()
-            self._in_flight.append(self._timer)
-        # A cancelled call ends at once (TRY_CANCEL); waiting for it is what sends the cancel on its way.
-        await asyncio.gather(*self._in_flight, return_exceptions=True)
-        return self._ended()
+        await self._let_go()
+        if start.searchable:
+            updates = final_attributes(self._state)
+            workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
+        return result_of(self._state)
 
     @workflow.signal(name=STOP_SIGNAL, description="Stop the run: now (default) or after the step under way.")
     def stop(self, request: StopRequest | None = None) -> None:
@@ -184,6 +180,36 @@ class AgentExecution:
         if decision is None:
             return
         self._inbox.append(ApprovalGiven(decision.call_id, decision.verdict, workflow.now()))
+
+    @workflow.update(name=STOP_SIGNAL, description="Stop the run; answers with its status when it has ended.")
+    async def stop_and_wait(self, request: StopRequest | None = None) -> str:
+        """Stop the run as the signal does, and return how it has ended."""
+        self.stop(request)
+        await workflow.wait_condition(lambda: self._state.status.is_terminal)
+        return self._state.status.value
+
+    @workflow.update(name=MESSAGE_SIGNAL, description="Say something; refused where there is no room for it.")
+    def message_taken(self, message: Message) -> None:
+        """Take note of a message as the signal does, but only of one that will be kept."""
+        self.message(message)
+
+    @message_taken.validator
+    def _refuse_message(self, message: Message) -> None:
+        waiting = (*self._state.running.waiting_messages, *(each.message for each in self._messages))
+        if problem := problem_with_message(message, waiting, ended=self._state.status.is_terminal):
+            raise ApplicationError(problem, type="MessageRefused", non_retryable=True)
+
+    @workflow.update(name=APPROVAL_SIGNAL, description="Decide about a call; refused where it does not wait.")
+    def approval_taken(self, decision: ApprovalDecision) -> None:
+        """Take note of a person's decision as the signal does, but only about a call that waits for one."""
+        self.approval(decision)
+
+    @approval_taken.validator
+    def _refuse_decision(self, decision: ApprovalDecision) -> None:
+        waiting = [each.call.id for each in self._state.waiting_calls]
+        if decision.call_id not in waiting:
+            text = f"the call {decision.call_id!r} does not wait for approval, {nearest(decision.call_id, waiting)}"
+            raise ApplicationError(text, type="DecisionRefused", non_retryable=True)
 
     @workflow.query(name=STATE_QUERY, description="The state, page by page.")
     def state(self, request: PageRequest | None = None) -> StatePage:
@@ -205,6 +231,17 @@ class AgentExecution:
         """Return what a model is asked in order to summarise the buffer."""
         return BufferPage(messages=summary_request(self._state.store))
 
+    @workflow.query(name=EVENTS_QUERY, description="What a listener would have heard, page by page.")
+    def events(self, request: EventsRequest | None = None) -> EventsPage:
+        """Return the observed events from a place on."""
+        return self._observing.page(request or EventsRequest())
+
+    @workflow.query(name=BUDGET_QUERY, description="The limits, and what is left of them.")
+    def budget(self) -> dict[str, Any]:
+        """Return the limits in force and what is left, each none where there is no limit."""
+        left = self._state.budget_remaining
+        return {"budget": self._state.budget.model_dump(mode="json"), "remaining": left.model_dump(mode="json")}
+
     async def _something_happens(self) -> None:
         try:
             await workflow.wait_condition(lambda: bool(self._inbox or self._messages))
@@ -215,8 +252,52 @@ class AgentExecution:
         """Let the core decide about `event` and do what it wants."""
         self._state, commands = loop.step(self._state, event)
         for command in commands:
+            if isinstance(command, Emit):
+                self._observing.take(command.event)
+        if self._may_go_on_elsewhere() and self._is_long():
+            self._go_on_in_a_new_run()
+        for command in commands:
             self._perform(command)
         workflow.set_current_details(current_details(self._state))
+
+    def _may_go_on_elsewhere(self) -> bool:
+        """Return whether we stand between two steps, nothing under way or waiting, and have taken one ourselves."""
+        execution = self._state.running
+        step = execution.current_step
+        begun = (step is not None and step.inference_response is not None) or execution.open_calls
+        if begun or execution.cancelling or self._state.status.is_terminal or len(self._inbox) + len(self._messages):
+            return False
+        idle = all(task.done() for task in self._in_flight)
+        return idle and self._state.step_count > self._steps_before and workflow.all_handlers_finished()
+
+    def _is_long(self) -> bool:
+        info = workflow.info()
+        if info.get_current_history_length() >= self._start.continue_events:
+            return True
+        return info.get_current_history_size() >= limits.CONTINUE_BYTES or info.is_continue_as_new_suggested()
+
+    def _go_on_in_a_new_run(self) -> None:
+        """End this run and begin the next, which asks for what comes now: nothing of it has been asked for here."""
+        steps, messages = self._past.seal(self._state)
+        size = self._past.size
+        if size > limits.CARRIED_BYTES_MAX:
+            text = f"the conversation and its steps take {size:,} bytes; start a new run from its answer so far"
+            error = ErrorRecord(type="HistoryLimit", message=text, source="driver")
+            self._inbox.append(DriverFailed(error=error, at=workflow.now()))
+            return
+        carried = Carried(
+            head=without_bulk(self._state),
+            segments=tuple(part.segment for part in self._past.parts),
+            steps=steps,
+            messages=messages,
+            opening=self._telling.opening,
+            told=self._telling.told(self._state),
+            catalog=self._catalog or ToolCatalog(at=self._begins_at, tools=()),
+            events_total=self._observing.total,
+            previous_run_id=workflow.info().run_id,
+        )
+        following = replace(self._start, question="", carried=carried)
+        workflow.continue_as_new(args=[following, *(part.data for part in self._past.parts)])
 
     def _cancelled(self) -> None:
         """Take Temporal's own cancellation (the Web UI's button) for a stop; call it from where that is caught."""
@@ -227,22 +308,27 @@ class AgentExecution:
         self._request_stop(StopRequest(reason=told, source="cancelled"))
 
     async def _prepare(self) -> None:
-        """Learn which tools there are; where that fails, the run begins and ends with the reason."""
+        """Learn which tools there are, and when we are; where that fails, the run ends with the reason."""
         try:
-            catalog = await resolve_tools(self._start.definition)
+            if self._start.carried is None:
+                self._begin_with(await resolve_tools(self._start.definition))
+            else:
+                self._begins_at = (await take_up()).at
         except asyncio.CancelledError:
             self._cancelled()
-            return
         except (ActivityError, ApplicationError) as error:  # a local activity's failure can come bare
             if workflow.cancellation_reason() is not None:
                 self._cancelled()
                 return
             self._inbox.append(DriverFailed(error=call_error(error, "worker"), at=workflow.now()))
-            return
+
+    def _begin_with(self, catalog: ToolCatalog) -> None:
+        """Begin the execution with what the worker offers to it."""
         self._begins_at = catalog.at
-        self._tools = {each.name: each for each in catalog.tools}
-        self._hooks = catalog.hooks
+        self._offered(catalog)
         definition = self._start.definition
+        if catalog.prices is not None and definition.llm.prices is None:
+            self._state = self._state.with_llm(self._state.updated_at, replace(definition.llm, prices=catalog.prices))
         if catalog.prompt:
             prompt = "\n\n".join(filter(None, (definition.system_prompt, catalog.prompt)))
             definition = replace(definition, system_prompt=prompt)
@@ -251,14 +337,19 @@ class AgentExecution:
         spawn = spawn_schema(subagents) if subagents else None
         self._telling = Telling(Opening(definition=definition, tools=tuple(self._tools), spawn=spawn))
 
+    def _offered(self, catalog: ToolCatalog) -> None:
+        self._catalog = catalog
+        self._tools = {each.name: each for each in catalog.tools}
+
     def _rules(self) -> AgentLoop:
         definition = self._telling.opening.definition
         return AgentLoop(
             definition,
             tools=self._tools,
-            hooks=self._hooks,
+            hooks=self._catalog.hooks if self._catalog else (),
             subagents=known_subagents(definition, self._start.subagents),
             depth_left=self._start.depth_left,
+            observed=True,
         )
 
     def _started(self, start: ExecutionInput) -> ExecutionStarted:
@@ -283,165 +374,65 @@ class AgentExecution:
             case StartTimer():
                 if self._timer is not None:
                     self._timer.cancel()
-                self._timer = asyncio.create_task(self._guarded(lambda: self._wait(command)))
+                self._timer = asyncio.create_task(self._guarded(self._wait(command)))
             case CallModel():
-                self._start_task(lambda: self._call_model(command))
+                self._begin(self._work.call_model(command), lambda at: ModelCancelled(None, at))
             case SummariseBuffer():
-                self._start_task(lambda: self._summarise(command))
+                self._begin(self._work.summarise(command))
             case CallTool():
-                self._start_task(lambda: self._call_tool(command))
+                self._begin(self._work.call_tool(command))
             case SpawnSubagent():
-                self._start_task(lambda: self._spawn(command))
+                self._begin(self._work.spawn(command), partial(subagent_cancelled, command.call_id))
             case RunHooks():
-                self._start_task(lambda: self._run_hooks(command))
+                self._begin(self._work.run_hooks(command))
             case AskApproval():
-                self._start_task(lambda: self._await_approval(command))
-            case CancelInFlight() | Finish():
+                self._begin(self._work.await_approval(command))
+            case CancelInFlight():
                 for task in self._in_flight:
                     task.cancel()
-            case Emit():
-                pass  # nobody listens inside a workflow
+                if self._state.running.cancelling:
+                    self._grace = asyncio.create_task(self._guarded(self._give_up()))
+            case Finish() | Emit():
+                pass  # what is told has been kept
             case _:
                 assert_never(command)
 
-    def _start_task(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, Ends], cancelled: Callable[[datetime], Event] | None = None) -> None:
+        """Begin `work`; `cancelled` makes what is told when it is cancelled before it could tell anything itself."""
         self._in_flight = [task for task in self._in_flight if not task.done()]
-        self._in_flight.append(asyncio.create_task(self._guarded(work)))
+        task = asyncio.create_task(self._guarded(work))
+        self._in_flight.append(task)
+        task.add_done_callback(lambda _: work.close())  # one that is cancelled before it began would complain
+        if cancelled is not None:
+            task.add_done_callback(
+                lambda ended: self._inbox.append(cancelled(workflow.now())) if ended.cancelled() else None
+            )
 
-    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """A fault of our own ends the run with its cause; unseen, it would leave the run waiting for ever."""
+    async def _give_up(self) -> Ends:
+        """Tell of what was cancelled and has not reported in time that nothing is known of it."""
+        calls = self._state.running.open_calls
+        seconds = limits.SUBAGENT_GRACE_SECONDS if calls else limits.MODEL_GRACE_SECONDS
+        await workflow.sleep(seconds, summary="grace for what was cancelled")
+        at = workflow.now()
+        return tuple(subagent_cancelled(each.call.id, at) for each in calls) or (ModelCancelled(None, at),)
+
+    async def _let_go(self) -> None:
+        """Send on their way the cancels of what is still in flight, without waiting for what they come to."""
+        for task in (*self._in_flight, self._timer, self._grace):
+            if task is not None:
+                task.cancel()
+        for _ in range(CANCEL_PASSES):
+            await asyncio.sleep(0)
+        await workflow.wait_condition(workflow.all_handlers_finished)
+
+    async def _guarded(self, work: Coroutine[Any, Any, Ends]) -> None:
+        """Take in what `work` comes to. A fault of our own ends the run with its cause, instead of being waited for."""
         try:
-            await work()
+            self._inbox.extend(await work)
         except Exception as error:  # noqa: BLE001  # whatever it is
             self._inbox.append(DriverFailed(error=error_record(error, "driver"), at=workflow.now()))
 
-    async def _wait(self, command: StartTimer) -> None:
+    async def _wait(self, command: StartTimer) -> Ends:
         # the first task's time can have passed the moment that was decided by; a timer must not be negative
         await workflow.sleep(max(command.fires_at - workflow.now(), SHORTEST), summary="time limit")
-        self._inbox.append(TimerFired(at=workflow.now()))
-
-    async def _call_model(self, command: CallModel) -> None:
-        if problem := _outgrown():
-            self._inbox.append(DriverFailed(error=problem, at=workflow.now()))
-            return
-        try:
-            response = await call_model(
-                command, self._telling.inference_input(self._state, command.max_output_tokens), self._time_left()
-            )
-        except ActivityError as error:
-            self._inbox.append(self._struck() or ModelFailed(error=model_error(error), at=workflow.now()))
-        else:
-            self._inbox.append(ModelAnswered(response=response, at=workflow.now()))
-
-    async def _summarise(self, command: SummariseBuffer) -> None:
-        try:
-            summary = await summarise(command, self._state.llm or LLM(), self._time_left())
-        except ActivityError as error:
-            self._inbox.append(self._struck() or SummaryFailed(error=model_error(error), at=workflow.now()))
-        else:
-            self._inbox.append(BufferSummarised(text=summary.text, usage=summary.usage, at=workflow.now()))
-
-    async def _run_hooks(self, command: RunHooks) -> None:
-        runs = await run_hooks(command)
-        call = command.context.call
-        self._inbox.append(HooksReturned(command.context.trigger, call.id if call else None, runs, workflow.now()))
-
-    async def _await_approval(self, command: AskApproval) -> None:
-        """Report when nobody has decided in time; a decision comes by signal."""
-        if command.expires_at is None:
-            return
-        await workflow.sleep(
-            max(command.expires_at - workflow.now(), SHORTEST), summary=f"approval of {command.call.name}"
-        )
-        self._inbox.append(ApprovalExpired(call_id=command.call.id, at=workflow.now()))
-
-    async def _spawn(self, command: SpawnSubagent) -> None:
-        definition = next(each for each in self._start.subagents if each.name == command.agent)
-        name = call_name(command.step_number, command.index)
-        start = ExecutionInput(
-            agent_id=str(workflow.uuid4()),
-            definition=definition,
-            question=command.task,
-            budget=command.budget,
-            subagents=reachable(definition, self._start.subagents),
-            parent_agent_id=self._state.agent_id,
-            depth_left=command.depth_left,
-            searchable=self._start.searchable,
-        )
-        ended = await call_subagent(command, start, named_id(self._state.running.execution_id, name), self._starting)
-        self._inbox.append(ended)
-
-    def _time_left(self) -> timedelta | None:
-        """Return how long a call may take with all its attempts: none is begun after the limit, worker or not."""
-        strikes_at = self._state.running.time_limit_at
-        return None if strikes_at is None else max(strikes_at - workflow.now(), SHORTEST)
-
-    def _struck(self) -> TimerFired | None:
-        """Return the time limit's event when it is what ended a call; the timer itself may come a moment later."""
-        strikes_at, now = self._state.running.time_limit_at, workflow.now()
-        return TimerFired(at=now) if strikes_at is not None and now >= strikes_at else None
-
-    async def _call_tool(self, command: CallTool) -> None:
-        started_at = workflow.now()
-        event: Event
-        traits, call = self._tools[command.call.name], command.call
-        try:
-            result = await call_tool(command, traits, self._time_left())
-        except ActivityError as error:
-            told = tool_error(error, traits)
-            event = self._struck() or ToolFailed(call_id=call.id, error=told, started_at=started_at, at=workflow.now())
-        else:
-            event = ToolReturned(call.id, result.text, started_at, workflow.now(), stop=result.stop)
-        self._inbox.append(event)
-
-    def _ended(self) -> ExecutionResult:
-        """Return the result of a run that ended well, or fail the workflow, so that Temporal's own status is true."""
-        state = self._state
-        if self._start.searchable:
-            updates: list[SearchAttributeUpdate[Any]] = [
-                STATUS.value_set(state.status),
-                STOP_REASON.value_set(state.stop_reason or StopReason.UNKNOWN),
-                STEPS.value_set(state.step_count),
-                TOKENS.value_set(state.usage.total_tokens),
-            ]
-            workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
-        if state.status is ExecutionStatus.FAILED:
-            reason = state.stop_reason or StopReason.ERROR
-            message = state.stop_signal.message if state.stop_signal else "the execution failed"
-            details = ExecutionFailure(
-                execution_id=state.running.execution_id,
-                reason=reason,
-                message=message,
-                usage=state.usage,
-                cost=state.cost,
-                steps_used=state.steps_used,
-            )
-            raise ApplicationError(message, details, type=EXECUTION_FAILED, non_retryable=True)
-        return ExecutionResult(
-            execution_id=state.running.execution_id,
-            status=state.status,
-            stop_reason=state.stop_reason,
-            step_count=state.step_count,
-            usage=state.usage,
-            final_response=state.current_response,
-            cost=state.cost,
-            steps_used=state.steps_used,
-            why=state.stop_signal.message if state.stop_signal else "",
-            state=_small(state),
-        )
-
-
-def _small(state: AgentState) -> AgentState | None:
-    """Return the state when it fits the result, else none: `page` answers without reading more than that much."""
-    first = page(state, PageRequest(), limits.RESULT_BYTES_MAX)
-    whole = len(first.messages) == first.messages_total and len(first.steps) == first.steps_total
-    return state if whole and len(canonical(state)) <= limits.RESULT_BYTES_MAX else None
-
-
-def _outgrown() -> ErrorRecord | None:
-    """Return why this run must not go on, when its history is near what the server or a worker can bear."""
-    events, size = workflow.info().get_current_history_length(), workflow.info().get_current_history_size()
-    if events < limits.HISTORY_EVENTS_MAX and size < limits.HISTORY_BYTES_MAX:
-        return None
-    text = f"the run's history has {events:,} events and {size:,} bytes; start a new run from its answer so far"
-    return ErrorRecord(type="HistoryLimit", message=text, source="driver")
+        return (TimerFired(at=workflow.now()),)

@@ -30,16 +30,20 @@ with workflow.unsafe.imports_passed_through():
         RESOLVE_TOOLS_ACTIVITY,
         RUN_HOOKS_ACTIVITY,
         SUMMARISE_ACTIVITY,
+        TAKE_UP_ACTIVITY,
         TOOLS_BUSY,
         WORKER_SHUTDOWN,
+        CallProgress,
         ExecutionFailure,
         ExecutionInput,
         ExecutionResult,
         HooksRan,
         HooksRequest,
+        InferenceAnswer,
         InferenceInput,
         SummaryInput,
         SummaryText,
+        TakenUp,
         ToolCatalog,
         ToolsRequest,
         waiting_queue,
@@ -47,13 +51,13 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.definition import LLM, AgentDefinition
     from holdfast.core.events import SubagentReturned
     from holdfast.core.hooks import HookRun
-    from holdfast.core.limits import ERROR_CHARS_MAX
+    from holdfast.core.limits import ERROR_CHARS_MAX, LATE_SECONDS
     from holdfast.core.retries import MODEL_RETRIES, MODEL_SECONDS_MAX, TOOL_RETRIES
     from holdfast.core.state import ExecutionStatus, call_name
-    from holdfast.core.steps import ErrorRecord, InferenceResponse
+    from holdfast.core.steps import ErrorRecord
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, never_begun, reply_of
-    from holdfast.core.usage import Usage
+    from holdfast.core.usage import NOTHING_USED, Usage
 
 HEARTBEAT_TIMEOUT: Final = timedelta(seconds=2.5)
 """A worker that is silent for so long is taken for dead: what bounds the recovery after a crash."""
@@ -66,6 +70,9 @@ MODEL_RETRY: Final = RetryPolicy(
     maximum_interval=timedelta(seconds=MODEL_RETRIES.longest_seconds),
     maximum_attempts=MODEL_RETRIES.attempts_max,
 )
+
+LATE_MARGIN: Final = timedelta(seconds=LATE_SECONDS)
+"""How much longer than the run's time a model call may take to tell what had come of it."""
 
 RESOLVE_TIMEOUT: Final = timedelta(seconds=5)
 
@@ -91,6 +98,7 @@ async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
             capabilities=definition.capabilities,
             compiler=definition.context.compiler,
             approvals=definition.approvals,
+            model=definition.llm.model,
             at=workflow.now(),
         ),
         result_type=ToolCatalog,
@@ -100,21 +108,37 @@ async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
     return catalog
 
 
-async def call_model(command: CallModel, wanted: InferenceInput, time_left: timedelta | None) -> InferenceResponse:
-    """Ask the model, within the time the run has left; raises ActivityError."""
-    response: InferenceResponse = await workflow.execute_activity(
+async def take_up() -> TakenUp:
+    """Return when a worker takes this run up, recorded."""
+    taken_up: TakenUp = await workflow.execute_local_activity(
+        TAKE_UP_ACTIVITY,
+        TakenUp(at=workflow.now()),
+        result_type=TakenUp,
+        start_to_close_timeout=RESOLVE_TIMEOUT,
+        retry_policy=RetryPolicy(maximum_attempts=3),
+    )
+    return taken_up
+
+
+async def call_model(command: CallModel, wanted: InferenceInput, time_left: timedelta | None) -> InferenceAnswer:
+    """Ask the model, within the time the run has left; raises ActivityError.
+
+    Cancelling it ends the call; what had come of the answer is returned then, as soon as the worker has told.
+    """
+    answer: InferenceAnswer = await workflow.execute_activity(
         INFERENCE_ACTIVITY,
         wanted,
-        result_type=InferenceResponse,
+        result_type=InferenceAnswer,
         activity_id=call_name(command.step_number),
         start_to_close_timeout=MODEL_TIMEOUT,
-        schedule_to_close_timeout=time_left,
+        # the time limit's timer comes first and asks for what had come; no attempt is begun after it (`refuse_if_late`)
+        schedule_to_close_timeout=None if time_left is None else time_left + LATE_MARGIN,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=MODEL_RETRY,
-        cancellation_type=ActivityCancellationType.TRY_CANCEL,
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=f"step {command.step_number}",
     )
-    return response
+    return answer
 
 
 async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | None) -> SummaryText:
@@ -170,7 +194,7 @@ async def call_subagent(
                 start,
                 result_type=ExecutionResult,
                 id=execution_id,
-                cancellation_type=ChildWorkflowCancellationType.TRY_CANCEL,
+                cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
                 search_attributes=_at_start(start.definition.name) if start.searchable else None,
                 static_summary=clamped(command.task, SUMMARY_CHARS_MAX).replace("\n", " "),
@@ -307,6 +331,19 @@ def model_error(error: ActivityError) -> ErrorRecord:
         text = f"the model call did not end within its {attempts} attempts ({_timeout(error.cause)})"
         return ErrorRecord(type="ModelTimeout", message=text, source="model")
     return call_error(error, "model")
+
+
+def failed_usage(error: ActivityError) -> Usage:
+    """Return what the attempts of a failed model call used: its failure says it, or its last heartbeat."""
+    cause: BaseException | None = error.cause
+    if isinstance(cause, TimeoutError) and cause.last_heartbeat_details:
+        progress = CallProgress.model_validate(cause.last_heartbeat_details[0])
+        return progress.failed_usage + (progress.usage or NOTHING_USED)
+    if isinstance(cause, TimeoutError):  # between two attempts: the failure of the one before is its cause
+        cause = cause.cause
+    if isinstance(cause, ApplicationError) and cause.details:
+        return Usage.model_validate(cause.details[0])
+    return NOTHING_USED
 
 
 def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:

@@ -16,10 +16,10 @@ with workflow.unsafe.imports_passed_through():
 class Telling:
     """The transcript as the model sees it: `opening`, then the view of the conversation that its policy gives."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Opening, told: Mark | None = None) -> None:
         self.opening = opening
         self._view: View | None = None
-        self._told: Mark | None = None
+        self._told = told
         """How far the model has been told this view; none before its first call."""
 
     def inference_input(self, state: AgentState, max_output_tokens: int | None) -> InferenceInput:
@@ -50,6 +50,10 @@ class Telling:
         messages = fitting(asked, limits.PAGE_BYTES_MAX, at_least=1)
         return TranscriptPage(opening=self.opening, start=request.start, messages=messages)
 
+    def told(self, state: AgentState) -> Mark | None:
+        """Return how far the model has been told the view as it stands in `state`; none if it has begun anew."""
+        return self._told if self._view is not None and self._view.advanced(state.store).continues else None
+
     @property
     def _shown(self) -> View:
         if self._view is None:
@@ -61,7 +65,8 @@ class Telling:
         if self._view is None:
             policy, execution_id = self.opening.definition.context, state.running.execution_id
             self._view = View.of(state.store, policy, execution_id)
+            told = self._told  # by the run before this one
         else:
             self._view = self._view.advanced(state.store)
-        told = self._told if self._view.continues else None
+            told = self._told if self._view.continues else None
         return told or root(self.opening)

@@ -18,7 +18,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  # what a module holds
     try:
         from holdfast.client.executions import Client  # noqa: PLC0415  # the point of this function
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "temporalio":
+        part = (error.name or "").partition(".")[0]
+        if part not in ("temporalio", "obstore"):
             raise
-        raise MissingPart("the Temporal SDK is not installed: pip install 'holdfast[temporal]'") from None
+        raise MissingPart(f"a client needs {part}, which is not installed: pip install 'holdfast[temporal]'") from None
     return Client

@@ -10,7 +10,6 @@ from typing import Final
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError
@@ -18,6 +17,7 @@ from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError
 from holdfast.client.embedded import running_server
 from holdfast.client.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
 from holdfast.core.errors import ServerUnavailable
+from holdfast.storage.payloads import converter
 
 PAYLOADS_WARNED_BYTES: Final = 1_900_000
 """The SDK warns of payloads over 512 KB; pages of a state are larger on purpose, and the server refuses 2 MB."""
@@ -66,7 +66,7 @@ async def connect(settings: Settings, *, runtime: Runtime | None = None) -> Clie
         async with asyncio.timeout(CONNECT_SECONDS):
             client = await Client.connect(
                 **target,
-                data_converter=pydantic_data_converter,
+                data_converter=converter(settings.storage_place),
                 grpc_compression=compression,
                 runtime=runtime or core_runtime(),
                 payload_limits=PayloadLimitsConfig(payloads_warn_size=PAYLOADS_WARNED_BYTES),
@@ -80,6 +80,18 @@ async def connect(settings: Settings, *, runtime: Runtime | None = None) -> Clie
     except (RuntimeError, ValueError, TypeError, OSError) as error:  # as the SDK tells what it cannot use
         raise ServerUnavailable(f"no Temporal server at {address} ({_line(error)}); {remedy}") from None
     return client
+
+
+def unshared_storage(settings: Settings, client: Client) -> str | None:
+    """Return what to tell of a worker that keeps large data in its own folder while others may serve the same server.
+
+    None for the embedded server, or one on this machine, and where somebody has chosen the place.
+    """
+    address = client.service_client.config.target_host
+    if settings.storage is not None or address.startswith(LOOPBACK):
+        return None
+    there = f"large data is kept in {settings.storage_place}, the Temporal server is {address}"
+    return f"{there}; with workers on several machines, set HOLDFAST_STORAGE to a place that all of them reach"
 
 
 def _configured() -> ClientConnectConfig:

@@ -39,6 +39,8 @@ from holdfast.client.requests import (
 )
 from holdfast.client.settings import Settings
 from holdfast.client.summaries import ExecutionSummary, at_start, summary
+from holdfast.client.watched import Watched
+from holdfast.client.watching import watch
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import (
     AGENT_EXECUTION,
@@ -141,6 +143,7 @@ class Client:
             budget=definition.budget.overridden_by(budget or ExecutionBudget()),
             subagents=self._callable(definition, subagents),
             searchable=searchable,
+            continue_events=self.settings.continue_events,
         )
         try:
             await answered(
@@ -289,11 +292,33 @@ class Client:
         finally:
             ended.cancel()
 
+    def watch(self, execution_id: str, *, start: int = 0, subagents: bool = True) -> AsyncGenerator[Watched, None]:
+        """Yield what happens in a run, from its beginning and until its end: typed events, and text while it comes.
+
+        The events are those of `holdfast.core.observed`, each once and in order; TextDelta and AttemptFailed
+        (`holdfast.client.watched`) come between an InferenceRequestStarted and its InferenceResponseReceived. Any
+        number may watch, late ones too; none of it writes into the run's history. What its consumer does not take
+        makes the watch wait, not the run. A worker's absence is waited out, a server's for two minutes.
+
+        Args:
+            execution_id: the run.
+            start: how many of the run's own events to pass over, for a watcher that goes on from there; subagents that
+                began before are passed over, too.
+            subagents: whether to tell of subagents' runs as well, each one's end before its SubagentCompleted.
+
+        Raises InvalidInput at once; ExecutionFailed in the end, as `result` does; ExecutionNotFound; ServerUnavailable,
+        also when the run has ended and no worker is there to tell its events.
+        """
+        if start < 0:
+            raise InvalidInput(f"a watch cannot start at event {start}; 0 is the first")
+        return watch(self, check_id(execution_id), start=start, subagents=subagents)
+
     async def list_executions(self, limit: int = 20) -> list[ExecutionSummary]:
         """Return the latest runs: those under way first, then the latest to end; asks no worker."""
         if not 1 <= limit <= LISTED_MAX:
             raise InvalidInput(f"the limit is {limit}, it must be between 1 and {LISTED_MAX:,}")
-        query = f"WorkflowType = '{AGENT_EXECUTION}'"
+        # a run that went on in a new one is no line of its own
+        query = f"WorkflowType = '{AGENT_EXECUTION}' AND ExecutionStatus != 'ContinuedAsNew'"
         try:
             found = self.temporal.list_workflows(query, limit=limit, rpc_timeout=RPC_TIMEOUT)
             return [summary(each) async for each in found]

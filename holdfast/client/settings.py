@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Final
 
 from holdfast.core.contracts import DEFAULT_TASK_QUEUE
 from holdfast.core.errors import InvalidInput
+from holdfast.core.limits import CONTINUE_EVENTS, CONTINUE_EVENTS_MAX
+from holdfast.storage.places import checked_place, default_place
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
 DEFAULT_NAMESPACE: Final = "default"
@@ -22,7 +25,9 @@ class Settings:
     """What a client or worker needs to know.
 
     `address` none: TEMPORAL_ADDRESS or a Temporal profile decides; else the embedded server of `data_dir` when one
-    runs there; else Temporal's usual port on this machine.
+    runs there; else Temporal's usual port on this machine. `storage` is the URL of where large data is kept; none: the
+    folder `objects` of `data_dir`. After `continue_events` events of its history a run's execution goes on in a new run
+    (Temporal's continue-as-new, which nobody notices); 1: after every step, for tests.
     """
 
     address: str | None = None
@@ -30,6 +35,13 @@ class Settings:
     task_queue: str = DEFAULT_TASK_QUEUE
     data_dir: Path = DEFAULT_DATA_DIR
     agents_dir: Path = DEFAULT_AGENTS_DIR
+    storage: str | None = None
+    continue_events: int = CONTINUE_EVENTS
+
+    @property
+    def storage_place(self) -> str:
+        """The URL of where large data is kept."""
+        return self.storage or default_place(self.data_dir)
 
     @classmethod
     def from_environment(
@@ -41,11 +53,15 @@ class Settings:
         task_queue: str | None = None,
         data_dir: Path | None = None,
         agents_dir: Path | None = None,
+        storage: str | None = None,
     ) -> Settings:
-        """Return the settings: an argument wins over HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR and HOLDFAST_AGENTS_DIR.
+        """Return the settings: an argument wins over its variable.
 
-        Raises InvalidInput for a name that is no text.
+        The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR, HOLDFAST_STORAGE and
+        HOLDFAST_CONTINUE_EVENTS, which no argument has. Raises InvalidInput for a name that is no text, a storage URL
+        that cannot be used, and a number out of bounds.
         """
+        place = storage or environment.get("HOLDFAST_STORAGE") or None
         queue = task_queue or environment.get("HOLDFAST_TASK_QUEUE") or DEFAULT_TASK_QUEUE
         for what, name in (("task queue", queue), ("namespace", namespace or "")):
             if any("\ud800" <= char <= "\udfff" for char in name):
@@ -56,4 +72,13 @@ class Settings:
             task_queue=queue,
             data_dir=data_dir or Path(environment.get("HOLDFAST_DATA_DIR") or DEFAULT_DATA_DIR),
             agents_dir=agents_dir or Path(environment.get("HOLDFAST_AGENTS_DIR") or DEFAULT_AGENTS_DIR),
+            storage=None if place is None else checked_place(place),
+            continue_events=_events(environment.get("HOLDFAST_CONTINUE_EVENTS") or str(CONTINUE_EVENTS)),
         )
+
+
+def _events(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= CONTINUE_EVENTS_MAX:
+        told = f"HOLDFAST_CONTINUE_EVENTS is {text[:80]!r}"
+        raise InvalidInput(f"{told}; set a whole number from 1 to {CONTINUE_EVENTS_MAX:,}, or leave it unset")
+    return int(text)

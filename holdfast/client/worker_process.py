@@ -20,7 +20,7 @@ from holdfast.core.errors import MissingPart
 READY: Final = "worker ready"
 """The first words of the line that a worker prints when it has begun to serve."""
 
-PARTS: Final = {"temporalio": "temporal", "openai": "openai"}
+PARTS: Final = {"temporalio": "temporal", "obstore": "temporal", "openai": "openai"}
 """What a worker needs beyond the base install, with the extra that brings it."""
 
 STOP_SECONDS_MAX: Final = 15.0
@@ -45,7 +45,8 @@ def worker_command(settings: Settings, modules: Sequence[str]) -> list[str]:
     """Return the command line of a worker. `-P` keeps the current folder from shadowing our modules."""
     command = [sys.executable, "-P", "-m", "worker", f"--task-queue={settings.task_queue}"]
     command += [f"--data-dir={settings.data_dir}", f"--agents={settings.agents_dir}"]
-    for flag, value in (("--address", settings.address), ("--namespace", settings.namespace)):
+    told = (("--address", settings.address), ("--namespace", settings.namespace), ("--storage", settings.storage))
+    for flag, value in told:
         command += [f"{flag}={value}"] if value else []
     return [*command, *(f"--import={module}" for module in modules)]
 

@@ -39,7 +39,8 @@ from holdfast.core.observed import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from holdfast.core.state import call_name, named_id
+from holdfast.core.references import shortened
+from holdfast.core.state import ExecutionStatus, call_name, named_id
 from holdfast.core.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall, Outcome, ToolExecution
 from holdfast.core.stopping import StopReason
 from holdfast.core.subagents import SPAWN_TOOL, problem_with_spawn, told_of_subagent
@@ -238,7 +239,7 @@ def _run_call(turn: Turn, each: OpenCall) -> None:
             depth_left=rules.depth - 1,
         )
     )
-    turn.tell(SubagentSpawned, call_id=each.call.id, agent=agent, task=task)
+    turn.tell(SubagentSpawned, call_id=each.call.id, index=each.index, agent=agent, task=task)
 
 
 def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:
@@ -264,7 +265,7 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
     if error is not None:
         error = replace(error, message=clamped_json(error.message, share))
     elif result is not None:
-        result = clamped_json(result, share)
+        result = shortened(result, share)
     each = replace(each, started_at=event.started_at)
     execution = _ended(turn, each, outcome, result=result, error=error, usage=usage, cost=cost)
     if isinstance(event, ToolReturned) and event.stop is not None:
@@ -277,17 +278,41 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
         _close(turn, each, execution)
 
 
-def cancel_calls(turn: Turn) -> None:
-    """Give every call that has not ended the answer that it was cancelled; one that has ended keeps its end."""
-    why = turn.execution.continuation.describe()
+def cancel_calls(turn: Turn, *, but: frozenset[int] = frozenset()) -> None:
+    """Give every call that has not ended the answer that it was cancelled; one that has ended keeps its end.
+
+    The calls at the places `but` stay open: their ends are still to come.
+    """
     still_open = {each.call.id: each for each in turn.execution.open_calls}
-    started = turn.execution.current_step_started_at
     for index, call in turn.step.unanswered_calls:
-        each = still_open.get(call.id) or OpenCall(index=index, call=call)
-        error = ErrorRecord(type="Cancelled", message=f"the run was stopped ({why})", source=call.name)
-        begun = replace(each, started_at=each.started_at or started)
-        _record(turn, each.ended or _ended(turn, begun, Outcome.CANCELLED, error=error))
-    turn.change(open_calls=())
+        if index not in but:
+            each = still_open.get(call.id) or OpenCall(index=index, call=call)
+            _record(turn, each.ended or _cancelled(turn, each))
+    turn.change(open_calls=tuple(each for each in turn.execution.open_calls if each.index in but))
+
+
+def cancelled_subagent_ended(turn: Turn, each: OpenCall, event: SubagentReturned) -> None:
+    """Record the end of a subagent that was cancelled, and count what it used."""
+    turn.spend(event.usage, event.cost)
+    agent = str(each.call.arguments.get("agent"))
+    turn.change(
+        subagent_steps=turn.execution.subagent_steps + event.steps,
+        open_calls=tuple(other for other in turn.execution.open_calls if other.index != each.index),
+    )
+    turn.tell(SubagentCompleted, call_id=each.call.id, agent=agent, status=event.status, usage=event.usage)
+    if event.status is ExecutionStatus.COMPLETED:  # just before the cancel reached it
+        share = STEP_RESULTS_BYTES_MAX // len(turn.step.requested_tool_calls)
+        ended = _ended(turn, each, Outcome.SUCCEEDED, result=clamped_json(event.answer, share))
+    else:
+        ended = _cancelled(turn, each)
+    _record(turn, replace(ended, usage=event.usage, cost=event.cost))
+
+
+def _cancelled(turn: Turn, each: OpenCall) -> ToolExecution:
+    why = turn.execution.continuation.describe()
+    error = ErrorRecord(type="Cancelled", message=f"the run was stopped ({why})", source=each.call.name)
+    begun = replace(each, started_at=each.started_at or turn.execution.current_step_started_at)
+    return _ended(turn, begun, Outcome.CANCELLED, error=error)
 
 
 def take_up(turn: Turn) -> None:

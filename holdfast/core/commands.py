@@ -20,18 +20,26 @@ class StartTimer:
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Ask the model, with the conversation as it stands now. It must not put out more than `max_output_tokens`."""
+    """Ask the model, with the conversation as it stands now. It must not put out more than `max_output_tokens`.
+
+    `room` is what the budget alone leaves for its answer. Attempts that failed use that up (`usage.room_after`, with
+    this `input_weight`): what is left of it bounds the next attempt, and without any there is none.
+    """
 
     step_number: int
     max_output_tokens: int | None
+    room: int | None = None
+    input_weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class SummariseBuffer:
-    """Ask the model to summarise the store's buffer, before the model call of that step."""
+    """Ask the model to summarise the store's buffer, before the model call of that step. Fields as for `CallModel`."""
 
     step_number: int
     max_output_tokens: int | None
+    room: int | None = None
+    input_weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from holdfast.core.frozen import replace
 from holdfast.core.log import Log
 from holdfast.core.messages import NAME_PATTERN, Message, MessageStore, pairing_problem
 from holdfast.core.policies import ContextPolicy
-from holdfast.core.texts import clamped, error_record
+from holdfast.core.references import trimmed
+from holdfast.core.texts import error_record
 
 CompilerFunction = Callable[[Sequence[Message]], Sequence[Message]]
 
@@ -118,7 +119,7 @@ def _is_foreign_trace(message: Message, execution_id: str) -> bool:
 def _trimmed(message: Message, chars_max: int | None) -> Message:
     if chars_max is None or message.role != "tool" or len(message.text) <= chars_max:
         return message.for_model()
-    return replace(message, content=clamped(message.text, chars_max), metadata={})
+    return replace(message, content=trimmed(message.text, chars_max), metadata={})
 
 
 @dataclass(frozen=True, slots=True)

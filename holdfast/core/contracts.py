@@ -14,7 +14,13 @@ from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.events import StopMode
 from holdfast.core.frozen import Frozen
 from holdfast.core.hooks import HookContext, HookRun, HookTraits
-from holdfast.core.limits import CALL_ID_KEPT_CHARS_MAX, REASON_CHARS_MAX, SOURCE_CHARS_MAX
+from holdfast.core.limits import (
+    CALL_ID_KEPT_CHARS_MAX,
+    CONTINUE_EVENTS,
+    CONTINUE_EVENTS_MAX,
+    REASON_CHARS_MAX,
+    SOURCE_CHARS_MAX,
+)
 from holdfast.core.messages import Message
 from holdfast.core.observed import AnyObserved
 from holdfast.core.policies import ApprovalRule
@@ -35,10 +41,12 @@ DEBUG_QUERY: Final = "debug"
 TRANSCRIPT_QUERY: Final = "transcript"
 BUFFER_QUERY: Final = "buffer"
 EVENTS_QUERY: Final = "events"
+BUDGET_QUERY: Final = "budget"
 INFERENCE_ACTIVITY: Final = "inference"
 SUMMARISE_ACTIVITY: Final = "summarise"
 RUN_HOOKS_ACTIVITY: Final = "run_hooks"
 RESOLVE_TOOLS_ACTIVITY: Final = "resolve_tools"
+TAKE_UP_ACTIVITY: Final = "take_up"
 EXECUTION_FAILED: Final = "ExecutionFailed"
 """The type of the failure that a `failed` execution's workflow ends with."""
 
@@ -67,24 +75,6 @@ SEARCH_ATTRIBUTES: Final = {
     "AgentTokens": "Int",
 }
 """What one can list and count runs by, with Temporal's type names."""
-
-
-class ExecutionInput(Frozen):
-    """What starts an `AgentExecution`; the workflow's id is the execution's id. `budget` is the effective one.
-
-    `subagents` are all agents that the definition, or one of those, may call. `depth_left` is how deep agents may nest
-    below this one.
-    """
-
-    agent_id: Id
-    definition: AgentDefinition
-    question: str
-    budget: ExecutionBudget
-    subagents: tuple[AgentDefinition, ...] = ()
-    parent_agent_id: Id | None = None
-    depth_left: int | None = None
-    searchable: bool = True
-    """False where the server does not know our search attributes."""
 
 
 class StopRequest(Frozen):
@@ -152,6 +142,93 @@ class StatePage(Frozen):
     steps_total: int
 
 
+class ToolsRequest(Frozen):
+    """Which tools and hooks an agent wants of its worker; none means all. `at` is when it asks, in workflow time."""
+
+    agent: str
+    tools: tuple[str, ...] | None
+    tools_deny: tuple[str, ...] = ()
+    hooks: tuple[str, ...] | None = None
+    capabilities: tuple[str, ...] = ()
+    compiler: str | None = None
+    approvals: tuple[ApprovalRule, ...] = ()
+    model: str | None = None
+    at: AwareDatetime
+
+
+class ToolCatalog(Frozen):
+    """The tools an agent gets, in the order the model is offered them, its hooks, and the request's `at`.
+
+    `prompt` is what its capabilities add to its system prompt. `prices` is what the worker's price table says of its
+    model, none where the table does not know it.
+
+    The moment comes back with the answer because the answer is recorded: a run's first task does not see the same
+    time again when it is replayed, and what it decides by the time must not change.
+    """
+
+    at: AwareDatetime
+    tools: tuple[ToolTraits, ...]
+    hooks: tuple[HookTraits, ...] = ()
+    prompt: str = ""
+    prices: Prices | None = None
+
+
+class TakenUp(Frozen):
+    """When a run was taken up by a worker, in workflow time; recorded, as a catalog's `at` is."""
+
+    at: AwareDatetime
+
+
+class Segment(Frozen):
+    """What a sealed segment holds: `count` things of a series, the steps' or a section's; `size` is its rank."""
+
+    series: str | None
+    count: int = Field(ge=1)
+    size: int = Field(default=0, ge=0)
+
+
+class Carried(Frozen):
+    """What a run of an execution begins with when it goes on from another; the sealed segments come beside it.
+
+    `told` is how far the model has been told the conversation, `events_total` how many events were observed so far.
+    """
+
+    head: AgentState
+    segments: tuple[Segment, ...]
+    steps: tuple[StepExecution, ...]
+    """Those after the sealed ones."""
+    messages: tuple[tuple[Message, ...], ...]
+    """The same of each section."""
+    opening: Opening
+    told: Mark | None
+    catalog: ToolCatalog
+    events_total: int
+    previous_run_id: str
+
+
+class ExecutionInput(Frozen):
+    """What starts an `AgentExecution`; the workflow's id is the execution's id. `budget` is the effective one.
+
+    A run that goes on from another has the sealed segments as further arguments, and its `question` is empty.
+    `subagents` are all agents that the definition, or one of those, may call. `depth_left` is how deep agents may nest
+    below this one.
+    """
+
+    agent_id: Id
+    definition: AgentDefinition
+    question: str
+    budget: ExecutionBudget
+    subagents: tuple[AgentDefinition, ...] = ()
+    parent_agent_id: Id | None = None
+    depth_left: int | None = None
+    searchable: bool = True
+    """False where the server does not know our search attributes."""
+    continue_events: int = Field(default=CONTINUE_EVENTS, ge=1, le=CONTINUE_EVENTS_MAX)
+    """How many events of history a run may have before the execution goes on in a new one; 1: after every step."""
+    carried: Carried | None = None
+    """What the run before this one hands on; none for an execution's first run."""
+
+
 class EventsRequest(Frozen):
     """Which of an execution's observed events to read: from place `start` on, counted from its beginning."""
 
@@ -216,9 +293,11 @@ class CallProgress(Frozen):
     """The heartbeat details of a model call: how far its answer has come. They are in no history.
 
     `chars` counts the characters of text so far, `tail` is the last of them, at most PROGRESS_CHARS_MAX. `usage` is the
-    endpoint's latest word on this attempt, `failed_usage` the sum of what earlier attempts used.
+    endpoint's latest word on this attempt, `failed_usage` the sum of what earlier attempts used. `attempt` counts from
+    1: until an attempt tells of itself, the server goes on showing what the one before told.
     """
 
+    attempt: int = Field(default=1, ge=1)
     chars: int = Field(default=0, ge=0)
     tail: str = ""
     usage: Usage | None = None
@@ -257,34 +336,3 @@ class HooksRan(Frozen):
     """What came of them, in order."""
 
     runs: tuple[HookRun, ...]
-
-
-class ToolsRequest(Frozen):
-    """Which tools and hooks an agent wants of its worker; none means all. `at` is when it asks, in workflow time."""
-
-    agent: str
-    tools: tuple[str, ...] | None
-    tools_deny: tuple[str, ...] = ()
-    hooks: tuple[str, ...] | None = None
-    capabilities: tuple[str, ...] = ()
-    compiler: str | None = None
-    approvals: tuple[ApprovalRule, ...] = ()
-    model: str | None = None
-    at: AwareDatetime
-
-
-class ToolCatalog(Frozen):
-    """The tools an agent gets, in the order the model is offered them, its hooks, and the request's `at`.
-
-    `prompt` is what its capabilities add to its system prompt. `prices` is what the worker's price table says of its
-    model, none where the table does not know it.
-
-    The moment comes back with the answer because the answer is recorded: a run's first task does not see the same
-    time again when it is replayed, and what it decides by the time must not change.
-    """
-
-    at: AwareDatetime
-    tools: tuple[ToolTraits, ...]
-    hooks: tuple[HookTraits, ...] = ()
-    prompt: str = ""
-    prices: Prices | None = None

@@ -68,6 +68,9 @@ Word = Annotated[str, Field(min_length=1, max_length=WORD_CHARS_MAX)]
 class LLM(Frozen):
     """Which model answers and how; without `model` it is the worker's HOLDFAST_MODEL.
 
+    `stream` has the answer come as it is made, so that silence is noticed early and a stopped call keeps what had come;
+    turn it off for a server that refuses it.
+
     Address and key are the worker's environment and never travel. `prices` are what its tokens cost; without them
     `max_cost` limits nothing, which the state says as a warning.
     """
@@ -75,6 +78,7 @@ class LLM(Frozen):
     model: str | None = Field(default=None, min_length=1, max_length=200)
     temperature: float | None = Field(default=None, ge=0, le=2)
     max_output_tokens: int | None = Field(default=None, gt=0)
+    stream: bool = True
     prices: Prices | None = None
 
 

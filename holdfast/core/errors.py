@@ -18,7 +18,9 @@
     ├── MissingPart                     8    an optional package or program is not installed
     ├── ModelFailure                    9    a model call brought no answer; `.kind`, `.again` and `.after` say more
     ├── CompilerFailed                  10   a compiler of the worker's did not give messages a model can be shown
-    └── AnswerInvalid                  11    an answer does not fit the type it is read as
+    ├── AnswerInvalid                  11    an answer does not fit the type it is read as
+    └── StorageFailed                  12    large data kept outside the history could not be written or read
+        └── ObjectMissing                    it is not there (any more)
 
 Every message is one line: what happened, with which value, and what to do next. Each class is built from
 that line alone (plus keyword details), so that it survives pickling and JSON.
@@ -122,8 +124,8 @@ class ModelFailure(HoldfastError):
         self.usage = usage
 
     def __reduce__(self) -> tuple[Callable[..., ModelFailure], tuple[str]]:
-        details = {"kind": self.kind, "again": self.again, "after": self.after, "usage": self.usage}
-        return partial(type(self), **details), (self.message,)
+        details = partial(type(self), kind=self.kind, again=self.again, after=self.after, usage=self.usage)
+        return details, (self.message,)
 
 
 class AnswerInvalid(HoldfastError):
@@ -172,3 +174,13 @@ class CompilerFailed(HoldfastError):
     """A custom compiler raised, or gave what no provider takes; the message names it."""
 
     exit_code = 10
+
+
+class StorageFailed(HoldfastError):
+    """Large data kept outside Temporal's history could not be written or read; the message names the place."""
+
+    exit_code = 12
+
+
+class ObjectMissing(StorageFailed):
+    """The place has no such object: it was deleted, or another place was meant."""

@@ -67,11 +67,12 @@ class ModelCancelled:
 
 @dataclass(frozen=True, slots=True)
 class BufferSummarised:
-    """The messages in the buffer have been summarised."""
+    """The messages in the buffer have been summarised. `failed_usage` as for `ModelAnswered`."""
 
     text: str
     usage: Usage
     at: datetime
+    failed_usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class SummaryFailed:
 
     error: ErrorRecord
     at: datetime
+    failed_usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,11 @@ class SubagentReturned:
     at: datetime
     steps: int = 0
     """How many steps it and the agents below it took."""
+
+
+def subagent_cancelled(call_id: str, at: datetime) -> SubagentReturned:
+    """Return the end of a subagent that was cancelled and of which nothing is known."""
+    return SubagentReturned(call_id, ExecutionStatus.STOPPED, "", "", Usage(), 0.0, started_at=at, at=at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,16 @@ IN_WORDS: Final = TextFormat()
 
 @dataclass(frozen=True, slots=True)
 class AnswerPart:
-    """What has come of an answer since the part before it. `usage` is the endpoint's latest word on all of the call."""
+    """What has come of an answer since the part before it. `usage` is the endpoint's latest word on all of the call.
+
+    `model` and `response_id` are empty until the endpoint has told them.
+    """
 
     text: str = ""
     reasoning: str = ""
     usage: Usage | None = None
+    model: str = ""
+    response_id: str = ""
 
 
 AnswerListener = Callable[[AnswerPart], None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from pydantic_core import to_json
 
@@ -16,16 +17,31 @@ from holdfast.core.steps import ErrorRecord
 from holdfast.core.stopping import StopReason
 from holdfast.core.turn import Turn
 
+ROLES: Final = ("user", "system")
+ROLES_TOLD: Final = "only user and system can be said from outside"
+"""Whom a message from outside can speak for."""
+
+
+def problem_with_message(message: Message, waiting: Sequence[Message], *, ended: bool) -> str | None:
+    """Return why `message` would not be kept beside those that wait for the next model call already, if so."""
+    if ended:
+        return "the run has ended; start another one"
+    if message.role not in ROLES:
+        return f"a message of the role {message.role!r} is not taken: {ROLES_TOLD}"
+    used = sum(len(canonical(each)) for each in (*waiting, message))
+    if len(waiting) >= MESSAGES_WAITING_MAX or used > MESSAGES_WAITING_BYTES_MAX:
+        told = f"{len(waiting)} messages ({used:,} bytes with this one) wait for the next step"
+        return f"{told}, at most {MESSAGES_WAITING_MAX} and {MESSAGES_WAITING_BYTES_MAX:,} bytes can; send it later"
+    return None
+
 
 def keep_message(turn: Turn, message: Message) -> None:
     """Keep a message for the next model call; the loop does not end before the model has answered it.
 
     One that does not fit, or that speaks for the model or a tool, is not taken, which a warning says.
     """
-    if message.role not in ("user", "system"):
-        turn.warn(
-            f"a message of the role {message.role!r} was not taken: only user and system can be said from outside"
-        )
+    if message.role not in ROLES:
+        turn.warn(f"a message of the role {message.role!r} was not taken: {ROLES_TOLD}")
     elif _kept(turn, (message,)):
         turn.change(answer_due=True)
         turn.tell(MessageInjected, message=message)

@@ -154,11 +154,32 @@ RESULT_BYTES_MAX: Final = 64 * 1024
 Small, because it counts once more against the bytes per step that the history may grow by.
 """
 
-HISTORY_EVENTS_MAX: Final = 16_000
-"""Where a run ends by itself: past ~18 000 events a worker needs 10 s to take it up again (measured)."""
+CONTINUE_EVENTS: Final = 2_000
+"""After so many events of history an execution goes on in a new run: taking it up again costs 1 ms or more per step."""
 
-HISTORY_BYTES_MAX: Final = 32 * 1024 * 1024
-"""The same in bytes: the server terminates a run at 50 MB, and one more step can bring 64 results of 200 KB."""
+CONTINUE_EVENTS_MAX: Final = 10_000
+"""The most that can be set for that: Temporal warns at 10,240; a worker needs some 6 s to take up a run so long."""
+
+CONTINUE_BYTES: Final = 4 * 1024 * 1024
+"""The same in bytes: Temporal warns at 10 MB and terminates at 50, and one more step can bring some 2 MB."""
+
+SEGMENT_BYTES_MIN: Final = 16 * 1024
+"""How much must have come together to be sealed into a segment: the history holds a reference to it from there on."""
+
+SEGMENT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The largest segment that others are joined into: one object of the store."""
+
+CARRIED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Where an execution ends by itself: to take up so much again must stay below the 2 s that a task's code may take."""
+
+MODEL_GRACE_SECONDS: Final = 1.0
+"""How long an execution that is stopped waits for what had come of its model call."""
+
+LATE_SECONDS: Final = 2 * MODEL_GRACE_SECONDS
+"""How long after the time limit the server waits for a model call's end; no attempt of it is begun in that time."""
+
+SUBAGENT_GRACE_SECONDS: Final = 3.0
+"""The same for what its subagents had used: each of them waits for its own model call first."""
 
 PROGRESS_CHARS_MAX: Final = 4_000
 """How much of the end of an answer that is still coming its heartbeats show: some 0.3 s of the fastest models."""
@@ -225,3 +246,33 @@ VALUE_CHARS_MAX: Final = 60
 
 PATH_PARTS_MAX: Final = 16
 """The most parts of a field's place that an error shows; a state's own fields lie at most ten deep."""
+
+PRICES_MAX: Final = 1_000
+"""The most models that a worker's file of prices may name, and"""
+
+PRICES_FILE_BYTES_MAX: Final = 1024 * 1024
+"""the largest such file: no other one is that long."""
+
+STORED_BYTES_MIN: Final = PAYLOAD_BYTES_MAX + 4 * 1024
+"""From this size on a payload is kept outside the history: whatever is checked against PAYLOAD_BYTES_MAX stays inside.
+
+So the result of a tool or a model is never lost, and its call never repeated, because the storage was away.
+"""
+
+STORED_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""How much of what is kept outside the history a process holds in memory: a replay reads all that its run refers to."""
+
+RESULT_KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The most that is kept of one tool result, in UTF-8 bytes; the model sees TOOL_RESULT_CHARS_MAX of it at once."""
+
+RESULT_KEEPING_SECONDS_MAX: Final = 15.0
+"""How long keeping one may take; then the model is told that it was not kept."""
+
+FETCHED_BYTES_MAX: Final = 40_000
+"""The most that one `fetch_result` reads, in UTF-8 bytes; it fits a result together with its last line."""
+
+STREAM_BYTES_MAX: Final = 96 * 1024 * 1024
+"""The largest body of a streamed answer: OpenAI takes some 300 bytes for each token, and 128,000 tokens is its most.
+
+Nothing of it is kept but what it says, and that is at most ANSWER_BYTES_MAX.
+"""

@@ -1,14 +1,14 @@
 """The agent loop as a function: `AgentLoop.step(state, event) -> (state, commands)` (SPEC section 6).
 
     begin ─▶ [before_execution] ─▶ ◇ ─▶ next step
-    next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ (SummariseBuffer ─▶ ◇ ─▶) CallModel ─▶ answered
+    next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ (SummariseBuffer ─▶) ◇ ─▶ CallModel ─▶ answered
     answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (`calls`) ─▶ ◇ ─▶ [after_step] ─▶ evaluate
     evaluate ─▶ archive ─▶ next step, or the end
     the end ─▶ [on_stop], or [on_error] after an error ─▶ [after_execution] ─▶ final status, Finish
 
 [hooks] are passed at once where there are none. At ◇ the limits are looked at, and a signal leads to the end. A stop
-(now), the time limit and a fault of the driver lead there from anywhere: what is in flight is cancelled, each record
-says so. What comes after which hooks is one table, AFTER.
+(now), the time limit and a fault of the driver lead there from anywhere: what is in flight is cancelled, what is still
+learnt of it is awaited (`cancelling`), each record says so. What comes after which hooks is one table, AFTER.
 
 An event that comes too late (the run has ended, the call is answered already) changes nothing and asks for nothing.
 """
@@ -19,8 +19,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, assert_never
 
-from holdfast.core import calls, checkpoints, ending
-from holdfast.core.commands import CallModel, CancelInFlight, Command, RunHooks, SummariseBuffer
+from holdfast.core import calls, cancelling, checkpoints, compacting, ending
+from holdfast.core.commands import CancelInFlight, Command, RunHooks, SummariseBuffer
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import (
     ApprovalExpired,
@@ -32,7 +32,9 @@ from holdfast.core.events import (
     HooksReturned,
     MessageArrived,
     ModelAnswered,
+    ModelCancelled,
     ModelFailed,
+    RunContinued,
     StopRequested,
     SubagentReturned,
     SummaryFailed,
@@ -55,9 +57,12 @@ from holdfast.core.observed import (
 from holdfast.core.rules import Rules
 from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus, step_id
 from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall
-from holdfast.core.summarising import due, summarised, to_buffer
 from holdfast.core.timing import keep_time, start_timer
 from holdfast.core.turn import Turn
+from holdfast.core.usage import NOTHING_USED
+
+CANCELLED_OUTSIDE: Final = ErrorRecord(type="Cancelled", message="the model call was cancelled", source="model")
+"""Why a model call has failed that somebody cancelled behind the loop's back, on the server for instance."""
 
 Transition = tuple[AgentState, tuple[Command, ...]]
 
@@ -92,12 +97,15 @@ class AgentLoop(Rules):
             return state, ()
         else:
             turn = Turn(self, state, state.execution, event.at)
-            _take_in(turn, event)
+            if not state.execution.cancelling:
+                _take_in(turn, event)
+            elif cancelling.take_in(turn, event):
+                _cancelled(turn)
         keep_time(turn)
         return turn.state, tuple(turn.commands)
 
 
-def _take_in(turn: Turn, event: Event) -> None:  # noqa: C901  # one case per event
+def _take_in(turn: Turn, event: Event) -> None:  # noqa: C901, PLR0912  # one case per event
     match event:
         case ModelAnswered():
             _model_answered(turn, event)
@@ -117,8 +125,13 @@ def _take_in(turn: Turn, event: Event) -> None:  # noqa: C901  # one case per ev
             _stop_requested(turn, event)
         case TimerFired():
             _timer_fired(turn)
+        case RunContinued():
+            _go_on(turn, resumed=False)
         case DriverFailed():
             _driver_failed(turn, event.error)
+        case ModelCancelled():
+            used = event.failed_usage + (event.partial.usage if event.partial else NOTHING_USED)
+            _model_failed(turn, ModelFailed(CANCELLED_OUTSIDE, event.at, used))
         case ExecutionStarted():
             raise ValueError("an execution is begun by `step` itself")
         case _:
@@ -140,6 +153,7 @@ def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Turn
     state = state.changed(event.at, execution=execution, execution_count=state.execution_count + 1)
     turn = Turn(rules, state, execution, event.at)
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
+    checkpoints.count_opening(turn)
     turn.say(event.messages)
     _reach(turn, Trigger.BEFORE_EXECUTION)
     start_timer(turn)
@@ -148,14 +162,23 @@ def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Turn
 
 def _taken_up(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Turn:
     """Go on with an execution that was under way (SPEC section 1): nothing that has ended is done again."""
-    execution = state.running
-    turn = Turn(rules, state, execution, event.at)
+    turn = Turn(rules, state, state.running, event.at)
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
     for message in event.messages:
         keep_message(turn, message)
+    _go_on(turn, resumed=True)
+    return turn
+
+
+def _go_on(turn: Turn, *, resumed: bool) -> None:
+    """Ask again for what was under way when another driver, or another run of this one, left off."""
+    execution = turn.execution
     trigger, step = execution.hooks_under_way, execution.current_step
+    if execution.cancelling:
+        _cancelled(turn)  # whoever would have reported is gone
+        return
     if _out_of_time(turn):
-        return turn
+        return
     if trigger is not None:
         _run_hooks(turn, trigger)
     elif step is None:
@@ -164,11 +187,10 @@ def _taken_up(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> T
         calls.take_up(turn)
         _go_on_when_answered(turn)
     elif execution.summary_under_way:
-        turn.do(SummariseBuffer(step.number, checkpoints.output_clamp(turn)))
+        turn.do(checkpoints.summary_call(turn) or SummariseBuffer(step.number, 1))
     else:
-        _ask_model(turn)
+        _ask_model(turn, tell=resumed)
     start_timer(turn)
-    return turn
 
 
 def _out_of_time(turn: Turn) -> bool:
@@ -179,7 +201,8 @@ def _out_of_time(turn: Turn) -> bool:
     calls.tell_unknown_ends(turn)
     checkpoints.signal_time(turn)
     if turn.must_stop:
-        _abort(turn)
+        turn.change(hooks_under_way=None, summary_under_way=False)
+        _cancelled(turn)  # nothing is under way yet
     return turn.must_stop
 
 
@@ -216,34 +239,18 @@ def _before_step_passed(turn: Turn) -> None:
 
 def _before_inference_passed(turn: Turn) -> None:
     say_waiting(turn)
-    policy = turn.rules.definition.context.summary
-    done = turn.execution.step_executions
-    response = done[-1].step.inference_response if done else None
-    if policy is not None and response is not None and due(policy, response.usage.input_tokens):
-        store = to_buffer(turn.store, policy)
-        if store is not turn.store:
-            turn.store = store
-            turn.change(summary_under_way=True, compactions=turn.execution.compactions + 1)
-            turn.do(SummariseBuffer(turn.step.number, checkpoints.output_clamp(turn)))
-            return
+    if compacting.begin(turn):
+        return
+    if checkpoints.before_grown_call(turn):
+        _end(turn)  # hooks have said more than the budget has room for; a call that cannot fit is not made
+        return
     _ask_model(turn)
 
 
 def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
     if not turn.execution.summary_under_way:
         return
-    turn.change(summary_under_way=False)
-    if isinstance(event, SummaryFailed):
-        turn.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}")
-    else:
-        cost = checkpoints.cost_of(turn, event.usage)
-        turn.spend(event.usage, cost)
-        step = turn.step
-        turn.change_step(overhead=step.overhead + event.usage, overhead_cost=step.overhead_cost + cost)
-        if event.text.strip():
-            turn.store = summarised(turn.store, event.text)
-        else:
-            turn.warn("older messages could not be summarised: the model's summary was empty")
+    compacting.take_in(turn, event)
     if checkpoints.before_call(turn):
         _end(turn)  # the summary used up what was left; a call that cannot fit is not made
         return
@@ -252,27 +259,20 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
     _ask_model(turn)
 
 
-def _ask_model(turn: Turn) -> None:
+def _ask_model(turn: Turn, *, tell: bool = True) -> None:
     turn.change_step(input_length=len(turn.store.messages))
-    most = checkpoints.output_clamp(turn)
-    turn.do(CallModel(step_number=turn.step.number, max_output_tokens=most))
-    turn.tell(InferenceRequestStarted, max_output_tokens=most)
-
-
-def _asking(turn: Turn) -> bool:
-    """Return whether the model is being asked: anything it says at another time is not wanted."""
-    step, execution = turn.execution.current_step, turn.execution
-    if step is None or step.inference_response is not None:
-        return False
-    return execution.hooks_under_way is None and not execution.summary_under_way
+    asked = checkpoints.model_call(turn)
+    turn.do(asked)
+    if tell:
+        turn.tell(InferenceRequestStarted, max_output_tokens=asked.max_output_tokens)
 
 
 def _model_answered(turn: Turn, event: ModelAnswered) -> None:
-    if not _asking(turn):
+    if not cancelling.asking(turn):
         return
     step = turn.step
     response = calls.with_own_call_ids(turn, event.response)
-    cost = checkpoints.cost_of(turn, response.usage, response.cost)
+    cost = checkpoints.cost_of(turn, response.usage, response.cost, response.model)
     wasted = checkpoints.cost_of(turn, event.failed_usage)
     turn.change_step(
         inference_response=replace(response, cost=cost),
@@ -280,6 +280,8 @@ def _model_answered(turn: Turn, event: ModelAnswered) -> None:
         overhead_cost=step.overhead_cost + wasted,
     )
     turn.spend(response.usage + event.failed_usage, cost + wasted)
+    if turn.counting:
+        turn.change(next_input_max=response.usage.input_tokens)
     turn.tell(InferenceResponseReceived, response=response)
     _reach(turn, Trigger.AFTER_INFERENCE)
 
@@ -362,7 +364,8 @@ def _driver_failed(turn: Turn, error: ErrorRecord) -> None:
         turn.change(hooks_under_way=None)
         _conclude(turn)  # no hooks any more: whoever runs them has failed
     else:
-        _abort(turn)
+        cancelling.cancel(turn)
+        _cancelled(turn)  # nor is anything awaited of it
 
 
 def _abort_unless_overridden(turn: Turn) -> None:
@@ -373,11 +376,16 @@ def _abort_unless_overridden(turn: Turn) -> None:
 
 
 def _abort(turn: Turn) -> None:
-    """End at once. A model call that never answered leaves its step under way: it did not complete."""
-    execution, step = turn.execution, turn.execution.current_step
-    if execution.open_calls or execution.hooks_under_way or (step is not None and step.inference_response is None):
-        turn.do(CancelInFlight())
-    turn.change(hooks_under_way=None, summary_under_way=False)
+    """End at once, but for the ends that are awaited of what is cancelled."""
+    cancelling.cancel(turn)
+    if not turn.execution.cancelling:
+        _cancelled(turn)
+
+
+def _cancelled(turn: Turn) -> None:
+    """Everything that was cancelled has ended. A step that the model never answered stays: it did not complete."""
+    turn.change(cancelling=False)
+    step = turn.execution.current_step
     if step is not None and step.inference_response is not None:
         calls.cancel_calls(turn)
         ending.judge_errors(turn)
@@ -386,7 +394,7 @@ def _abort(turn: Turn) -> None:
 
 
 def _model_failed(turn: Turn, event: ModelFailed) -> None:
-    if not _asking(turn):
+    if not cancelling.asking(turn):
         return
     cost = checkpoints.cost_of(turn, event.failed_usage)
     turn.spend(event.failed_usage, cost)
@@ -422,19 +430,17 @@ def _hooks_returned(turn: Turn, event: HooksReturned) -> None:
         return
     if turn.execution.hooks_under_way is not event.trigger:
         return
-    turn.change(hooks_under_way=None)
     problem = keep_changes(turn, event)
-    if problem is None:
-        AFTER[event.trigger](turn)
-    elif event.trigger is Trigger.ON_ERROR:
-        turn.warn(f"{problem.type}: {problem.message}")  # the execution fails for its first cause
-        AFTER[event.trigger](turn)
-    elif event.trigger is Trigger.AFTER_EXECUTION:
-        turn.fail(problem)
-        AFTER[event.trigger](turn)  # last of all: no hook runs behind it
-    else:
+    if problem is not None and event.trigger not in (Trigger.ON_ERROR, Trigger.AFTER_EXECUTION):
         turn.fail(problem)
         _abort(turn)
+        return
+    turn.change(hooks_under_way=None)
+    if problem is not None and event.trigger is Trigger.ON_ERROR:
+        turn.warn(f"{problem.type}: {problem.message}")  # the execution fails for its first cause
+    elif problem is not None:
+        turn.fail(problem)  # last of all: no hook runs behind it
+    AFTER[event.trigger](turn)
 
 
 def _call_hooks_returned(turn: Turn, each: OpenCall, event: HooksReturned) -> None:

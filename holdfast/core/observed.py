@@ -163,10 +163,14 @@ class AgentExecutionFailed(Observed):
 
 @dataclass(frozen=True, slots=True)
 class SubagentSpawned(Observed):
-    """A subagent is being started for a call."""
+    """A subagent is being started for a call, which has the place `index` in its step.
+
+    Where agents run on Temporal, its execution id is `named_id(execution_id, call_name(step_number, index))`.
+    """
 
     kind: Literal["SubagentSpawned"] = field(default="SubagentSpawned", kw_only=True)
     call_id: str
+    index: int
     agent: str
     task: str
 

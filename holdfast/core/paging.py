@@ -38,7 +38,7 @@ def fitting(items: Iterable[ModelT], bytes_max: int, *, at_least: int = 0) -> tu
 def page(state: AgentState, request: PageRequest, bytes_max: int = PAGE_BYTES_MAX) -> StatePage:
     """Return the page of `state` that `request` asks for: its head, and half of what room is left of each kind."""
     sections = tuple(len(section.messages) for section in state.store.sections)
-    head = _with_bulk(state, _nothing(sections), Log())
+    head = without_bulk(state)
     each_max = max(0, bytes_max - len(canonical(head))) // 2
     steps: Sequence[StepExecution] = state.step_executions
     messages_total = _total(request.messages_total, sum(sections))
@@ -72,7 +72,7 @@ class StateReader:
         """The state as of the latest complete reading; ValueError before the first."""
         if self.head is None:
             raise ValueError("no page has been read yet")
-        return _with_bulk(self.head, self._sections, self._steps)
+        return with_bulk(self.head, self._sections, self._steps)
 
     def refreshed(self) -> PageRequest:
         """Begin a new reading from where the last one ended."""
@@ -106,7 +106,7 @@ class StateReader:
         return sum(map(len, self._sections))
 
 
-def _nothing(sections: Sequence[int]) -> tuple[Log[Message], ...]:
+def _nothing(sections: Sequence[object]) -> tuple[Log[Message], ...]:
     return tuple(Log() for _ in sections)
 
 
@@ -135,7 +135,13 @@ def _total(asked: int | None, there: int) -> int:
     return there if asked is None else min(asked, there)
 
 
-def _with_bulk(state: AgentState, sections: Sequence[Log[Message]], steps: Log[StepExecution]) -> AgentState:
+def without_bulk(state: AgentState) -> AgentState:
+    """Return the state without what grows: its messages and steps."""
+    return with_bulk(state, _nothing(state.store.sections), Log())
+
+
+def with_bulk(state: AgentState, sections: Sequence[Log[Message]], steps: Log[StepExecution]) -> AgentState:
+    """Return the state with these messages in its sections, one log for each, and with these steps."""
     filled = tuple(
         replace(section, messages=messages) for section, messages in zip(state.store.sections, sections, strict=True)
     )

@@ -1,55 +1,142 @@
-"""What an endpoint's error status means and how long it wants to be left alone: one table, for providers and fakes.
+"""What an endpoint's refusal means and how long it wants to be left alone: one table, for providers and fakes.
 
-    status                                 kind                  asked again
-    429 with insufficient_quota            QuotaExceeded         no
-    408, 409, 425, 429, 5xx                ProviderUnavailable   yes, after Retry-After when it is given
-    401, 403                               NotAuthorised         no
-    404                                    ModelNotFound         no
-    400 or 413 about the context's length  ContextTooLong        no
-    any other                              RequestRefused        no
+    status                                         kind                  asked again
+    402; 400, 403, 429 about quota or billing      QuotaExceeded         no
+    400, 413, 422, 500 about the context's length  ContextTooLong        no
+    408, 409, 425, 429, 5xx                        ProviderUnavailable   yes, after Retry-After when it is given
+    401, 403                                       NotAuthorised         no
+    404                                            ModelNotFound         no
+    any other                                      RequestRefused        no
 
-Which words say what differs between servers: in the error's code, in its type, or in the message alone.
+Which words say what differs between servers: in the error's code, in its type, or in the message alone. An error
+object within an answer that began well is read by the same table: by the status it names, else by its words. The
+header x-should-retry overrules the last column.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Final, cast
 
 RETRIED_STATUS: Final = frozenset({408, 409, 425, 429})
+ERRORS_FROM: Final = 400
 SERVER_ERRORS_FROM: Final = 500
-TOO_MANY_REQUESTS: Final = 429
+STATUS_MAX: Final = 599
 FINAL_KINDS: Final = {401: "NotAuthorised", 403: "NotAuthorised", 404: "ModelNotFound"}
 
 RETRY_AFTER_MAX: Final = timedelta(minutes=5)
 """The longest wait an endpoint can ask for; a budget's time limit still cuts it short."""
 
-CONTEXT_WORDS: Final = ("context_length_exceeded", "exceed_context_size", "input_tokens", "maximum context length")
+WORDS_CHARS_MAX: Final = 64 * 1024
+"""How much of what came with an error is looked at: far more than any error says."""
+
+PAYMENT_REQUIRED: Final = 402
+QUOTA_STATUS: Final = frozenset({400, 403, 429})
+QUOTA_WORDS: Final = ("insufficient_quota", "billing_hard_limit_reached", "exceeded your current quota")
+
+CONTEXT_STATUS: Final = frozenset({400, 413, 422, 500})
+"""500 as well: proxies and some servers wrap the model's error in one, and asking again would fail for ever."""
+
+CONTEXT_WORDS: Final = (
+    "context_length_exceeded",  # OpenAI, Azure, Groq
+    "exceed_context_size",  # llama.cpp
+    "exceeds the available context size",  # llama.cpp, before it had a type for it
+    "contextwindowexceeded",  # LiteLLM
+    "maximum context length",  # OpenAI, vLLM, Mistral
+    "max context length",  # Ollama
+    "exceeds the context length",  # Ollama, LM Studio
+    "exceeds the maximum number of tokens allowed",  # Gemini
+    "prompt is too long",  # Anthropic behind proxies
+)
+INPUT_TOKENS: Final = ("badrequesterror", "input_tokens")
+"""vLLM names nothing but the parameter; the two words together."""
 
 UNAVAILABLE: Final = "ProviderUnavailable"
 """The one kind of these that is asked again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What a refusal comes to: its kind, whether asking again can help, and the wait the endpoint asked for."""
+
+    kind: str
+    again: bool
+    after: timedelta | None = None
+
+
+def refusal(status: int, words: str, headers: Mapping[str, str], at: datetime) -> Refused:
+    """Return what an error status, come at `at`, means; `words` are all that came with it, header names lower-case."""
+    kind = kind_of(status, words)
+    again = {"true": True, "false": False}.get(headers.get("x-should-retry", "").lower(), kind == UNAVAILABLE)
+    return Refused(kind, again, wanted_wait(headers, at) if again else None)
+
+
+def refusal_within(error: object) -> Refused:
+    """Return what an error object means that came inside an answer: with status 200, or in the middle of a stream."""
+    words = json.dumps(error)[:WORDS_CHARS_MAX]
+    fields = cast("dict[str, object]", error) if isinstance(error, dict) else {}
+    named = (_status(fields.get(name)) for name in ("code", "status", "status_code"))
+    usual = ERRORS_FROM if _about_quota(words.lower()) else SERVER_ERRORS_FROM
+    kind = kind_of(next((number for number in named if number), usual), words)
+    return Refused(kind, kind == UNAVAILABLE)
+
+
 def kind_of(status: int, words: str) -> str:
     """Return the kind of failure that an error status is, `words` being all that came with it."""
-    if status == TOO_MANY_REQUESTS and "insufficient_quota" in words:
+    words = words[:WORDS_CHARS_MAX].lower()
+    if status == PAYMENT_REQUIRED or (status in QUOTA_STATUS and _about_quota(words)):
         return "QuotaExceeded"
+    if status in CONTEXT_STATUS and _about_length(words):
+        return "ContextTooLong"
     if status in RETRIED_STATUS or status >= SERVER_ERRORS_FROM:
         return UNAVAILABLE
-    about_length = any(word in words for word in CONTEXT_WORDS)
-    return FINAL_KINDS.get(status, "ContextTooLong" if about_length else "RequestRefused")
+    return FINAL_KINDS.get(status, "RequestRefused")
+
+
+def wanted_wait(headers: Mapping[str, str], at: datetime) -> timedelta | None:
+    """Return the wait that the headers, come at `at`, ask for; milliseconds are more exact than seconds."""
+    exact = _seconds(headers.get("retry-after-ms", ""), 0.001)
+    return retry_after(headers.get("retry-after"), at) if exact is None else _bounded(exact)
 
 
 def retry_after(value: str | None, at: datetime) -> timedelta | None:
     """Read the header, come at `at`, in either form, seconds or a date; bounded, never negative."""
     if not value:
         return None
-    try:
-        wait = timedelta(seconds=float(value))
-    except (ValueError, OverflowError):
+    wait = _seconds(value, 1)
+    if wait is None:
         try:
             wait = parsedate_to_datetime(value) - at
         except (ValueError, TypeError):
             return None
+    return _bounded(wait)
+
+
+def _seconds(value: str, unit: float) -> timedelta | None:
+    try:
+        return timedelta(seconds=float(value) * unit)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _bounded(wait: timedelta) -> timedelta:
     return min(max(wait, timedelta(0)), RETRY_AFTER_MAX)
+
+
+def _about_quota(words: str) -> bool:
+    return any(word in words for word in QUOTA_WORDS)
+
+
+def _about_length(words: str) -> bool:
+    return any(word in words for word in CONTEXT_WORDS) or all(word in words for word in INPUT_TOKENS)
+
+
+def _status(value: object) -> int | None:
+    """Return the error status that a code is, as a number or as its digits."""
+    if isinstance(value, str) and value.isdecimal() and len(value) <= len(str(STATUS_MAX)):
+        value = int(value)
+    return value if isinstance(value, int) and ERRORS_FROM <= value <= STATUS_MAX else None

@@ -105,12 +105,16 @@ class ExecutionState(Frozen):
     cost: float = Field(default=0.0, ge=0)
     subagent_steps: int = Field(default=0, ge=0)
     """How many steps its subagents took, and those below them; they count toward `max_steps` (a tree has one limit)."""
+    next_input_max: int = Field(default=0, ge=0)
+    """The most tokens the next model call's input can have (`reserving`); counted where tokens or cost are limited."""
     continuation: Continuation = Continuation()
     current_step_started_at: AwareDatetime | None = None
     current_step: AgentStep | None = None
     open_calls: tuple[OpenCall, ...] = ()
     hooks_under_way: Trigger | None = None
     summary_under_way: bool = False
+    cancelling: bool = False
+    """True while the ends of what was cancelled are awaited: of the model call, of subagents."""
     compactions: int = Field(default=0, ge=0)
     """How often older messages were moved away to be summarised."""
     waiting_messages: tuple[Message, ...] = ()
@@ -362,8 +366,9 @@ class AgentState(Frozen):
         if self.final_response:
             return self.final_response
         step = self.execution.current_step if self.execution else None
-        if step is not None and step.inference_response is not None and step.inference_response.text.strip():
-            return step.inference_response.text
+        said_now = step and (step.inference_response or step.partial_response)
+        if said_now and said_now.text.strip():
+            return said_now.text
         said = (m.text for m in reversed(self.messages) if m.role == "assistant" and m.text.strip())
         return next(said, "")
 

@@ -134,6 +134,8 @@ class AgentStep(Frozen):
     errors: tuple[ErrorRecord, ...] = ()
     overhead: Usage = Usage()
     overhead_cost: float = Field(default=0.0, ge=0)
+    partial_response: InferenceResponse | None = None
+    """What had come of the model's answer when its call was cancelled, without tool calls; the step never completes."""
 
     @property
     def step_type(self) -> StepType:
@@ -153,13 +155,15 @@ class AgentStep(Frozen):
     @property
     def usage(self) -> Usage:
         """What the step used: its model call, the overhead, and the subagents it called."""
-        used = self.inference_response.usage if self.inference_response else Usage()
+        said = self.inference_response or self.partial_response
+        used = said.usage if said else Usage()
         return sum((execution.usage for execution in self.tool_executions), used + self.overhead)
 
     @property
     def cost(self) -> float:
         """The same in US dollars; nothing for what nobody knows a price of."""
-        own = self.inference_response.cost if self.inference_response else None
+        said = self.inference_response or self.partial_response
+        own = said.cost if said else None
         return (own or 0.0) + self.overhead_cost + sum(execution.cost for execution in self.tool_executions)
 
     @property

@@ -44,13 +44,18 @@ def clamped_json(text: str, bytes_max: int, chars_max: int | None = None) -> str
     if (chars_max is None or len(text) <= chars_max) and _fits(text, bytes_max):
         return text
     note = f"\n[cut: the beginning of {len(text):,} characters]"
-    room = bytes_max - json_size(note)
-    longest = min(len(text), room) if chars_max is None else min(len(text), room, chars_max - len(note))
+    fits = fitting(text, bytes_max - json_size(note), None if chars_max is None else chars_max - len(note))
+    return text[:fits] + note
+
+
+def fitting(text: str, bytes_max: int, chars_max: int | None = None) -> int:
+    """Return how many characters of `text` take at most `bytes_max` bytes as JSON, and are at most `chars_max`."""
+    longest = min(len(text), bytes_max) if chars_max is None else min(len(text), bytes_max, chars_max)
     fits, too_long = 0, longest + 1
     while too_long - fits > 1:
         middle = (fits + too_long) // 2
-        fits, too_long = (middle, too_long) if _fits(text[:middle], room) else (fits, middle)
-    return text[:fits] + note
+        fits, too_long = (middle, too_long) if _fits(text[:middle], bytes_max) else (fits, middle)
+    return fits
 
 
 def _fits(text: str, bytes_max: int) -> bool:

@@ -30,7 +30,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
 from holdfast.core.errors import HoldfastError, InvalidArguments, InvalidInput
-from holdfast.core.frozen import Frozen
+from holdfast.core.frozen import Frozen, canonical, replace
 from holdfast.core.limits import (
     ERROR_CHARS_MAX,
     LOCAL_TOOL_SECONDS_MAX,
@@ -42,9 +42,10 @@ from holdfast.core.limits import (
 )
 from holdfast.core.messages import NAME_PATTERN
 from holdfast.core.nearest import nearest
+from holdfast.core.references import FETCH_TOOL, shortened
 from holdfast.core.retries import TOOL_RETRIES
 from holdfast.core.steps import ErrorRecord
-from holdfast.core.texts import clamped, clamped_json
+from holdfast.core.texts import clamped, encodable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,8 +59,10 @@ LOCAL_TIMEOUT_SECONDS: Final = 1.0
 ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
 """How often a call is begun at the most: again when its worker dies, it times out, or it raises one of `retry_on`."""
 
-RESERVED_NAMES: Final = frozenset({"inference", "resolve_tools", "run_hooks", "summarise", "spawn"})
-"""Names of our own activities and of the tool that calls subagents."""
+RESERVED_NAMES: Final = frozenset(
+    {"inference", "resolve_tools", "run_hooks", "summarise", "take_up", "spawn", FETCH_TOOL}
+)
+"""Names of our own activities, of the tool that calls subagents and of the one that reads on in long results."""
 
 _SECTION: Final = re.compile(r"(Args|Arguments|Returns|Raises|Yields|Examples?|Notes?):\s*")
 _PARAMETER: Final = re.compile(r" {1,4}(\w+)(?: \([^)]*\))?: (.+)")
@@ -111,6 +114,8 @@ class ToolTraits(Frozen):
     task_queue: str | None = Field(default=None, min_length=1, max_length=TASK_QUEUE_CHARS_MAX)
     queue_seconds_max: float | None = Field(default=None, gt=0, le=7 * 24 * 3600)
     heartbeats: bool = True
+    described_bytes: int = Field(default=0, ge=0)
+    """How many bytes of JSON the model is told about it, in every request."""
 
 
 class RemoteOptions(TypedDict, total=False):
@@ -235,6 +240,7 @@ def tool(
         parameters = arguments.model_json_schema()
         parameters.pop("title", None)
         schema = schema_of(called, summary, parameters)
+        traits = replace(traits, described_bytes=len(canonical(schema)))
         return Tool(target, schema, traits, arguments, context_parameter, retry_on=retry_on)
 
     return decorate if function is None else decorate(function)
@@ -302,14 +308,28 @@ def _contradiction(options: Mapping[str, Any], retry_on: tuple[type[Exception], 
 
 def reply_of(value: object) -> ToolReply:
     """Return what a tool's return value means."""
+    text, stop = whole_reply(value)
+    return ToolReply(text=bounded_result(text), stop=stop)
+
+
+def whole_reply(value: object) -> tuple[str, str | None]:
+    """Return a tool's result as text, however long (text as it is, everything else as JSON), and why it asks to stop.
+
+    Never raises: the call has had its effect.
+    """
     if isinstance(value, StopRun):
-        return ToolReply(text=render_result(value.result), stop=clamped(value.reason, REASON_CHARS_MAX))
-    return ToolReply(text=render_result(value))
+        return encodable(_as_text(value.result)), clamped(value.reason, REASON_CHARS_MAX)
+    return encodable(_as_text(value)), None
 
 
 def render_result(value: object) -> str:
-    """Return a tool's result as the bounded text the model sees: text as it is, everything else as JSON."""
-    return clamped_json(_as_text(value), TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
+    """Return a tool's result as the bounded text the model sees."""
+    return reply_of(value).text
+
+
+def bounded_result(text: str) -> str:
+    """Return a tool's result cut to what the model sees of one."""
+    return shortened(text, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
 
 
 def never_begun(traits: ToolTraits) -> ErrorRecord:

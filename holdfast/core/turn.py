@@ -25,6 +25,7 @@ from holdfast.core.limits import (
 )
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.observed import Observed, StopSignalReceived
+from holdfast.core.reserving import messages_tokens
 from holdfast.core.rules import Rules
 from holdfast.core.state import AgentState, ExecutionState
 from holdfast.core.steps import AgentStep, ErrorRecord, ToolExecution
@@ -96,7 +97,25 @@ class Turn:
     def say(self, messages: Iterable[Message], **tags: Any) -> None:  # noqa: ANN401  # JSON
         """Add `messages` to the conversation, tagged with whose they are."""
         tags = {"execution_id": self.execution.execution_id, "agent_id": self._before.agent_id, **tags}
-        self.store = self.store.extended(*(message.tagged(**tags) for message in messages))
+        said = tuple(messages)
+        self.store = self.store.extended(*(message.tagged(**tags) for message in said))
+        if self.counting:
+            self.change(next_input_max=self.execution.next_input_max + self.tokens_of(said))
+
+    @property
+    def parent_agent_id(self) -> str | None:
+        """The agent whose subagent this one is, if it is one."""
+        return self._before.parent_agent_id
+
+    @property
+    def counting(self) -> bool:
+        """Whether anything depends on how large the next model call's input can be."""
+        budget = self.execution.budget
+        return budget.max_tokens is not None or budget.max_cost is not None
+
+    def tokens_of(self, messages: Iterable[Message]) -> int:
+        """Return the most tokens that `messages` can have, as the model is shown them."""
+        return messages_tokens(messages, self.rules.definition.context.tool_output_chars_max)
 
     def signal(self, signal: StopSignal) -> None:
         """Keep a stop signal; those from outside up to a limit, more of them would say nothing new."""

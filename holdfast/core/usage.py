@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Final
 
 from pydantic import Field
@@ -47,3 +48,15 @@ class Prices(Frozen):
     def cost(self, usage: Usage) -> float:
         """Return what `usage` costs, in US dollars."""
         return (usage.input_tokens * self.input_usd + usage.output_tokens * self.output_usd) / TOKENS_PRICED
+
+    @property
+    def input_weight(self) -> float:
+        """How many output tokens an input token is worth, at least 1: a limit on tokens counts them alike."""
+        return max(1.0, self.input_usd / self.output_usd) if self.output_usd else 1.0
+
+
+def room_after(room: int | None, failed: Usage, input_weight: float) -> int | None:
+    """Return what is left of the `room` for a call's answer after attempts that used `failed`; none when unlimited."""
+    if room is None:
+        return None
+    return room - failed.output_tokens - ceil(failed.input_tokens * input_weight)

@@ -21,6 +21,7 @@ from holdfast.core.summarising import summary_request
 from holdfast.core.texts import clamped_json
 from holdfast.core.tools import ToolSchema
 from holdfast.local.formats import checked
+from holdfast.local.hearing import Heard
 
 
 class Asking:
@@ -35,8 +36,8 @@ class Asking:
             self._tools = (*self._tools, spawn_schema(subagents))
         self._view: View | None = None
 
-    async def answer(self, state: AgentState, max_output_tokens: int | None) -> InferenceResponse:
-        """Return the model's answer to the conversation as it stands in `state`."""
+    async def answer(self, state: AgentState, max_output_tokens: int | None, heard: Heard) -> InferenceResponse:
+        """Return the model's answer to the conversation as it stands in `state`; tell `heard` of it as it comes."""
         wanted = state.context.response_format
         request = ModelRequest(
             llm=state.llm or LLM(),
@@ -45,12 +46,13 @@ class Asking:
             tools=self._tools,
             max_output_tokens=max_output_tokens,
             response_format=wanted,
+            listener=heard.take,
         )
-        response = await _answered(self._model, request)
+        response = await _answered(self._model, request, heard)
         response = replace(response, text=clamped_json(response.text, RESPONSE_BYTES_MAX))  # any model may be behind it
         return checked(response, wanted)
 
-    async def summary(self, state: AgentState, max_output_tokens: int | None) -> InferenceResponse:
+    async def summary(self, state: AgentState, max_output_tokens: int | None, heard: Heard) -> InferenceResponse:
         """Return the model's summary of what is in the buffer: in words, whatever form the agent's answers have."""
         request = ModelRequest(
             llm=state.llm or LLM(),
@@ -59,7 +61,7 @@ class Asking:
             tools=(),
             max_output_tokens=max_output_tokens,
         )
-        return await _answered(self._model, request)
+        return await _answered(self._model, request, heard)
 
     def _shown(self, state: AgentState) -> Sequence[Message]:
         execution_id = state.running.execution_id
@@ -73,13 +75,14 @@ class Asking:
         return self._compiler.apply(shown) if self._compiler else shown
 
 
-async def _answered(model: Model, request: ModelRequest, attempt: int = 1) -> InferenceResponse:
+async def _answered(model: Model, request: ModelRequest, heard: Heard, attempt: int = 1) -> InferenceResponse:
     """Ask the model, and again where that can help, as often and after the same waits as on Temporal."""
     try:
         return await model(request)
     except ModelFailure as failure:
+        heard.failed(failure.usage)
         if not failure.again or attempt >= MODEL_RETRIES.attempts_max:
             raise
-        wait = failure.after.total_seconds() if failure.after else MODEL_RETRIES.wait_seconds(attempt)
+        wait = failure.after.total_seconds() if failure.after is not None else MODEL_RETRIES.wait_seconds(attempt)
     await asyncio.sleep(wait)
-    return await _answered(model, request, attempt + 1)
+    return await _answered(model, request, heard, attempt + 1)

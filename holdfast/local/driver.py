@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, TypeVar, assert_never
 from uuid import uuid4
 
@@ -34,12 +35,15 @@ from holdfast.core.events import (
     Event,
     ExecutionStarted,
     MessageArrived,
+    ModelCancelled,
     StopMode,
     StopRequested,
     TimerFired,
+    subagent_cancelled,
 )
 from holdfast.core.hooks import Hook
 from holdfast.core.inference import Model
+from holdfast.core.limits import SUBAGENT_GRACE_SECONDS
 from holdfast.core.loop import AgentLoop, new_agent, user_message
 from holdfast.core.messages import Message
 from holdfast.core.observed import Listener, Observed
@@ -51,9 +55,11 @@ from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool
 from holdfast.core.verdicts import Verdict
 from holdfast.local.asking import Asking
+from holdfast.local.calling import Results, offer_reading
 from holdfast.local.foreign import was_cancelled
 from holdfast.local.formats import schema_problem
 from holdfast.local.inbox import Inbox
+from holdfast.local.prices import PriceList
 from holdfast.local.remote import refuse_remote
 from holdfast.local.work import Approver, Work
 
@@ -83,6 +89,9 @@ class LocalDriver:
         capabilities: the bundles of tools and hooks that it may name.
         compilers: the functions that `context.compiler` may name.
         approver: decides about calls that wait for approval; without one `decide` does.
+        results: where long results of tools are kept whole (`holdfast.storage.results`); without it, what the model
+            does not see of them is lost.
+        prices: what tokens cost where the definition does not say; by default the table that comes with Holdfast.
         parent_agent_id: whose subagent it is, if it is one.
         depth_left: how deep agents may nest below it; the definition's `max_depth` by default.
         clock: where times come from.
@@ -100,14 +109,18 @@ class LocalDriver:
         capabilities: Iterable[Capability] = (),
         compilers: Iterable[Compiler] = (),
         approver: Approver | None = None,
+        results: Results | None = None,
+        prices: PriceList | None = None,
         parent_agent_id: str | None = None,
         depth_left: int | None = None,
         clock: Callable[[], datetime] = _now,
         new_id: Callable[[], str] = _new_id,
     ) -> None:
-        self._offer = Offer(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities))
+        offer = Offer(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities))
+        self._offer, self._results = offer_reading(offer, results), results
         self._agents, self._model, self._approver = tuple(agents), model, approver
         self._clock, self._new_id = clock, new_id
+        self._prices = prices or PriceList()
         self._parent_agent_id = parent_agent_id
         if problem := schema_problem(definition.response_format):
             raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
@@ -121,7 +134,7 @@ class LocalDriver:
             depth_left=depth_left,
         )
         asking = Asking(equipment, self._loop.subagents, model)
-        self._work = Work(equipment, asking, approver, self._run_child, clock)
+        self._work = Work(equipment, asking, approver, self._run_child, clock, results)
         self._listeners: list[Listener] = []
         self._inbox = Inbox()
         self._in_flight: set[asyncio.Task[None]] = set()
@@ -226,11 +239,14 @@ class LocalDriver:
         return next(filter(None, found), None)
 
     def _beginning(self, asked: str | AgentState, state: AgentState | None, at: datetime) -> AgentState:
+        definition = self._loop.definition
         if isinstance(asked, AgentState):
-            return asked
-        if state is not None:
-            return state
-        return new_agent(self._loop.definition, agent_id=self._new_id(), at=at, parent_agent_id=self._parent_agent_id)
+            state = asked
+        elif state is None:
+            state = new_agent(definition, agent_id=self._new_id(), at=at, parent_agent_id=self._parent_agent_id)
+        llm = state.llm or definition.llm
+        priced = self._prices.priced(llm)
+        return state if priced is llm else state.with_llm(state.updated_at, priced)
 
     def _perform(self, command: Command, state: AgentState) -> None:  # noqa: C901, PLR0912  # one case per command
         match command:
@@ -239,13 +255,13 @@ class LocalDriver:
                     self._timer.cancel()
                 self._timer = asyncio.create_task(self._wait(command))
             case CallModel():
-                self._start(self._work.call_model(command, state))
+                self._start(self._work.call_model(command, state), lambda at: ModelCancelled(None, at))
             case SummariseBuffer():
                 self._start(self._work.summarise(command, state))
             case CallTool():
                 self._start(self._work.call_tool(command, state.running.execution_id))
             case SpawnSubagent():
-                self._start(self._work.spawn(command, state))
+                self._start(self._work.spawn(command, state), partial(subagent_cancelled, command.call_id))
             case RunHooks():
                 self._start(self._work.run_hooks(command))
             case AskApproval():
@@ -266,7 +282,7 @@ class LocalDriver:
                 listener(event)
 
     async def _run_child(self, command: SpawnSubagent, state: AgentState) -> AgentState:
-        """Run a subagent with a driver of its own; cancelling this cancels its whole tree."""
+        """Run a subagent with a driver of its own; cancelling this stops its whole tree, and gives its end."""
         child = LocalDriver(
             self._loop.subagents[command.agent],
             model=self._model,
@@ -276,6 +292,8 @@ class LocalDriver:
             capabilities=self._offer.capabilities,
             compilers=self._offer.compilers,
             approver=self._approver,
+            results=self._results,
+            prices=self._prices,
             parent_agent_id=state.agent_id,
             depth_left=command.depth_left,
             clock=self._clock,
@@ -284,18 +302,32 @@ class LocalDriver:
         if self._listeners:
             child.wiretap(self._tell)
         self._children.append(child)
+        running = asyncio.create_task(child.execute(command.task, budget=command.budget))
         try:
-            return await child.execute(command.task, budget=command.budget)
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            child.stop("the agent that called it was stopped")
+            await asyncio.wait([running], timeout=SUBAGENT_GRACE_SECONDS)
+            if not running.done():
+                running.cancel()
+                raise
+            return running.result()
         finally:
             self._children.remove(child)
 
-    def _start(self, work: Coroutine[object, object, Event]) -> None:
-        task = asyncio.create_task(self._guarded(work, self._inbox))
+    def _start(
+        self, work: Coroutine[object, object, Event], cancelled: Callable[[datetime], Event] | None = None
+    ) -> None:
+        """Begin `work`; `cancelled` makes what is told when it is cancelled and tells nothing itself."""
+        inbox = self._inbox
+        task = asyncio.create_task(self._guarded(work, inbox))
         self._in_flight.add(task)
         self._unfinished.add(task)
         task.add_done_callback(self._in_flight.discard)
         task.add_done_callback(self._unfinished.discard)
         task.add_done_callback(lambda _: work.close())  # one that is cancelled before it began would complain
+        if cancelled is not None:
+            task.add_done_callback(lambda _: inbox.put(cancelled(self._clock())) if task.cancelled() else None)
 
     async def _guarded(self, work: Coroutine[object, object, Event], inbox: Inbox) -> None:
         """Put what comes of `work` into its execution's inbox; a fault of our own ends the run with its cause."""

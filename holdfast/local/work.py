@@ -16,6 +16,7 @@ from holdfast.core.events import (
     Event,
     HooksReturned,
     ModelAnswered,
+    ModelCancelled,
     ModelFailed,
     SubagentReturned,
     SummaryFailed,
@@ -24,7 +25,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.frozen import canonical
 from holdfast.core.hooks import HookContext
-from holdfast.core.limits import REASON_CHARS_MAX
+from holdfast.core.limits import MODEL_GRACE_SECONDS, REASON_CHARS_MAX
 from holdfast.core.messages import ToolCall
 from holdfast.core.offer import Equipment
 from holdfast.core.retries import TOOL_RETRIES
@@ -35,8 +36,9 @@ from holdfast.core.tools import AnyTool, ToolContext, ToolReply, ended_without_a
 from holdfast.core.usage import Usage
 from holdfast.core.verdicts import Verdict
 from holdfast.local.asking import Asking
-from holdfast.local.calling import run_tool
+from holdfast.local.calling import Results, run_tool
 from holdfast.local.foreign import was_cancelled
+from holdfast.local.hearing import Heard
 from holdfast.local.hooking import run_hooks
 
 Approver = Callable[[ToolCall], Awaitable[Verdict]]
@@ -55,17 +57,26 @@ class Work:
     approver: Approver | None
     run_child: RunChild
     clock: Callable[[], datetime]
+    results: Results | None = None
 
     async def call_model(self, command: CallModel, state: AgentState) -> Event:
-        """Ask the model."""
-        said = await _said(self.asking.answer(state, command.max_output_tokens))
+        """Ask the model; when that is cancelled, tell what had come of its answer."""
+        heard = Heard()
+        asked = asyncio.create_task(_said(self.asking.answer(state, command.max_output_tokens, heard)))
+        try:
+            said = await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            partial = heard.partial
+            asked.cancel()
+            await asyncio.wait([asked], timeout=MODEL_GRACE_SECONDS)
+            return ModelCancelled(partial=partial, at=self.clock(), failed_usage=heard.failed_usage)
         if isinstance(said, ErrorRecord):
-            return ModelFailed(error=said, at=self.clock())
-        return ModelAnswered(response=said, at=self.clock())
+            return ModelFailed(error=said, at=self.clock(), failed_usage=heard.failed_usage)
+        return ModelAnswered(response=said, at=self.clock(), failed_usage=heard.failed_usage)
 
     async def summarise(self, command: SummariseBuffer, state: AgentState) -> Event:
         """Ask the model for a summary of the buffer."""
-        said = await _said(self.asking.summary(state, command.max_output_tokens))
+        said = await _said(self.asking.summary(state, command.max_output_tokens, Heard()))
         if isinstance(said, ErrorRecord):
             return SummaryFailed(error=said, at=self.clock())
         return BufferSummarised(text=said.text, usage=said.usage, at=self.clock())
@@ -76,7 +87,7 @@ class Work:
         key = named_id(execution_id, call_name(command.step_number, command.index))
         started_at = self.clock()
         try:
-            reply = await _attempted(tool, call.arguments, ToolContext(execution_id, key, attempt=1))
+            reply = await _attempted(tool, call.arguments, ToolContext(execution_id, key, attempt=1), self.results)
         except _TookTooLong:
             record = ended_without_answer(tool.traits, "it took too long")
         except Exception as error:  # noqa: BLE001  # whatever a tool raises goes back to the model
@@ -108,7 +119,7 @@ class Work:
         return ApprovalGiven(call_id=command.call.id, verdict=verdict, at=self.clock())
 
     async def spawn(self, command: SpawnSubagent, state: AgentState) -> Event:
-        """Run a subagent."""
+        """Run a subagent; when that is cancelled, tell what it had used."""
         started_at = self.clock()
         try:
             child = await self.run_child(command, state)
@@ -156,13 +167,15 @@ class _TookTooLong(Exception):
     """No attempt of a tool call ended in time."""
 
 
-async def _attempted(tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext) -> ToolReply:
+async def _attempted(
+    tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext, results: Results | None
+) -> ToolReply:
     """Run the tool; begin it again as often as its traits allow, when it takes too long or says so of its error."""
     limit = asyncio.timeout(tool.traits.timeout_seconds)
     last = context.attempt >= tool.traits.attempts_max
     try:
         async with limit:
-            return await run_tool(tool, arguments, context)
+            return await run_tool(tool, arguments, context, results=results)
     except Exception as error:
         if limit.expired() and isinstance(error, TimeoutError):
             if last:
@@ -170,4 +183,4 @@ async def _attempted(tool: AnyTool, arguments: Mapping[str, Any], context: ToolC
         elif last or not tool.tries_again(error):
             raise
     await asyncio.sleep(TOOL_RETRIES.wait_seconds(context.attempt))
-    return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1))
+    return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1), results)

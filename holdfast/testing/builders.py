@@ -22,6 +22,7 @@ from holdfast.core.events import (
     Event,
     ExecutionStarted,
     ModelAnswered,
+    ModelCancelled,
     ModelFailed,
     StopRequested,
     ToolFailed,
@@ -219,3 +220,4 @@ class _Run:
             at = self.clock()
             signal = StopSignal(reason=reason, message="enough", source="test", at=at)
             self.feed(StopRequested(signal, "now", at))
+            self.feed(ModelCancelled(None, at))

@@ -6,11 +6,12 @@ import json
 from contextlib import suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from holdfast.core.errors import InvalidInput, ModelFailure
-from holdfast.core.refusals import UNAVAILABLE, kind_of, retry_after
+from holdfast.core.refusals import UNAVAILABLE, Refused, refusal, refusal_within
 from holdfast.core.texts import clamped
+from holdfast.core.usage import NOTHING_USED, Usage
 from holdfast.testing.script import Turn
 
 FAILURE_CHARS_MAX: Final = 500
@@ -19,30 +20,54 @@ FAILURE_CHARS_MAX: Final = 500
 def failure_of(turn: Turn) -> ModelFailure | None:
     """Return the failure that `turn` is to whoever asks, none for an answer; the table is `activities.failures`'s.
 
-    Raises InvalidInput for a `body` that is a chat completion: reading one is the provider's client's work.
+    An answer may still fail while it is played: `failure_within` and `cut` are for that. Raises InvalidInput for a
+    `body` that is a chat completion or a stream of one: reading it is the provider's client's work.
     """
-    if turn.disconnect:
-        return ModelFailure("the script closes the connection", kind="ProviderUnavailable", again=True)
-    if not HTTPStatus.OK <= turn.status < HTTPStatus.MULTIPLE_CHOICES:
+    good = HTTPStatus.OK <= turn.status < HTTPStatus.MULTIPLE_CHOICES
+    if (turn.disconnect or turn.reset) and (turn.pieces_max is None or turn.body is not None or not good):
+        return ModelFailure("the script closes the connection", kind=UNAVAILABLE, again=True)
+    if not good:
         return _status_failure(turn)
-    cut = turn.pieces_max == 0 or (isinstance(turn.body, tuple) and turn.pieces_max is not None)
-    if turn.body is None and not cut:
+    if turn.body is None:
         return None
-    if not cut and _is_completion(_body(turn)):
+    cut = turn.pieces_max == 0 or (isinstance(turn.body, tuple) and turn.pieces_max is not None)
+    return _unusable() if cut else failure_within(_body(turn))
+
+
+def failure_within(said: bytes, used: Usage = NOTHING_USED) -> ModelFailure:
+    """Return the failure that raw bytes in the place of an answer are, which had `used` so much before."""
+    data: Any = None
+    with suppress(ValueError, RecursionError):
+        data = json.loads(said.strip().removeprefix(b"data:"))
+    error: object = cast("dict[str, object]", data).get("error") if isinstance(data, dict) else None
+    if error:
+        return _refused(refusal_within(error), f"the script answers with the error {json.dumps(error)}", used)
+    if _is_completion(data) or said.lstrip().startswith((b"data:", b"event:", b":")):
         raise InvalidInput("a script whose `body` is a chat completion needs the fake server: use FakeOpenAI for it")
-    return ModelFailure("the scripted answer is no chat completion", kind="UnusableAnswer", again=True)
+    return _unusable(used)
+
+
+def cut(used: Usage) -> ModelFailure:
+    """Return the failure that an answer without its end is."""
+    return ModelFailure("the scripted answer ends before it is complete", kind=UNAVAILABLE, again=True, usage=used)
+
+
+def _unusable(used: Usage = NOTHING_USED) -> ModelFailure:
+    return ModelFailure("the scripted answer is no chat completion", kind="UnusableAnswer", again=True, usage=used)
 
 
 def _status_failure(turn: Turn) -> ModelFailure:
-    status, words = turn.status, turn.text or ""
+    words = turn.text or ""
     if turn.body is not None:
         words = _body(turn).decode("utf-8", "replace")
-    told = clamped(f"the script answers {status}: {' '.join(words.split())}", FAILURE_CHARS_MAX)
-    kind = kind_of(status, words)
-    if kind != UNAVAILABLE:
-        return final(kind, told)
-    header = next((value for name, value in turn.headers.items() if name.lower() == "retry-after"), "")
-    return ModelFailure(told, kind=kind, again=True, after=retry_after(header, datetime.now(UTC)))
+    headers = {name.lower(): value for name, value in turn.headers.items()}
+    told = f"the script answers {turn.status}: {' '.join(words.split())}"
+    return _refused(refusal(turn.status, words, headers, datetime.now(UTC)), told)
+
+
+def _refused(refused: Refused, told: str, used: Usage = NOTHING_USED) -> ModelFailure:
+    told = clamped(told, FAILURE_CHARS_MAX)
+    return ModelFailure(told, kind=refused.kind, again=refused.again, after=refused.after, usage=used)
 
 
 def final(kind: str, told: str) -> ModelFailure:
@@ -62,9 +87,8 @@ def _body(turn: Turn) -> bytes:
     return body.encode() if isinstance(body, str) else body
 
 
-def _is_completion(body: bytes) -> bool:
-    """Return whether `body` could be read as an answer; what lacks a first choice with a message cannot."""
-    with suppress(ValueError, RecursionError, LookupError, TypeError):
-        data: Any = json.loads(body)
+def _is_completion(data: Any) -> bool:  # noqa: ANN401  # any JSON value
+    """Return whether `data` could be read as an answer; what lacks a first choice with a message cannot."""
+    with suppress(LookupError, TypeError):
         return isinstance(data["choices"][0]["message"], dict)
     return False

@@ -31,6 +31,7 @@ def request_body(request: ModelRequest, model: str) -> dict[str, Any]:
         "messages": [*prompt, *(_wire_message(message) for message in request.messages)],
         **({"tools": [_wire_tool(tool) for tool in request.tools]} if request.tools else {}),
         **{name: value for name, value in settings.items() if value is not None},
+        **({"stream": True, "stream_options": {"include_usage": True}} if request.llm.stream else {}),
     }
 
 
@@ -62,9 +63,15 @@ def answer_pieces(turn: Turn, request: Mapping[str, Any]) -> tuple[bytes, ...]:
         return (error_body(turn.status, turn.text or f"The script answers with status {turn.status}."),)
     if not request.get("stream"):
         return (json.dumps(_completion(turn, request)).encode(),)
-    options: dict[str, Any] = request.get("stream_options") or {}
-    chunks = _chunks(turn, request, wants_usage=options.get("include_usage", False))
-    return (*(f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks), b"data: [DONE]\n\n")
+    return (*(b"data: " + _utf8(chunk) + b"\n\n" for chunk in answer_chunks(turn, request)), b"data: [DONE]\n\n")
+
+
+def _utf8(chunk: Mapping[str, Any]) -> bytes:
+    """Return `chunk` as JSON whose characters are bytes, not escapes, so that one can be cut; some cannot be such."""
+    try:
+        return json.dumps(chunk, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(chunk).encode()
 
 
 def error_body(status: int, message: str, param: str | None = None, code: str | None = None) -> bytes:
@@ -105,9 +112,14 @@ def _completion(turn: Turn, request: Mapping[str, Any]) -> dict[str, Any]:
     return {**_head(request, "chat.completion"), "choices": [choice], **_usage(turn)}
 
 
-def _chunks(turn: Turn, request: Mapping[str, Any], *, wants_usage: bool) -> Iterator[dict[str, Any]]:
+def answer_chunks(turn: Turn, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Return what a streamed answer to the request consists of, before it is put into bytes."""
+    options: dict[str, Any] = request.get("stream_options") or {}
+    wants_usage: bool = options.get("include_usage", False)
     # Where the caller asked for usage, every chunk but the one that carries it says null.
     head = {**_head(request, "chat.completion.chunk"), **({"usage": None} if wants_usage else {})}
+    if turn.usage_in == "every":
+        head |= _usage(turn)
     for delta in _deltas(turn, request):
         yield {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]}
     yield {**head, "choices": [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": turn.ending}]}
@@ -117,17 +129,17 @@ def _chunks(turn: Turn, request: Mapping[str, Any], *, wants_usage: bool) -> Ite
 
 def _deltas(turn: Turn, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"role": "assistant", "content": None if turn.text is None else "", "refusal": None}
-    for piece in _split(turn.text or ""):
+    for piece in _split(turn.text or "", turn.piece_chars):
         yield {"content": piece}
     for index, (id_, wanted) in enumerate(zip(call_ids(turn, turn_number(request)), turn.calls, strict=True)):
         opening = {"index": index, "id": id_, "type": "function", "function": {"name": wanted.name, "arguments": ""}}
         yield {"tool_calls": [opening]}
-        for piece in _split(wanted.arguments_text):
+        for piece in _split(wanted.arguments_text, turn.piece_chars):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
-def _split(text: str) -> Iterator[str]:
-    size = max(PIECE_CHARS_MIN, -(-len(text) // PIECES_MAX))
+def _split(text: str, chars: int | None) -> Iterator[str]:
+    size = chars or max(PIECE_CHARS_MIN, -(-len(text) // PIECES_MAX))
     return (text[start : start + size] for start in range(0, len(text), size))
 
 

@@ -17,11 +17,13 @@ import errno
 import importlib
 import json
 import signal
+import socket
+import struct
 import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -70,6 +72,26 @@ def _refuse(refusal: Refusal) -> _Answer:
     body = error_body(refusal.status, refusal.message, refusal.param, refusal.code)
     detail = {"status": refusal.status, "message": refusal.message}
     return _Answer(turn=Turn(status=refusal.status), pieces=(body,), refused=True, detail=detail)
+
+
+def _parts(answer: _Answer) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """Return the pieces before the turn's fault, and those after it."""
+    turn = answer.turn
+    before, after = answer.pieces[: turn.pieces_max or 0], answer.pieces[turn.pieces_max or 0 :]
+    if turn.hang or turn.disconnect or turn.reset:
+        return before, ()
+    if turn.then is not None:
+        return before, (turn.then,)
+    if turn.pieces_max is None or turn.hold is not None:
+        return before, after
+    return before[:-1], before[-1:]
+
+
+def _writes(pieces: Sequence[bytes], size: int | None) -> tuple[bytes, ...]:
+    """Return what is written at once, piece by piece or cut smaller."""
+    if size is None:
+        return tuple(pieces)
+    return tuple(piece[start : start + size] for piece in pieces for start in range(0, len(piece), size))
 
 
 def _hold_back_the_end(body: bytes) -> tuple[bytes, ...]:
@@ -269,37 +291,63 @@ class FakeOpenAI:
 
     async def _send(self, request: web.Request, number: int, answer: _Answer) -> tuple[web.StreamResponse, Outcome]:
         turn = answer.turn
-        at_once = turn.pieces_max is None  # whether a disconnect or a hang takes the place of the whole answer
+        at_once = turn.pieces_max is None  # whether a fault takes the place of the whole answer
+        breaks = turn.disconnect or turn.reset
         await self._pause(turn.delay_seconds)
-        if at_once and turn.hang:
-            await self._pause(None)
-        if self._closing.is_set() or (at_once and turn.disconnect):
-            return self._drop(request, web.Response())
+        if at_once:
+            await self._wait(turn)
+        if self._closing.is_set() or (at_once and breaks):
+            return self._drop(request, web.Response(), reset=turn.reset)
         content_type = "text/event-stream" if answer.streamed else "application/json"
         headers = {"content-type": content_type, **{name.lower(): value for name, value in turn.headers.items()}}
         response = web.StreamResponse(status=turn.status, headers=headers)
-        pieces = answer.pieces[: turn.pieces_max]
-        if at_once and len(pieces) == 1:
-            response.content_length = len(pieces[0])
-            pieces = _hold_back_the_end(pieces[0])
+        before, after = _parts(answer)
+        if at_once and len(after) == 1:
+            response.content_length = len(after[0])
+            after = _hold_back_the_end(after[0])
         await response.prepare(request)
-        last = () if turn.hang or turn.disconnect else pieces[-1:]
-        for piece in pieces[: len(pieces) - len(last)]:
-            await response.write(piece)
-            await self._pause(turn.piece_seconds)
-        if turn.hang:
-            await self._pause(None)
-        if self._closing.is_set() or turn.disconnect:
-            return self._drop(request, response)
+        await self._write(response, before, turn)
+        if not at_once:
+            await self._wait(turn)
+        if self._closing.is_set() or breaks:
+            return self._drop(request, response, reset=turn.reset)
+        after = _writes(after, turn.write_bytes)
+        await self._write(response, after[:-1], turn)
         # Noted before the last byte leaves: whoever has the whole answer also finds it in the records.
         self._finish(number, answer, "answered")
-        for piece in last:
+        for piece in after[-1:]:
             await response.write(piece)
         await response.write_eof()
         return response, "answered"
 
-    def _drop(self, request: web.Request, response: web.StreamResponse) -> tuple[web.StreamResponse, Outcome]:
-        if request.transport is not None:
+    async def _write(self, response: web.StreamResponse, pieces: Sequence[bytes], turn: Turn) -> None:
+        for piece in _writes(pieces, turn.write_bytes):
+            await response.write(piece)
+            await self._pause(turn.piece_seconds)
+
+    async def _wait(self, turn: Turn) -> None:
+        """Hang, or wait until the test lets the answer go, but not longer than the server runs."""
+        if turn.hang:
+            await self._pause(None)
+        if turn.hold is None:
+            return
+        closing, held = asyncio.ensure_future(self._closing.wait()), asyncio.ensure_future(turn.hold.stand())
+        try:
+            await asyncio.wait((closing, held), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closing.cancel()
+            held.cancel()
+        if held.done():
+            held.result()  # an error that the test let it go with ends the connection
+
+    def _drop(
+        self, request: web.Request, response: web.StreamResponse, *, reset: bool
+    ) -> tuple[web.StreamResponse, Outcome]:
+        if request.transport is not None and reset:
+            linger: socket.socket = request.transport.get_extra_info("socket")
+            linger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # no good-bye
+            request.transport.abort()
+        elif request.transport is not None:
             request.transport.close()
         return response, "disconnected-by-server"
 

@@ -16,7 +16,9 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+
+from holdfast.testing.holds import Hold
 
 DEFAULT_USAGE = (100, 20)
 """Prompt and completion tokens of a turn that does not name its own: round figures, easy to add up in a test."""
@@ -47,8 +49,10 @@ class Call:
 class Turn:
     """One answer of the model, or the fault that takes its place.
 
-    An answer goes out in pieces: a plain JSON answer is one, a streamed one has a piece per chunk, a tuple `body` its
-    own. `hang` and `disconnect` happen before the first byte, or after `pieces_max` pieces where that is set.
+    An answer goes out in pieces: a streamed one has a piece per chunk (one that opens it, the text's, the calls', one
+    with the finish reason, one with the usage, `[DONE]`), a plain JSON answer is one, a tuple `body` has its own.
+    `hang`, `hold`, `disconnect`, `reset` and `then` happen before the first byte, or after `pieces_max` pieces where
+    that is set.
     """
 
     text: str | None = None
@@ -64,12 +68,24 @@ class Turn:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: str | bytes | tuple[bytes, ...] | None = None
     """Sent instead of the answer, whatever it is: HTML, an empty string, corrupt JSON, `{"choices": []}`, raw SSE."""
+    piece_chars: int | None = None
+    """How many characters of text or arguments a streamed piece holds; None is derived from their length."""
     piece_seconds: float = 0
-    """Silence after each piece but the last."""
+    """Silence after each piece (or each write of `write_bytes`) but the last."""
+    write_bytes: int | None = None
+    """The socket gets so many bytes at once: 1 cuts every event, and every character that has several."""
     pieces_max: int | None = None
-    """The answer ends after so many pieces: properly closed but incomplete, unless `disconnect` or `hang` is set."""
+    """The answer ends after so many pieces: properly closed but incomplete, unless another fault is set."""
+    usage_in: Literal["last", "every"] = "last"
+    """`every` tells the usage with every streamed piece, so that it is known when the answer is cut."""
+    hold: Hold | None = None
+    """The (rest of the) answer waits until the test lets it go."""
+    then: bytes | None = None
+    """Sent instead of the rest of a streamed answer: a corrupt chunk, an error object."""
     disconnect: bool = False
     """The socket is closed instead of an (or the rest of the) answer."""
+    reset: bool = False
+    """The same, with a reset of the connection."""
     hang: bool = False
     """Nothing is ever sent (any more)."""
     failures: tuple[Turn, ...] = ()
@@ -98,9 +114,15 @@ class TurnOptions(TypedDict, total=False):
     finish_reason: str | None
     delay_seconds: float
     headers: Mapping[str, str]
+    piece_chars: int | None
     piece_seconds: float
+    write_bytes: int | None
     pieces_max: int | None
+    usage_in: Literal["last", "every"]
+    hold: Hold | None
+    then: bytes | None
     disconnect: bool
+    reset: bool
     hang: bool
     failures: tuple[Turn, ...]
 

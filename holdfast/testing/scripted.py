@@ -23,6 +23,7 @@ from holdfast.core.texts import clamped, clamped_json, encodable
 from holdfast.core.usage import Usage
 from holdfast.testing.failures import failure_of, final, refused
 from holdfast.testing.openai_format import Refusal, read_request, request_body
+from holdfast.testing.playing import TOKENS_MAX, played, waited
 from holdfast.testing.script import (
     Attempts,
     Script,
@@ -39,8 +40,6 @@ MODEL_NAME: Final = "scripted"
 
 REQUESTS_MAX: Final = 1_000
 """Requests kept; the oldest go first."""
-
-TOKENS_MAX: Final = 10**12
 
 
 class ScriptedModel:
@@ -66,10 +65,12 @@ class ScriptedModel:
             raise refused(problem.message)
         turn = self._attempts.played(self._turn(body), conversation_key(body))
         await asyncio.sleep(turn.delay_seconds)
-        if turn.hang:
-            await asyncio.Event().wait()
+        if turn.pieces_max is None:
+            await waited(turn)
         if (failure := failure_of(turn)) is not None:
             raise failure
+        if request.listener is not None or turn.pieces_max is not None or turn.then is not None or turn.piece_seconds:
+            turn = await played(turn, body, request.listener)
         return answer(turn, body)
 
     def _turn(self, body: dict[str, Any]) -> Turn:
@@ -125,4 +126,5 @@ def _sent_bytes(body: Mapping[str, Any]) -> int:
 
 def _received_bytes(text: str, wanted: list[tuple[str, str, str]]) -> int:
     calls = [{"id": id_, "function": {"name": name, "arguments": arguments}} for id_, name, arguments in wanted]
-    return len(to_json({"content": text, "reasoning": "", "reasoning_content": "", "tool_calls": calls}))
+    said = {"content": text, "reasoning": "", "reasoning_content": "", "refusal": "", "tool_calls": calls}
+    return len(to_json(said))

@@ -61,10 +61,11 @@ def parts(depth: int) -> str:
 
 TABLE = [
     *(status(code, "ProviderUnavailable", again=AGAIN) for code in (408, 409, 425, 429, 500, 502, 503, 504, 529, 599)),
-    *(status(code, "RequestRefused", again=FINAL) for code in (400, 402, 405, 413, 418, 422, 451)),
+    *(status(code, "RequestRefused", again=FINAL) for code in (400, 405, 413, 418, 422, 451)),
     status(401, "NotAuthorised", again=FINAL),
     status(403, "NotAuthorised", again=FINAL),
     status(404, "ModelNotFound", again=FINAL),
+    status(402, "QuotaExceeded", again=FINAL),
     Row("quota by code", refusal(429, QUOTA, code="insufficient_quota"), "QuotaExceeded", FINAL, "no credit left"),
     Row("quota by type", refusal(429, QUOTA, type="insufficient_quota"), "QuotaExceeded", FINAL, "no credit left"),
     Row("context by words", refusal(400, "maximum context length is 8192"), "ContextTooLong", FINAL, "shorten"),
@@ -86,7 +87,7 @@ TABLE = [
     Row("a list", Turn(body="[]"), "UnusableAnswer", AGAIN, "chat completion"),
     Row("null", Turn(body="null"), "UnusableAnswer", AGAIN, "chat completion"),
     Row("an empty object", Turn(body="{}"), "UnusableAnswer", AGAIN, "chat completion"),
-    Row("an error with 200", refusal(200), "UnusableAnswer", AGAIN, "chat completion"),
+    Row("an error with 200", refusal(200), "ProviderUnavailable", AGAIN, "the endpoint's words"),
     Row("no choice", completion(choices=[]), "UnusableAnswer", AGAIN, LOCAL),
     Row("choices null", completion(choices=None), "UnusableAnswer", AGAIN, LOCAL),
     Row("choices a mapping", completion(choices={}), "UnusableAnswer", AGAIN, LOCAL),
@@ -167,7 +168,7 @@ async def test_an_endpoint_that_is_not_there_is_named_with_what_to_check() -> No
 
 
 async def test_silence_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("activities.provider.READ_SECONDS", 0.05)
+    monkeypatch.setattr("activities.provider.FIRST_BYTE_SECONDS", 0.05)
     failure = await failure_of(Turn(hang=True))
     assert (failure.kind, failure.again) == ("ProviderUnavailable", True)
     assert "did not answer in time" in failure.message

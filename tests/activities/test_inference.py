@@ -36,15 +36,13 @@ def wanted(response_format: ResponseFormat) -> InferenceInput:
 )
 async def test_an_answer_comes_back_with_what_is_wrong_with_its_form(turn: Turn, problem: str | None) -> None:
     async with asking(turn) as (endpoint, model):
-        response = await ActivityEnvironment().run(Inference(model, Offer(), TranscriptCache()).run, wanted(SUM))
+        answer = await ActivityEnvironment().run(Inference(model, Offer(), TranscriptCache()).run, wanted(SUM))
         assert endpoint.requests[0].body["response_format"]["json_schema"]["name"] == "sum"
-    assert response.format_problem == problem
+    assert answer.response.format_problem == problem
 
 
 async def test_an_answer_in_words_is_never_wrong() -> None:
     async with asking(say("{")) as (endpoint, model):
-        response = await ActivityEnvironment().run(
-            Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat())
-        )
+        answer = await ActivityEnvironment().run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
         assert "response_format" not in endpoint.requests[0].body
-    assert response.format_problem is None
+    assert answer.response.format_problem is None

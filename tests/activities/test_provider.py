@@ -114,7 +114,8 @@ async def test_words_and_pictures_go_out_as_parts() -> None:
 
 
 async def test_what_is_not_set_is_not_sent() -> None:
-    assert set(await body_of()) == {"model", "messages"}
+    assert set(await body_of()) == {"model", "messages", "stream", "stream_options"}
+    assert set(await body_of(llm=LLM(stream=False))) == {"model", "messages"}
     assert (await body_of(system_prompt=""))["messages"][0]["role"] == "user"
 
 

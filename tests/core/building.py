@@ -21,6 +21,7 @@ from holdfast.core.events import (
     HooksReturned,
     MessageArrived,
     ModelAnswered,
+    ModelCancelled,
     ModelFailed,
     StopMode,
     StopRequested,
@@ -29,6 +30,7 @@ from holdfast.core.events import (
     TimerFired,
     ToolFailed,
     ToolReturned,
+    subagent_cancelled,
 )
 from holdfast.core.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
 from holdfast.core.loop import AgentLoop, new_agent, user_message
@@ -112,9 +114,23 @@ class Run:
         self.hooks_asked: list[RunHooks] = []
         self.events: list[Observed] = []
         self.seconds = 0.0
+        self.grace = False
         self._executions = 1
 
     def feed(self, event: Event) -> None:
+        """Let `event` happen; what it cancels ends at once and with nothing known, unless `grace`."""
+        self._fed(event)
+        kept = self.commands
+        if CancelInFlight() in kept and not self.grace:
+            while self.state.running.cancelling:
+                open_calls = self.state.running.open_calls
+                ended: Event = ModelCancelled(None, event.at)
+                if open_calls:
+                    ended = subagent_cancelled(open_calls[0].call.id, event.at)
+                self._fed(ended)
+                self.commands = kept = (*kept, *self.commands)
+
+    def _fed(self, event: Event) -> None:
         before = self.state
         dump = before.to_dict()
         self.state, self.commands = self.loop.step(before, event)

@@ -238,9 +238,9 @@ def _assert_clamped(after: AgentState, commands: Sequence[Command]) -> None:
         return
     if any(each.reason is StopReason.TOKEN_LIMIT for each in execution.continuation.stop_signals):
         return
-    last = after.last_step.inference_response if after.last_step else None
-    known = last.usage.input_tokens if last else 0
     for command in commands:
         if isinstance(command, CallModel):
             assert command.max_output_tokens is not None
-            assert after.usage.total_tokens + known + command.max_output_tokens <= limit
+            left = limit - after.usage.total_tokens
+            known = min(execution.next_input_max, left if execution.step_executions else left // 2)
+            assert command.max_output_tokens <= left - known

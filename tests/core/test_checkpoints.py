@@ -7,14 +7,15 @@ import pytest
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import CallModel, CallTool, SummariseBuffer
 from holdfast.core.definition import LLM
-from holdfast.core.events import BufferSummarised, ModelAnswered, ModelFailed
+from holdfast.core.events import BufferSummarised, ModelAnswered, ModelFailed, SummaryFailed
 from holdfast.core.frozen import replace
 from holdfast.core.hooks import Changes, Trigger
+from holdfast.core.loop import new_agent, user_message
 from holdfast.core.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Prices, Usage
-from tests.core.building import BOOM, COMPLETED, DEFINITION, FAILED, USAGE, Run, call, moment, stopped
+from holdfast.core.usage import NOTHING_USED, Prices, Usage
+from tests.core.building import AGENT_ID, BOOM, COMPLETED, DEFINITION, FAILED, START, USAGE, Run, call, moment, stopped
 from tests.core.ruled import Ruled, triggered
 
 PRICED = replace(DEFINITION, llm=LLM(prices=Prices(input_usd=1_000, output_usd=10_000)))
@@ -79,10 +80,13 @@ def test_money_below_the_limit_does_not_stop() -> None:
 
 
 def test_the_output_is_clamped_to_what_the_money_left_pays() -> None:
-    run = Ruled(PRICED, budget=ExecutionBudget(max_cost=1)).begin()
-    assert run.model_call.max_output_tokens == 100
+    run = Ruled(PRICED, budget=ExecutionBudget(max_cost=2)).begin()
+    first = run.state.running.next_input_max
+    assert run.model_call.max_output_tokens == int((2 - first / 1_000) * 100), "what is left after the input"
     run.answer("", call("a"), usage=COSTS_30_CENTS).returns("a")
-    assert run.model_call.max_output_tokens == 60, "10 cents of the 70 left go to the input there is already"
+    second = run.state.running.next_input_max
+    assert second > 100, "the input there is already, and what was said since"
+    assert run.model_call.max_output_tokens == int((1.7 - second / 1_000) * 100)
 
 
 @pytest.mark.parametrize("output_usd", [10_000, 0])
@@ -117,7 +121,23 @@ def test_an_unknown_price_costs_nothing_and_is_told_once() -> None:
     run = Ruled(budget=ExecutionBudget(max_cost=0.01)).begin().answer("", call("a")).returns("a").answer("done")
     assert (run.ended, run.state.cost) == (COMPLETED, 0)
     assert len(run.state.warnings) == 1
-    assert "the cost counts as zero" in run.state.warnings[0]
+    assert "the worker's model cost: the cost counts as zero" in run.state.warnings[0]
+
+
+@pytest.mark.parametrize(("asked", "answered"), [("tiny", "tiny-2026-01-01"), (None, "tiny")])
+def test_the_warning_of_an_unknown_price_names_the_model_as_far_as_it_is_known(
+    asked: str | None, answered: str
+) -> None:
+    run = Ruled(replace(DEFINITION, llm=LLM(model=asked))).begin()
+    for text in ("", "done"):
+        response = InferenceResponse(
+            text=text, tool_calls=() if text else (call("a"),), usage=USAGE, model=answered + text
+        )
+        run.feed(ModelAnswered(response, run.tick()))
+        if not text:
+            run.returns("a")
+    (told,) = run.state.warnings
+    assert "the model 'tiny' cost" in told
 
 
 def test_a_known_price_needs_no_warning() -> None:
@@ -136,20 +156,64 @@ SUMMARISING = replace(DEFINITION, context=ContextPolicy(summary=SummaryPolicy(ab
 def summarised(used: Usage, budget: ExecutionBudget) -> Run:
     run = Ruled(SUMMARISING, budget=budget).begin()
     run.answer("", call("a"), usage=Usage(input_tokens=400, output_tokens=50)).returns("a")
-    assert len(run.wanted(SummariseBuffer)) == 1
+    (asked,) = run.wanted(SummariseBuffer)
+    assert asked.max_output_tokens is not None
+    assert used.total_tokens <= 3_000 + asked.max_output_tokens, "it keeps to what it was told"
     run.feed(BufferSummarised("what was said", used, run.tick()))
     return run
 
 
 def test_a_summary_that_spends_the_last_tokens_leaves_no_call_to_make() -> None:
-    run = summarised(Usage(input_tokens=400, output_tokens=100), ExecutionBudget(max_tokens=1_000))
+    run = summarised(Usage(input_tokens=2_400, output_tokens=1_800), ExecutionBudget(max_tokens=5_000))
     assert run.wanted(CallModel) == ()
-    assert (run.ended, run.state.usage.total_tokens) == (stopped(StopReason.TOKEN_LIMIT), 950)
+    assert (run.ended, run.state.usage.total_tokens) == (stopped(StopReason.TOKEN_LIMIT), 4_650)
 
 
 def test_a_summary_that_leaves_room_is_followed_by_its_call() -> None:
-    run = summarised(Usage(input_tokens=100), ExecutionBudget(max_tokens=1_000))
-    assert run.model_call.max_output_tokens == 50
+    run = summarised(Usage(input_tokens=2_400, output_tokens=100), ExecutionBudget(max_tokens=5_000))
+    assert run.model_call.max_output_tokens == 5_000 - 450 - 2_500 - run.state.running.next_input_max
+
+
+def test_after_a_summary_the_next_input_is_not_taken_for_as_long_as_the_last_one() -> None:
+    run = Ruled(SUMMARISING, budget=ExecutionBudget(max_tokens=1_000_000)).begin()
+    run.answer("", call("a"), usage=Usage(input_tokens=90_000)).returns("a").summarises("all that")
+    assert run.state.running.next_input_max < 1_000
+
+
+def test_a_summary_that_the_budget_has_no_room_for_is_not_asked_for() -> None:
+    run = Ruled(SUMMARISING, budget=ExecutionBudget(max_tokens=1_500)).begin()
+    run.answer("", call("a"), usage=Usage(input_tokens=400, output_tokens=50)).returns("a")
+    assert run.wanted(SummariseBuffer) == ()
+    assert run.model_call.step_number == 2
+
+
+def test_attempts_of_a_summary_that_failed_count_whether_it_succeeds_or_not() -> None:
+    for ended in (
+        BufferSummarised("what was said", NOTHING_USED, moment(9), failed_usage=USAGE),
+        SummaryFailed(BOOM, moment(9), failed_usage=USAGE),
+    ):
+        run = Ruled(SUMMARISING).begin().answer("", call("a"), usage=Usage(input_tokens=400)).returns("a")
+        run.feed(ended)
+        assert run.state.usage == Usage(input_tokens=400) + USAGE
+
+
+def test_what_hooks_say_before_the_call_counts_before_it_is_made() -> None:
+    said = Changes(messages=(user_message("x" * 5_000),))
+    run = Ruled(budget=ExecutionBudget(max_tokens=5_000), hooks={Trigger.BEFORE_INFERENCE: said}).begin()
+    assert run.model_call.max_output_tokens == 2_500, "a first call's input leaves its answer half of the budget"
+    run.answer("", call("a")).returns("a")
+    assert run.wanted(CallModel) == ()
+    assert run.ended == stopped(StopReason.TOKEN_LIMIT)
+
+
+def test_a_subagents_first_call_keeps_the_whole_of_its_input_so_that_no_tree_passes_its_root() -> None:
+    budget = ExecutionBudget(max_tokens=200)
+    run = Ruled(budget=budget)
+    run.state = new_agent(DEFINITION, agent_id=AGENT_ID, at=START, parent_agent_id=AGENT_ID)
+    assert run.begin().ended == stopped(StopReason.TOKEN_LIMIT)
+    run = Ruled(replace(DEFINITION, budget_policy="own"), budget=budget)
+    run.state = new_agent(DEFINITION, agent_id=AGENT_ID, at=START, parent_agent_id=AGENT_ID)
+    assert run.begin().model_call.max_output_tokens == 100, "a budget of its own is its own"
 
 
 def test_a_token_limit_that_a_hook_may_override_does_not_clamp_the_call_below_one_token() -> None:

@@ -10,6 +10,7 @@ from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Finish, StartTimer
 from holdfast.core.definition import LLM
 from holdfast.core.events import TimerFired
+from holdfast.core.reserving import messages_tokens
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Usage
@@ -98,9 +99,16 @@ def test_an_answer_cut_by_the_providers_own_limit_is_not_a_spent_budget() -> Non
 
 def test_the_output_is_clamped_to_the_tokens_that_are_left() -> None:
     run = Run(ExecutionBudget(max_tokens=1_000)).begin()
-    assert run.model_call.max_output_tokens == 1_000
+    assert run.model_call.max_output_tokens == 1_000 - run.state.running.next_input_max
     run.answer("", call("a"), usage=Usage(input_tokens=300, output_tokens=100)).returns("a")
-    assert run.model_call.max_output_tokens == 300, "the next input takes 300 tokens or more of the 600 left"
+    said = messages_tokens(run.state.messages[-2:])
+    assert run.model_call.max_output_tokens == 300 - said, "300 of the 600 left are read again, and what was said since"
+
+
+def test_the_input_of_a_first_call_leaves_its_answer_half_of_a_small_budget() -> None:
+    run = Run(ExecutionBudget(max_tokens=100)).begin()
+    assert run.state.running.next_input_max > 100
+    assert run.model_call.max_output_tokens == 50
 
 
 def test_a_call_whose_input_alone_passes_the_budget_is_not_made() -> None:
@@ -110,7 +118,7 @@ def test_a_call_whose_input_alone_passes_the_budget_is_not_made() -> None:
     assert run.state.step_count == 1
 
 
-@pytest.mark.parametrize(("own", "left", "clamp"), [(50, None, 50), (50, 80, 50), (80, 50, 50), (None, None, None)])
+@pytest.mark.parametrize(("own", "left", "clamp"), [(50, None, 50), (50, 180, 50), (80, 150, 75), (None, None, None)])
 def test_the_output_is_clamped_to_the_tighter_of_definition_and_budget(
     own: int | None, left: int | None, clamp: int | None
 ) -> None:

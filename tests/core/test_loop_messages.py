@@ -135,10 +135,10 @@ def test_a_message_during_a_summary_is_seen_by_the_model_call_behind_it() -> Non
 
 
 def test_a_summary_that_uses_up_the_budget_is_the_last_call() -> None:
-    run = Run(ExecutionBudget(max_tokens=200), context=SUMMARY).begin("one")
-    run.answer("", call("a"), usage=Usage(input_tokens=60)).returns("a").summarises(usage=Usage(input_tokens=140))
+    run = Run(ExecutionBudget(max_tokens=2_000), context=SUMMARY).begin("one")
+    run.answer("", call("a"), usage=Usage(input_tokens=60)).returns("a").summarises(usage=Usage(input_tokens=1_940))
     assert run.ended == stopped(StopReason.TOKEN_LIMIT)
-    assert run.state.usage.total_tokens == 200
+    assert run.state.usage.total_tokens == 2_000
 
 
 def test_a_stop_during_a_summary_ends_the_run_and_keeps_what_was_said() -> None:

@@ -23,6 +23,7 @@ from holdfast.core.observed import (
     HookExecuted,
     Observed,
     SubagentCompleted,
+    SubagentSpawned,
     TokenUsageReported,
     ToolCallBlocked,
     ToolCallCompleted,
@@ -162,6 +163,13 @@ def test_every_decision_is_told_and_so_is_none() -> None:
     run.decide("a").decide("b", "deny", reason="no").decide("c", "edit", arguments={}).expires("d")
     told = [(e.decision, e.by, e.reason) for e in of(run, ApprovalResolved) if isinstance(e, ApprovalResolved)]
     assert told == [("approve", "ann", ""), ("deny", "ann", "no"), ("edit", "ann", ""), ("expired", "", "")]
+
+
+def test_a_subagents_beginning_is_told_with_the_place_of_its_call() -> None:
+    run = Run(observed=True, subagents=[HELPER]).begin().answer("", call("a"), spawn("b"))
+    (told,) = of(run, SubagentSpawned)
+    assert isinstance(told, SubagentSpawned)
+    assert (told.call_id, told.index, told.step_number) == ("b", 1, 1)
 
 
 def test_a_subagents_end_is_told_with_its_status() -> None:

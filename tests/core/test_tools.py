@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from holdfast.core.errors import InvalidArguments, InvalidInput
+from holdfast.core.frozen import canonical
 from holdfast.core.limits import ERROR_CHARS_MAX, NAME_CHARS_MAX, PAYLOAD_BYTES_MAX, TOOL_RESULT_CHARS_MAX
 from holdfast.core.tools import AnyTool, ToolContext, ToolTraits, render_result, tool
 
@@ -159,9 +160,15 @@ def test_a_refusal_is_bounded_and_does_not_repeat_the_arguments() -> None:
 
 
 def test_traits_are_bounded_and_have_defaults() -> None:
-    assert search.traits == ToolTraits(name="search", timeout_seconds=60, attempts_max=3, at_most_once=False)
+    told = len(canonical(search.schema))
+    assert search.traits == ToolTraits(
+        name="search", timeout_seconds=60, attempts_max=3, at_most_once=False, described_bytes=told
+    )
     made = tool(name="pay", timeout_seconds=5, at_most_once=True)(lambda: None)
-    assert made.traits == ToolTraits(name="pay", timeout_seconds=5, attempts_max=1, at_most_once=True)
+    told = len(canonical(made.schema))
+    assert made.traits == ToolTraits(
+        name="pay", timeout_seconds=5, attempts_max=1, at_most_once=True, described_bytes=told
+    )
 
 
 @pytest.mark.parametrize("traits", [{"timeout_seconds": 0}, {"timeout_seconds": 1e9}, {"attempts_max": 0}])

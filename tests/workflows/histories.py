@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.worker import Replayer
 
 from holdfast.client import Client
-from workflows.agent_execution import AgentExecution
+from tests.replay.replaying import replayer
 
 
 async def history_of(client: Client, execution_id: str) -> WorkflowHistory:
@@ -20,7 +18,7 @@ async def history_of(client: Client, execution_id: str) -> WorkflowHistory:
 async def replayed(client: Client, execution_id: str) -> None:
     """Replay the run's history; raises when the workflow's code would have done anything else."""
     history = await history_of(client, execution_id)
-    await Replayer(workflows=[AgentExecution], data_converter=pydantic_data_converter).replay_workflow(history)
+    await replayer(client.temporal.data_converter).replay_workflow(history)
 
 
 def written(events: Sequence[HistoryEvent]) -> bytes:

@@ -10,8 +10,6 @@ from uuid import uuid4
 
 import pytest
 from temporalio.client import WorkflowFailureError
-from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.worker import Replayer
 
 from holdfast import AgentDefinition, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
@@ -21,7 +19,7 @@ from holdfast.core.errors import ExecutionFailed
 from holdfast.core.offer import Offer
 from holdfast.testing.script import Turn, call, say, turn_number
 from tests.serving import Serve, served
-from workflows.agent_execution import AgentExecution
+from tests.workflows.histories import replayed
 
 pytestmark = pytest.mark.temporal
 
@@ -69,8 +67,7 @@ async def test_a_time_limit_that_passed_without_a_worker_stops_the_run_before_an
     async with served(settings, tmp_path / "ledger.jsonl", [say("hello")], Offer()) as late:
         state = await client.result(execution_id)
         assert late.endpoint.requests == ()
-        history = await client.temporal.get_workflow_handle(execution_id).fetch_history()
-        await Replayer(workflows=[AgentExecution], data_converter=pydantic_data_converter).replay_workflow(history)
+        await replayed(client, execution_id)
     assert (state.status, state.stop_reason, state.step_count) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT, 0)
 
 
@@ -122,5 +119,4 @@ async def test_a_limit_that_strikes_around_the_first_task_replays_whatever_is_as
         await asyncio.gather(*asked)
         for execution_id in started:
             assert (await client.result(execution_id)).stop_reason is StopReason.TIME_LIMIT
-            history = await client.temporal.get_workflow_handle(execution_id).fetch_history()
-            await Replayer(workflows=[AgentExecution], data_converter=pydantic_data_converter).replay_workflow(history)
+            await replayed(client, execution_id)

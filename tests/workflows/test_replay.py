@@ -6,15 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
-from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.worker import Replayer
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
-from holdfast.client import Client
 from holdfast.core.errors import ExecutionFailed
 from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.serving import Serve, Served
-from workflows.agent_execution import AgentExecution
+from tests.workflows.histories import replayed
 
 pytestmark = pytest.mark.temporal
 
@@ -71,9 +68,3 @@ async def test_the_history_of_a_run_replays(
         execution_id = await served.client.start(AGENT, "rest", budget=limits)
         await happens(served, execution_id)
         await replayed(served.client, execution_id)
-
-
-async def replayed(client: Client, execution_id: str) -> None:
-    """Replay the run's history; raises when the workflow's code would have done anything else."""
-    history = await client.temporal.get_workflow_handle(execution_id).fetch_history()
-    await Replayer(workflows=[AgentExecution], data_converter=pydantic_data_converter).replay_workflow(history)

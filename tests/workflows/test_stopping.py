@@ -15,7 +15,7 @@ from holdfast.core.contracts import STOP_SIGNAL
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import Outcome
 from holdfast.core.stopping import StopReason
-from holdfast.testing.script import Call, Script, calls, say
+from holdfast.testing.script import Call, Script, Turn, calls, say
 from tests.serving import Serve
 
 pytestmark = pytest.mark.temporal
@@ -146,6 +146,24 @@ async def test_max_seconds_strikes_in_the_middle_of_a_model_call(serve: Serve) -
         state = await served.client.run(AGENT, "wait", budget=ExecutionBudget(max_seconds=0.5))
         await served.endpoint.until(lambda requests: requests[0].disconnected_at is not None)
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
+
+
+async def test_max_seconds_strikes_while_an_endpoint_wants_to_be_left_alone_for_longer(serve: Serve) -> None:
+    busy = Turn(status=429, headers={"retry-after": "36000"})
+    async with serve([say("too late", failures=(busy,))]) as served:
+        state = await served.client.run(AGENT, "wait", budget=ExecutionBudget(max_seconds=1))
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
+    assert len(served.endpoint.requests) == 1
+
+
+async def test_a_stop_reaches_a_run_that_waits_for_a_busy_endpoint_and_its_time_limit(serve: Serve) -> None:
+    busy = Turn(status=429, headers={"retry-after": "36000"})
+    async with serve([say("too late", failures=(busy,))]) as served:
+        execution_id = await served.client.start(AGENT, "wait", budget=ExecutionBudget(max_seconds=60))
+        await served.endpoint.until(lambda requests: len(requests) == 1 and requests[0].ended_at is not None)
+        await served.client.stop(execution_id)
+        state = await served.client.result(execution_id)
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)
 
 
 async def test_spent_tokens_stop_the_run_before_its_tools_start(serve: Serve) -> None:

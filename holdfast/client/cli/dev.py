@@ -12,7 +12,17 @@ from typing import Annotated, Final
 
 import typer
 
-from holdfast.client.cli.options import Address, AgentsDir, AsJson, DataDir, Import, Namespace, TaskQueue, settings_from
+from holdfast.client.cli.options import (
+    Address,
+    AgentsDir,
+    AsJson,
+    DataDir,
+    Import,
+    Namespace,
+    Storage,
+    TaskQueue,
+    settings_from,
+)
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.settings import Settings
 from holdfast.client.worker_process import (
@@ -47,10 +57,11 @@ def dev(
     modules: Import = None,
     agents: AgentsDir = None,
     task_queue: TaskQueue = None,
+    storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a Temporal server with Web UI and a worker, until Ctrl-C."""
-    settings = settings_from(data_dir=data_dir, agents_dir=agents, task_queue=task_queue)
+    settings = settings_from(data_dir=data_dir, agents_dir=agents, task_queue=task_queue, storage=storage)
     check_parts()
     signal.signal(signal.SIGTERM, _interrupt)
     with EmbeddedServer.start(settings.data_dir, port=port, ui_port=ui_port) as server:
@@ -73,10 +84,16 @@ def worker(
     task_queue: TaskQueue = None,
     data_dir: DataDir = None,
     agents: AgentsDir = None,
+    storage: Storage = None,
 ) -> None:
     """Run a worker against a Temporal server, until SIGTERM or Ctrl-C."""
     settings = settings_from(
-        address=address, namespace=namespace, task_queue=task_queue, data_dir=data_dir, agents_dir=agents
+        address=address,
+        namespace=namespace,
+        task_queue=task_queue,
+        data_dir=data_dir,
+        agents_dir=agents,
+        storage=storage,
     )
     check_parts()
     command = worker_command(settings, modules or [])

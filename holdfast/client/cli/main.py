@@ -1,7 +1,7 @@
 """The program `holdfast`: its commands, and what becomes of errors.
 
 exit code   meaning
-0           done; for `run`: the run completed
+0           done; for `run` and `watch`: the run completed
 1           an error that should not happen
 2           bad input: nothing was started
 3           the run was stopped (by a budget or by somebody)
@@ -32,6 +32,7 @@ from holdfast import __version__
 from holdfast.client.cli.approvals import approve, deny
 from holdfast.client.cli.dev import dev, worker
 from holdfast.client.cli.runs import list_runs, run, show, stop
+from holdfast.client.cli.watching import watch
 from holdfast.client.leaving import leave
 from holdfast.core.errors import HoldfastError, InvalidInput
 
@@ -51,6 +52,7 @@ app = typer.Typer(
 app.command()(dev)
 app.command()(worker)
 app.command()(run)
+app.command()(watch)
 app.command()(stop)
 app.command()(approve)
 app.command()(deny)

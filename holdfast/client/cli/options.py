@@ -27,6 +27,14 @@ AgentsDir: TypeAlias = Annotated[
     Path | None,
     typer.Option("--agents", help="The folder with agent definitions; else HOLDFAST_AGENTS_DIR, else agents."),
 ]
+Storage: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Where large data is kept, a URL (file:///, s3://, gs://, az://); else HOLDFAST_STORAGE, else the data "
+        "directory's folder 'objects'.",
+        metavar="URL",
+    ),
+]
 Import: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(

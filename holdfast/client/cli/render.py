@@ -7,14 +7,16 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from holdfast.core.messages import ToolCall
 from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import AgentStep, OpenCall, Outcome
+from holdfast.core.steps import AgentStep, InferenceResponse, Outcome
 from holdfast.core.texts import printable
 
 if TYPE_CHECKING:
@@ -92,47 +94,58 @@ def started(execution_id: str, page: str | None) -> None:
     _console().print(f"run [bold]{execution_id}[/bold]" + (f"\n    [dim]{page}[/dim]" if page else ""))
 
 
-class Steps:
-    """Prints each step once, when it is complete, and its calls when they are asked for."""
-
-    def __init__(self) -> None:
-        self._complete = 0
-        self._announced = 0
-        self._waiting: set[str] = set()
-
-    def show(self, state: AgentState) -> None:
-        """Print what is new in `state`."""
-        for done in list(state.step_executions)[self._complete :]:
-            self._announce(done.step)
-            _print_results(done.step, done.duration.total_seconds(), done.usage.total_tokens)
-            self._complete += 1
-        current = state.execution.current_step if state.execution else None
-        if current is not None and current.inference_response is not None:
-            self._announce(current)
-        for each in state.waiting_calls:
-            self._tell_waiting(state.running.execution_id, each)
-
-    def _announce(self, step: AgentStep) -> None:
-        if step.number <= self._announced:
-            return
-        self._announced = step.number
-        said = "" if step.requested_tool_calls else " answers" if step.inference_response else " [red]failed[/red]"
-        _console().print(f"[bold]step {step.number}[/bold]{said}")
-        for call in step.requested_tool_calls:
-            given = ", ".join(f"{name}={json.dumps(value)}" for name, value in call.arguments.items())
-            _console().print(f"  [cyan]{escape(call.name)}[/cyan]({escape(_short(given))})")
-
-    def _tell_waiting(self, execution_id: str, waiting: OpenCall) -> None:
-        if waiting.call.id in self._waiting:
-            return
-        self._waiting.add(waiting.call.id)
-        until = "" if waiting.expires_at is None else f" until {waiting.expires_at:%Y-%m-%d %H:%M:%S}Z"
-        told = f"{waiting.call.name} waits for approval{until}: holdfast approve {execution_id} {waiting.call.id}"
-        _console().print(f"    [yellow]{escape(printable(told))}[/yellow]")
+def announce(number: int, response: InferenceResponse | None) -> None:
+    """Print which step it is and what the model asks for; it failed to answer where there is no response."""
+    said = " [red]failed[/red]" if response is None else "" if response.tool_calls else " answers"
+    _console().print(f"[bold]step {number}[/bold]{said}")
+    if response is not None:
+        asked(response)
 
 
-def ended(state: AgentState) -> None:
-    """Print the last line of a run, then its answer."""
+def asked(response: InferenceResponse) -> None:
+    """Print the calls that the model asks for."""
+    for call in response.tool_calls:
+        given = ", ".join(f"{name}={json.dumps(value)}" for name, value in call.arguments.items())
+        _console().print(f"  [cyan]{escape(call.name)}[/cyan]({escape(_short(given))})")
+
+
+def results(step: AgentStep, seconds: float) -> None:
+    """Print what came of the step's calls, and what the step took."""
+    console = _console()
+    for execution in step.tool_executions:
+        told = execution.error.message if execution.error else execution.result or ""
+        console.print(
+            f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(_short(told))}[/dim]"
+        )
+    console.print(f"    [dim]{seconds:.1f} s, {step.usage.total_tokens:,} tokens[/dim]")
+
+
+def waiting(execution_id: str, call: ToolCall, expires_at: datetime | None) -> None:
+    """Print that a call waits for a person, and how to decide."""
+    until = "" if expires_at is None else f" until {expires_at:%Y-%m-%d %H:%M:%S}Z"
+    told = f"{call.name} waits for approval{until}: holdfast approve {execution_id} {call.id}"
+    _console().print(f"    [yellow]{escape(printable(told))}[/yellow]")
+
+
+def text(part: str) -> None:
+    """Print a part of a text, to be gone on with."""
+    console = _console()
+    console.out(printable(part), end="")
+    console.file.flush()
+
+
+def note(told: str) -> None:
+    """Print a line about what went on beside the run's steps."""
+    _console().print(f"    [yellow]{escape(_short(told))}[/yellow]")
+
+
+def event(place: str, kind: str, detail: str) -> None:
+    """Print an event's line."""
+    _console().print(f"[dim]{place}[/dim] [bold]{kind}[/bold] {escape(_short(detail))}".rstrip())
+
+
+def ended(state: AgentState, *, answer: bool = True) -> None:
+    """Print the last line of a run, then its answer unless it stands there already."""
     console = _console()
     seconds = state.execution_duration.total_seconds() if state.execution_duration else 0.0
     signal = state.stop_signal
@@ -141,7 +154,7 @@ def ended(state: AgentState) -> None:
     steps = "1 step" if state.step_count == 1 else f"{state.step_count} steps"
     used = f"{steps}, {state.usage.total_tokens:,} tokens, {seconds:.1f} s"
     console.print(f"[{colour}]{state.status}[/{colour}]{escape(why)}  [dim]{used}[/dim]")
-    if state.final_response:
+    if state.final_response and answer:
         console.print()
         console.print(escape(printable(state.final_response)))
 
@@ -150,7 +163,14 @@ def whole(state: AgentState, page: str | None) -> None:
     """Print a run from its beginning to where it is."""
     if state.execution:
         started(state.execution.execution_id, page)
-    Steps().show(state)
+    for done in state.step_executions:
+        announce(done.step.number, done.step.inference_response)
+        results(done.step, done.duration.total_seconds())
+    current = state.execution.current_step if state.execution else None
+    if current is not None and current.inference_response is not None:
+        announce(current.number, current.inference_response)
+    for each in state.waiting_calls:
+        waiting(state.running.execution_id, each.call, each.expires_at)
     for error in state.errors:
         _console().print(f"[red]error[/red] {escape(printable(f'{error.source}: {error.type}: {error.message}'))}")
     ended(state)
@@ -187,16 +207,6 @@ def table(found: list[ExecutionSummary]) -> None:
         )
         shown.add_row(*cells[: len(shown.columns)])
     console.print(shown)
-
-
-def _print_results(step: AgentStep, seconds: float, tokens: int) -> None:
-    console = _console()
-    for execution in step.tool_executions:
-        told = execution.error.message if execution.error else execution.result or ""
-        console.print(
-            f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(_short(told))}[/dim]"
-        )
-    console.print(f"    [dim]{seconds:.1f} s, {tokens:,} tokens[/dim]")
 
 
 def _short(text: str) -> str:

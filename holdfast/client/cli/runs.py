@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import quote
 
@@ -23,10 +23,11 @@ from holdfast.client.cli.options import (
     TaskQueue,
     settings_from,
 )
+from holdfast.client.cli.progress import Steps
 from holdfast.client.embedded import running_server
 from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.errors import ExecutionFailed, HoldfastError, InvalidInput
+from holdfast.core.errors import ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.limits import QUESTION_BYTES_MAX
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.tools import told
@@ -179,11 +180,13 @@ async def _followed(client: Client, execution_id: str, page: str | None, *, as_j
         render.as_json(render.outcome(state))
         return state
     render.started(execution_id, page)
-    steps = render.Steps()
-    async for state in client.follow(execution_id):
-        steps.show(state)
+    steps = Steps(live=sys.stdout.isatty())
+    with suppress(ServerUnavailable):  # the end can be known where no worker is left to tell what led to it
+        async with aclosing(client.watch(execution_id, subagents=False)) as watched:
+            async for each in watched:
+                steps.show(each)
     final = await client.result(execution_id)
-    render.ended(final)
+    render.ended(final, answer=steps.streamed != final.final_response)
     return final
 
 

@@ -17,7 +17,7 @@ from tests.client.cli.page import PAGE, first_words, rows
 from tests.client.cli.program import HOLDFAST, Project
 
 ROOT = PAGE.parents[1]
-COMMANDS = ("dev", "worker", "run", "stop", "approve", "deny", "show", "list")
+COMMANDS = ("dev", "worker", "run", "watch", "stop", "approve", "deny", "show", "list")
 
 
 @pytest.fixture(scope="module")

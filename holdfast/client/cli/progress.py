@@ -1,0 +1,139 @@
+"""How a run is shown while it goes on: step by step, or one line per event; text as it comes. Asks nothing."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from holdfast.client.cli import render
+from holdfast.client.watched import AttemptFailed, TextDelta, Watched
+from holdfast.core import observed
+
+ID_CHARS: Final = 8
+"""How much of an execution's id stands on an event's line: enough to tell a run from its subagents'."""
+
+
+class _Text:
+    """Text that is printed as it comes, on lines of its own."""
+
+    def __init__(self) -> None:
+        self._within = ""
+        """Whose text the cursor stands behind."""
+
+    def show(self, delta: TextDelta) -> None:
+        if self._within != delta.execution_id:
+            self.end()
+        left_out = f"[{delta.skipped:,} characters] " if delta.skipped else ""
+        render.text(left_out + delta.text)
+        self._within = delta.execution_id
+
+    def end(self) -> None:
+        """Begin a new line where text stands on this one."""
+        if self._within:
+            render.text("\n")
+        self._within = ""
+
+
+class Steps:
+    """Prints each step of a run: its calls when they are asked for, their results when it is complete.
+
+    A `live` one prints text while it comes, too.
+    """
+
+    def __init__(self, *, live: bool) -> None:
+        self._live = live
+        self._text = _Text()
+        self._began: datetime | None = None
+        self._announced = 0
+        self.streamed = ""
+        """The text of the latest answer as far as it was printed."""
+
+    def show(self, watched: Watched) -> None:
+        """Print what is new."""
+        match watched:
+            case observed.AgentStepStarted():
+                self._began, self.streamed = watched.at, ""
+            case TextDelta() if self._live:
+                self._stream(watched)
+            case AttemptFailed() if self._live:
+                self._text.end()
+                render.note(f"attempt {watched.attempt} failed, asking again: {watched.message}")
+                self.streamed = ""
+            case observed.InferenceResponseReceived():
+                self._text.end()
+                if self._announced < watched.step_number:
+                    render.announce(watched.step_number, watched.response)
+                else:
+                    render.asked(watched.response)
+                self._announced = watched.step_number
+            case observed.ApprovalRequested():
+                render.waiting(watched.execution_id, watched.call, watched.expires_at)
+            case observed.AgentStepCompleted():
+                self._complete(watched)
+            case _:
+                pass
+
+    def _stream(self, delta: TextDelta) -> None:
+        if self._announced < delta.step_number:
+            render.say(f"step {delta.step_number}")
+            self._announced = delta.step_number
+        self._text.show(delta)
+        self.streamed += delta.text
+
+    def _complete(self, event: observed.AgentStepCompleted) -> None:
+        self._text.end()
+        if self._announced < event.step_number:
+            render.announce(event.step_number, event.step.inference_response)
+        self._announced = event.step_number
+        render.results(event.step, (event.at - (self._began or event.at)).total_seconds())
+
+
+class Lines:
+    """Prints one line per event, and text as it comes between them."""
+
+    def __init__(self) -> None:
+        self._text = _Text()
+
+    def show(self, watched: Watched) -> None:
+        """Print what is new."""
+        if isinstance(watched, TextDelta):
+            self._text.show(watched)
+            return
+        self._text.end()
+        when = "" if isinstance(watched, AttemptFailed) else f"{watched.at:%H:%M:%S} "
+        where = f"{watched.execution_id[:ID_CHARS]} {watched.step_number:>3}"
+        render.event(f"{when:9}{where}", watched.kind, _detail(watched))
+
+
+def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kind
+    """Return what one wants to know of an event first."""
+    match watched:
+        case observed.AgentExecutionStarted():
+            return watched.agent
+        case observed.InferenceResponseReceived():
+            return f"{len(watched.response.tool_calls)} calls, {watched.response.usage.total_tokens:,} tokens"
+        case observed.ToolCallStarted() | observed.ApprovalRequested():
+            return f"{watched.call.name} {watched.call.id}"
+        case observed.ToolCallCompleted() | observed.ToolCallBlocked():
+            done = watched.tool_execution
+            return f"{done.call.name} {done.call.id} {done.outcome}"
+        case observed.TokenUsageReported():
+            return f"{watched.total.total_tokens:,} tokens so far"
+        case observed.StopSignalReceived():
+            return f"{watched.signal.reason}: {watched.signal.message}"
+        case observed.AgentExecutionStopped():
+            return f"{watched.reason}: {watched.message}"
+        case observed.AgentExecutionFailed():
+            return f"{watched.error.type}: {watched.error.message}"
+        case observed.SubagentSpawned():
+            return f"{watched.agent} {watched.call_id}"
+        case observed.SubagentCompleted():
+            return f"{watched.agent} {watched.call_id} {watched.status}"
+        case observed.ApprovalResolved():
+            return f"{watched.call_id} {watched.decision}"
+        case observed.HookExecuted():
+            return f"{watched.hook} at {watched.trigger}"
+        case AttemptFailed():
+            return watched.message
+        case _:
+            return ""

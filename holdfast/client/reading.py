@@ -1,0 +1,141 @@
+"""What a watcher asks about one execution: its events from the workflow, its answer's progress from the server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final
+
+from pydantic import ValidationError
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, DescribeWorkflowExecutionResponse
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.service import RPCError
+
+from holdfast.client.histories import Patience
+from holdfast.client.refusals import NO_WORKER, refusal
+from holdfast.core.contracts import EVENTS_QUERY, CallProgress, EventsPage, EventsRequest
+from holdfast.core.errors import ExecutionNotFound, ServerUnavailable
+
+ASK_TIMEOUT: Final = timedelta(seconds=10)
+"""How long one question to the server or, by query, to a worker may take."""
+
+AGAIN_SECONDS: Final = 0.2
+"""How long to wait before asking again a worker that was not there."""
+
+ENDED_SECONDS_MAX: Final = 15.0
+"""How long a run that has ended waits for a worker that gives its events."""
+
+UNABLE_MAX: Final = 10
+"""How often in a row a worker may say that it cannot answer (it may be about to end) before that is believed."""
+
+ENDED_BADLY: Final = frozenset(
+    {
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED,
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CANCELED,
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TERMINATED,
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
+    }
+)
+
+
+class Reader:
+    """Asks about one execution; a server that is away is waited for as `Patience` does."""
+
+    def __init__(self, temporal: TemporalClient, execution_id: str) -> None:
+        self._temporal = temporal
+        self._id = execution_id
+        self._patience = Patience()
+
+    async def first_run(self, place: int) -> str:
+        """Return the id of the run that has the event at `place`, or will have it. Raises ExecutionNotFound."""
+        latest = await self._info()
+        run_id, first = latest.execution.run_id, latest.first_run_id or latest.execution.run_id
+        with suppress(ExecutionNotFound):  # the server does not keep runs for ever
+            if place == 0:
+                return (await self._info(first)).execution.run_id
+            while run_id != first:
+                page = await self.page(run_id, place)
+                if page.first <= place or page.previous_run_id is None:
+                    return run_id
+                run_id = (await self._info(page.previous_run_id)).execution.run_id
+        return run_id
+
+    async def page(self, run_id: str, place: int) -> EventsPage:
+        """Return the run's events from `place` on, as many as fit; a worker's absence is waited out.
+
+        Raises ServerUnavailable when the execution has ended and no worker gives its events, or none can.
+        """
+        handle = self._temporal.get_workflow_handle(self._id, run_id=run_id)
+        gives_up_at, unable = time.monotonic() + ENDED_SECONDS_MAX, 0
+        while True:
+            try:
+                page: EventsPage = await handle.query(
+                    EVENTS_QUERY, EventsRequest(start=place), result_type=EventsPage, rpc_timeout=ASK_TIMEOUT
+                )
+            except RPCError as error:
+                await self._without_page(error, gives_up_at)
+            except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+                unable += 1
+                if unable > UNABLE_MAX:
+                    text = f"the worker cannot tell the events of run {self._id}: {error}"
+                    raise ServerUnavailable(text) from None
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                self._patience.answered()
+                return page
+
+    async def _without_page(self, error: RPCError, gives_up_at: float) -> None:
+        """Wait a little before asking again; raise when there is no use in it."""
+        if error.status not in NO_WORKER:
+            await self._patience.after(error, self._id)
+            return
+        if time.monotonic() > gives_up_at:
+            info = await self._info()
+            if info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
+                raise refusal(error, self._id, asks_worker=info.task_queue) from None
+        await asyncio.sleep(AGAIN_SECONDS)
+
+    async def ended_badly(self) -> bool:
+        """Return whether the execution has failed, or was ended by the server."""
+        return (await self._info()).status in ENDED_BADLY
+
+    async def pending(self, run_id: str, activity_id: str) -> PendingActivityInfo | None:
+        """Return what the server knows of a call under way; none when it does not know it, or does not answer."""
+        with suppress(RPCError):  # the history is asked, too, and gives up when there is no use in it
+            described = await self._described(run_id)
+            return next((each for each in described.pending_activities if each.activity_id == activity_id), None)
+        return None
+
+    async def progress(self, call: PendingActivityInfo) -> CallProgress | None:
+        """Return what the call's heartbeats tell; none where they tell nothing that we know."""
+        details = call.heartbeat_details.payloads[:1]
+        if not details:
+            return None
+        try:
+            [progress] = await self._temporal.data_converter.decode(details, [CallProgress])
+        except (ValidationError, RuntimeError):  # another version's
+            return None
+        return progress if isinstance(progress, CallProgress) else None
+
+    async def _info(self, run_id: str = "") -> WorkflowExecutionInfo:
+        """Return the facts of a run, of the latest one by default."""
+        while True:
+            try:
+                described = await self._described(run_id)
+            except RPCError as error:
+                await self._patience.after(error, self._id)
+            else:
+                self._patience.answered()
+                return described.workflow_execution_info
+
+    async def _described(self, run_id: str) -> DescribeWorkflowExecutionResponse:
+        # not the SDK's own `describe`, which fails for a paused run
+        execution = WorkflowExecution(workflow_id=self._id, run_id=run_id)
+        request = DescribeWorkflowExecutionRequest(namespace=self._temporal.namespace, execution=execution)
+        return await self._temporal.workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)

@@ -1,0 +1,104 @@
+"""What a watcher of a run is told: the observed events, and the text of answers while they come. Asks no server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter
+
+from holdfast.core.contracts import CallProgress
+from holdfast.core.limits import PROGRESS_CHARS_MAX
+from holdfast.core.observed import AnyObserved
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """What has come of an answer's text since the delta before it.
+
+    The deltas since a step's InferenceRequestStarted, or since its last AttemptFailed, make up the answer's text in
+    order, the last of them just before its InferenceResponseReceived. A watcher that came late or was slow has missed
+    `skipped` characters before this text; the InferenceResponseReceived has them all. `attempt` counts from 1.
+    """
+
+    kind: Literal["TextDelta"] = field(default="TextDelta", kw_only=True)
+    execution_id: str
+    step_number: int
+    attempt: int
+    text: str
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """An attempt of a model call failed and the model is asked again: what has been told of its text is void.
+
+    `message` says why, as far as the server knows. Only who watches at that moment is told.
+    """
+
+    kind: Literal["AttemptFailed"] = field(default="AttemptFailed", kw_only=True)
+    execution_id: str
+    step_number: int
+    attempt: int
+    message: str
+
+
+Watched: TypeAlias = AnyObserved | TextDelta | AttemptFailed
+"""Whatever a watcher is told; each says its `kind`."""
+
+
+@cache
+def _adapter() -> TypeAdapter[Watched]:
+    return TypeAdapter(Annotated[Watched, Field(discriminator="kind")])
+
+
+def to_dict(watched: Watched) -> dict[str, Any]:
+    """Return what a watcher was told as JSON-ready data; it says its `kind`."""
+    told: dict[str, Any] = _adapter().dump_python(watched, mode="json")
+    return told
+
+
+def from_dict(data: object) -> Watched:
+    """Return what `to_dict` was given; raises pydantic's ValidationError, a ValueError."""
+    return _adapter().validate_python(data)
+
+
+class AnswerSeen:
+    """One model call as its watcher has seen it: what has been told of its text."""
+
+    def __init__(self, execution_id: str, step_number: int) -> None:
+        self.step_number: Final = step_number
+        self._execution_id = execution_id
+        self._attempt = 1
+        self._place = 0
+        """Up to which character of this attempt's text it has been told."""
+        self._end = ""
+        """The text before that place that was told without a gap, at most PROGRESS_CHARS_MAX of it."""
+
+    def looked(self, attempt: int, failure: str, progress: CallProgress | None) -> Iterator[TextDelta | AttemptFailed]:
+        """Give what is new at a look at the call: which attempt is made, why the one before failed, how far it is."""
+        if attempt > self._attempt:
+            yield self._failed(attempt, failure)
+        if progress is None or progress.attempt != self._attempt or progress.chars <= self._place:
+            return
+        missed = progress.chars - self._place
+        text = progress.tail[-missed:]
+        yield self._delta(text, missed - len(text))
+
+    def answered(self, text: str) -> Iterator[TextDelta | AttemptFailed]:
+        """Give what is missing of the whole answer; it can be that of an attempt that nobody looked at."""
+        if self._place > len(text) or not text.startswith(self._end, self._place - len(self._end)):
+            yield self._failed(self._attempt + 1, "")
+        if self._place < len(text):
+            yield self._delta(text[self._place :], 0)
+
+    def _failed(self, next_attempt: int, message: str) -> AttemptFailed:
+        self._attempt, self._place, self._end = next_attempt, 0, ""
+        return AttemptFailed(self._execution_id, self.step_number, next_attempt - 1, message)
+
+    def _delta(self, text: str, skipped: int) -> TextDelta:
+        self._place += skipped + len(text)
+        self._end = (text if skipped else self._end + text)[-PROGRESS_CHARS_MAX:]
+        return TextDelta(self._execution_id, self.step_number, self._attempt, text, skipped)

@@ -1,0 +1,109 @@
+"""Cancelling what is in flight, and taking in what is still learnt of it: partial answers, usage (SPEC section 4).
+
+A model call that is cancelled and a subagent that is stopped have used something already. The loop asks for the cancel
+and, before it ends, awaits their ends: `ModelCancelled`, `SubagentReturned`. The shell reports each within a short
+grace, with nothing known when there is nothing. Tools are not awaited: they are cancelled as of the moment.
+"""
+
+from __future__ import annotations
+
+from holdfast.core import calls, checkpoints
+from holdfast.core.commands import CancelInFlight
+from holdfast.core.events import (
+    DriverFailed,
+    Event,
+    MessageArrived,
+    ModelAnswered,
+    ModelCancelled,
+    ModelFailed,
+    RunContinued,
+    StopRequested,
+    SubagentReturned,
+)
+from holdfast.core.frozen import replace
+from holdfast.core.keeping import keep_message
+from holdfast.core.steps import CallStage, InferenceResponse
+from holdfast.core.stopping import StopReason
+from holdfast.core.subagents import SPAWN_TOOL
+from holdfast.core.turn import Turn
+from holdfast.core.usage import Usage
+
+
+def asking(turn: Turn) -> bool:
+    """Return whether the model is being asked: anything it says at another time is not wanted."""
+    step, execution = turn.execution.current_step, turn.execution
+    if step is None or step.inference_response is not None:
+        return False
+    return execution.hooks_under_way is None and not execution.summary_under_way
+
+
+def cancel(turn: Turn) -> None:
+    """Cancel everything under way but the timer; `turn.execution.cancelling` says whether ends of it are awaited."""
+    execution, step = turn.execution, turn.execution.current_step
+    asked, children = asking(turn), _subagents(turn)
+    if execution.open_calls or execution.hooks_under_way or (step is not None and step.inference_response is None):
+        turn.do(CancelInFlight())
+    turn.change(hooks_under_way=None, summary_under_way=False, cancelling=asked or bool(children))
+    if step is not None and step.inference_response is not None:
+        calls.cancel_calls(turn, but=children)
+
+
+def take_in(turn: Turn, event: Event) -> bool:
+    """Take in what is learnt of what was cancelled, and what comes from outside; return whether all has ended."""
+    match event:
+        case ModelAnswered() | ModelCancelled() | ModelFailed():
+            _model_ended(turn, event)
+            return True
+        case SubagentReturned():
+            _subagent_ended(turn, event)
+            return not turn.execution.open_calls
+        case DriverFailed():
+            turn.fail(event.error)
+            return True
+        case RunContinued():
+            return True  # whoever would have reported is gone
+        case MessageArrived():
+            keep_message(turn, event.message)
+        case StopRequested() if event.signal.reason not in _standing(turn):
+            turn.signal(event.signal)  # another one for the same reason says nothing new
+        case _:
+            pass  # too late
+    return False
+
+
+def _model_ended(turn: Turn, event: ModelAnswered | ModelCancelled | ModelFailed) -> None:
+    """Keep what had come of the model call that was cancelled, and count what it used, as far as that is known."""
+    said: InferenceResponse | None = None
+    if isinstance(event, ModelAnswered):
+        said = replace(event.response, tool_calls=())  # it came to its end just then; its calls are not run any more
+    elif isinstance(event, ModelCancelled):
+        said = event.partial and replace(event.partial, tool_calls=())
+    used = said.usage if said else Usage()
+    cost = checkpoints.cost_of(turn, used, said.cost if said else None)
+    wasted = checkpoints.cost_of(turn, event.failed_usage)
+    step = turn.step
+    turn.change_step(
+        partial_response=said and replace(said, cost=cost),
+        overhead=step.overhead + event.failed_usage,
+        overhead_cost=step.overhead_cost + wasted,
+    )
+    turn.spend(used + event.failed_usage, cost + wasted)
+
+
+def _subagent_ended(turn: Turn, event: SubagentReturned) -> None:
+    """Count what a subagent used until it was cancelled; one that came to its end just then keeps its result."""
+    each = next((each for each in turn.execution.open_calls if each.call.id == event.call_id), None)
+    if each is not None:
+        calls.cancelled_subagent_ended(turn, each, event)
+
+
+def _standing(turn: Turn) -> set[StopReason]:
+    return {signal.reason for signal in turn.execution.continuation.stop_signals}
+
+
+def _subagents(turn: Turn) -> frozenset[int]:
+    """Return the places of the calls whose subagents run."""
+    if not turn.rules.subagents:
+        return frozenset()
+    running = (each for each in turn.execution.open_calls if each.stage is CallStage.RUNNING)
+    return frozenset(each.index for each in running if each.call.name == SPAWN_TOOL)

@@ -1,0 +1,48 @@
+"""When older messages are moved away to be summarised, and what becomes of the summary (SPEC section 7)."""
+
+from __future__ import annotations
+
+from holdfast.core import checkpoints
+from holdfast.core.events import BufferSummarised, SummaryFailed
+from holdfast.core.summarising import due, summarised, to_buffer
+from holdfast.core.turn import Turn
+
+
+def begin(turn: Turn) -> bool:
+    """Move older messages to the buffer and ask for their summary, where the policy says so; return whether it does.
+
+    Not where the budget has no room for a summary.
+    """
+    policy = turn.rules.definition.context.summary
+    done = turn.execution.step_executions
+    response = done[-1].step.inference_response if done else None
+    if policy is None or response is None or not due(policy, response.usage.input_tokens):
+        return False
+    before, turn.store = turn.store, to_buffer(turn.store, policy)
+    if turn.store is before:
+        return False
+    asked = checkpoints.summary_call(turn)
+    if asked is None:
+        turn.store = before
+        return False
+    turn.change(summary_under_way=True, compactions=turn.execution.compactions + 1)
+    turn.do(asked)
+    return True
+
+
+def take_in(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
+    """Keep the summary, and count what it used, failed attempts too; without one the buffer stays as it is."""
+    turn.change(summary_under_way=False)
+    used = event.failed_usage
+    if isinstance(event, BufferSummarised):
+        used += event.usage
+    step, cost = turn.step, checkpoints.cost_of(turn, used)
+    turn.spend(used, cost)
+    turn.change_step(overhead=step.overhead + used, overhead_cost=step.overhead_cost + cost)
+    if isinstance(event, SummaryFailed):
+        turn.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}")
+    elif event.text.strip():
+        turn.store = summarised(turn.store, event.text)
+        checkpoints.count_summary(turn)
+    else:
+        turn.warn("older messages could not be summarised: the model's summary was empty")

@@ -1,0 +1,177 @@
+"""What a model's tokens cost: a file of one's own first, then the table of the package `genai-prices`. No network.
+
+The table comes with the package and is as old as it: nothing is fetched. Where it knows several prices for a model
+(tiers by length, times of day, a change to come), the dearest of those that can apply counts: a budget that is counted
+too cheaply is passed. Prices that a request must ask for (service tiers, batches) do not apply, we ask for none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+
+from holdfast.core.definition import LLM
+from holdfast.core.errors import InvalidInput
+from holdfast.core.frozen import replace
+from holdfast.core.limits import ERROR_CHARS_MAX, PRICES_FILE_BYTES_MAX, PRICES_MAX
+from holdfast.core.texts import clamped
+from holdfast.core.usage import Prices
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
+
+INPUT_PRICES: Final = ("input_mtok", "input_image_mtok")
+"""What the table calls the prices that can apply to what a model reads."""
+
+OUTPUT_PRICES: Final = ("output_mtok", "output_reasoning_mtok", "output_citation_mtok")
+"""The same of what it puts out."""
+
+CACHE_WRITE_PRICE: Final = "cache_write_mtok"
+"""What is read for the first time where the provider keeps it for the next call, of its own accord, except"""
+
+CACHING_WHEN_ASKED: Final = frozenset({"anthropic", "aws"})
+"""at these, which keep what a request says they should; ours say nothing."""
+
+MODEL_NAMES_PROVIDER: Final = "litellm"
+"""What the table calls a gateway whose models are named `provider/model`."""
+
+_OVERRIDES: Final = TypeAdapter(dict[Annotated[str, Field(min_length=1, max_length=200)], Prices])
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """The prices that a worker knows.
+
+    Args:
+        overrides: prices by a model's name; they come before the table's.
+        model: the model that answers for agents that name none.
+        base_url: the endpoint's address, none for OpenAI's. It says whose prices count; of an address that the table
+            does not know (a gateway) the model's name does.
+    """
+
+    overrides: Mapping[str, Prices] = field(default_factory=dict[str, Prices])
+    model: str | None = None
+    base_url: str | None = None
+
+    @classmethod
+    def from_environment(
+        cls, environment: Mapping[str, str] = os.environ, *, model: str | None = None, base_url: str | None = None
+    ) -> PriceList:
+        """Return the prices of the file that HOLDFAST_PRICES names, if it does, before those of the table.
+
+        Raises InvalidInput naming every problem of the file.
+        """
+        named = environment.get("HOLDFAST_PRICES")
+        return cls(read_prices(Path(named)) if named else {}, model=model, base_url=base_url)
+
+    def of(self, model: str | None) -> Prices | None:
+        """Return what the tokens of `model` cost, of the worker's own when none is named; none when nobody knows.
+
+        The first question about a model that has no override loads the table (some 0.5 s).
+        """
+        name = model or self.model
+        if name is None:
+            return None
+        found = self.overrides.get(name)
+        return found if found is not None else table_prices(name, self.base_url)
+
+    def priced(self, llm: LLM) -> LLM:
+        """Return `llm` with what is known of its prices; its own come first."""
+        if llm.prices is not None:
+            return llm
+        prices = self.of(llm.model)
+        return llm if prices is None else replace(llm, prices=prices)
+
+
+def read_prices(path: Path) -> dict[str, Prices]:
+    """Return the prices by model that the YAML or JSON file at `path` holds, in US dollars per million tokens.
+
+    Raises InvalidInput naming every problem.
+    """
+    where = f"HOLDFAST_PRICES {str(path)!r}"
+    try:
+        if path.stat().st_size > PRICES_FILE_BYTES_MAX:
+            raise InvalidInput(f"{where} has more than {PRICES_FILE_BYTES_MAX:,} bytes; name only models that are used")
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"{where} cannot be read: {error.strerror}; correct the name or unset it") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{where} is not UTF-8 text; save it as such") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        told = " ".join(str(error).split())
+        raise InvalidInput(f"{where} is neither YAML nor JSON: {clamped(told, ERROR_CHARS_MAX)}") from None
+    try:
+        prices = _OVERRIDES.validate_python(found or {})
+    except ValidationError as error:
+        wanted = "write a line like `my-model: {input_usd: 1.25, output_usd: 10}` for each model"
+        raise InvalidInput(f"{where}: {clamped(_problems(error), ERROR_CHARS_MAX)}; {wanted}") from None
+    if len(prices) > PRICES_MAX:
+        raise InvalidInput(f"{where} names {len(prices):,} models, at most {PRICES_MAX:,} are read")
+    return prices
+
+
+def table_prices(model: str, base_url: str | None = None, *, today: date | None = None) -> Prices | None:
+    """Return what the table says that the tokens of `model` cost at that endpoint, none when it does not know it."""
+    from genai_prices.data import providers  # noqa: PLC0415  # 0.5 s that most programs never need
+    from genai_prices.data_snapshot import DataSnapshot  # noqa: PLC0415  # the same
+
+    table = DataSnapshot(providers, from_auto_update=False)
+    known = None
+    at_endpoint = ("openai", None) if base_url is None else (None, base_url)
+    for provider, url in (at_endpoint, (None, None), (MODEL_NAMES_PROVIDER, None)):
+        try:
+            known = table.find_provider_model(model, None, provider, url)
+        except LookupError:
+            continue
+        break
+    if known is None:
+        return None
+    owner, found = known
+    read = INPUT_PRICES if owner.id in CACHING_WHEN_ASKED else (*INPUT_PRICES, CACHE_WRITE_PRICE)
+    applying = _applying(found, today or datetime.now(UTC).date())
+    input_usd, output_usd = _dearest(applying, read), _dearest(applying, OUTPUT_PRICES)
+    if input_usd is None or output_usd is None:  # it is paid by other things than tokens
+        return None
+    return Prices(input_usd=input_usd, output_usd=output_usd)
+
+
+def _applying(model: ModelInfo, today: date) -> list[ModelPrice]:
+    """Return the prices of a model that can apply on or after `today`: of those that began, what replaced the rest."""
+    if not isinstance(model.prices, list):
+        return [model.prices]
+    applying: list[ModelPrice] = []
+    now = datetime.combine(today, time(), UTC)
+    for each in model.prices:
+        starts = getattr(each.constraint, "start_date", None)
+        by_the_hour = each.constraint is not None and starts is None
+        if not by_the_hour and (starts is None or each.constraint is None or each.constraint.active(now)):
+            applying.clear()
+        applying.append(each.prices)
+    return applying
+
+
+def _dearest(prices: Iterable[ModelPrice], names: Iterable[str]) -> float | None:
+    wanted = tuple(names)
+    found: list[Decimal | TieredPrices | None] = [getattr(each, name) for each in prices for name in wanted]
+    return max((float(value) for each in found if each is not None for value in _tiers(each)), default=None)
+
+
+def _tiers(price: Decimal | TieredPrices) -> Iterable[Decimal]:
+    tiers = getattr(price, "tiers", None)
+    return [price] if tiers is None else [price.base, *(tier.price for tier in tiers)]  # type: ignore[union-attr, list-item]
+
+
+def _problems(error: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(str(part) for part in each['loc'] if part != '[key]') or 'the file'}: {each['msg']}"
+        for each in error.errors(include_url=False, include_context=False)
+    )

@@ -1,0 +1,135 @@
+"""Payloads too large for Temporal's history, kept as objects: the data converter of every worker and client.
+
+The history holds the driver's name and the digest of what was kept: both stay what they are for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+from temporalio.api.common.v1 import Payload
+from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
+from temporalio.converter import (
+    DataConverter,
+    ExternalStorage,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverSelectContext,
+    StorageDriverStoreContext,
+)
+
+from holdfast.core.contracts import BufferPage, EventsPage, StatePage, TranscriptPage
+from holdfast.core.errors import StorageFailed
+from holdfast.core.limits import SEGMENT_BYTES_MIN, STORED_BYTES_MIN, STORED_CACHE_BYTES_MAX
+from holdfast.storage.objects import Objects, objects_at
+from holdfast.storage.recent import Recent
+
+DRIVER: Final = "holdfast"
+DIGEST: Final = "sha256"
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+
+INLINE: Final = "holdfast-inline"
+"""The mark of a payload that is never kept as an object."""
+
+SEGMENT_ENCODING: Final = b"binary/plain"
+"""How the SDK marks bytes: of all our values only the segments of `holdfast.core.carrying` are."""
+
+PAGES: Final = (BufferPage, EventsPage, StatePage, TranscriptPage)
+"""Answers of queries: they are in no history, so that keeping them would only fill the storage."""
+
+
+@cache
+def converter(place: str) -> DataConverter:
+    """Return the data converter of everything that talks to Temporal, for large data kept at the URL `place`."""
+    driver = PayloadDriver(objects_at(place))
+    return replace(
+        pydantic_data_converter,
+        payload_converter_class=PayloadFormat,
+        external_storage=ExternalStorage(
+            drivers=[driver], driver_selector=driver.selected, payload_size_threshold=SEGMENT_BYTES_MIN
+        ),
+    )
+
+
+class PayloadFormat(PydanticPayloadConverter):
+    """Values as JSON; the answers of queries are marked."""
+
+    def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
+        """Return one payload for each value."""
+        payloads = super().to_payloads(values)
+        for value, payload in zip(values, payloads, strict=True):
+            if isinstance(value, PAGES):
+                payload.metadata[INLINE] = b"1"
+        return payloads
+
+
+class PayloadDriver(StorageDriver):
+    """Keeps payloads under their SHA-256, so that equal ones are written once and a changed one is noticed.
+
+    Recent ones stay in memory: a run that is taken up again reads every payload its history refers to.
+    """
+
+    def __init__(self, objects: Objects, cache_bytes_max: int = STORED_CACHE_BYTES_MAX) -> None:
+        self._objects = objects
+        self._recent = Recent(cache_bytes_max)
+
+    def name(self) -> str:
+        """Return what histories call this driver."""
+        return DRIVER
+
+    def type(self) -> str:
+        """Return what Temporal shows of it."""
+        return DRIVER
+
+    def selected(self, _: StorageDriverSelectContext, payload: Payload) -> StorageDriver | None:
+        """Return this driver for what it keeps: what is large, and the sealed segments, which travel as plain bytes."""
+        if payload.metadata.get("encoding") == SEGMENT_ENCODING:
+            return self
+        return self if payload.ByteSize() >= STORED_BYTES_MIN and INLINE not in payload.metadata else None
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        """Keep `payloads` and return a claim for each. Raises StorageFailed."""
+        del context  # equal content is shared, whoever it is for
+        return list(await asyncio.gather(*(self._kept(payload) for payload in payloads)))
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        """Return what the claims stand for. Raises ObjectMissing, StorageFailed (also for changed content)."""
+        del context
+        return list(await asyncio.gather(*(self._claimed(claim) for claim in claims)))
+
+    async def _kept(self, payload: Payload) -> StorageDriverClaim:
+        data = payload.SerializeToString(deterministic=True)
+        digest = sha256(data).hexdigest()
+        await self._objects.write(_name(digest), data)
+        self._recent.put(digest, data)
+        return StorageDriverClaim(claim_data={DIGEST: digest})
+
+    async def _claimed(self, claim: StorageDriverClaim) -> Payload:
+        digest = claim.claim_data.get(DIGEST, "")
+        if _HEX.fullmatch(digest) is None:  # it becomes a name
+            raise StorageFailed(f"the history refers to {digest[:80]!r} in our storage, which is no digest of ours")
+        data = self._recent.get(digest)
+        if data is None:
+            data = await self._objects.read(_name(digest))
+            if sha256(data).hexdigest() != digest:
+                told = f"the object {_name(digest)} in {self._objects.url} is damaged: its content has another digest"
+                raise StorageFailed(f"{told}; restore it from a backup")
+            self._recent.put(digest, data)
+        try:
+            return Payload.FromString(data)
+        except DecodeError:
+            raise StorageFailed(f"the object {_name(digest)} in {self._objects.url} is no payload of ours") from None
+
+
+def _name(digest: str) -> str:
+    return f"payloads/{digest[:2]}/{digest}"

@@ -1,0 +1,35 @@
+"""`Recent`: the content that was last used, by its digest, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+
+
+class Recent:
+    """At most `bytes_max` bytes, the least recently used go first. Safe to use from any thread."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, digest: str) -> bytes | None:
+        """Return the content, none when it is not here (any more)."""
+        with self._lock:
+            found = self._kept.get(digest)
+            if found is not None:
+                self._kept.move_to_end(digest)
+            return found
+
+    def put(self, digest: str, data: bytes) -> None:
+        """Keep the content for a while; what is larger than all of it is not kept."""
+        with self._lock:
+            if digest in self._kept or len(data) > self._bytes_max:
+                return
+            self._kept[digest] = data
+            self._bytes += len(data)
+            while self._bytes > self._bytes_max:
+                _, gone = self._kept.popitem(last=False)
+                self._bytes -= len(gone)

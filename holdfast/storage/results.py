@@ -1,0 +1,153 @@
+"""Long tool results, kept whole: the model sees the beginning and a reference, and reads on with `fetch_result`.
+
+A reference holds within its execution alone: whatever a model has been talked into, it reads no other run's results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from hashlib import sha256
+from typing import Final
+
+from holdfast.core.errors import HoldfastError, InvalidArguments, ObjectMissing
+from holdfast.core.limits import (
+    FETCHED_BYTES_MAX,
+    RESULT_KEEPING_SECONDS_MAX,
+    RESULT_KEPT_BYTES_MAX,
+    TOOL_RESULT_BYTES_MAX,
+    TOOL_RESULT_CHARS_MAX,
+)
+from holdfast.core.references import FETCH_TOOL, Reference
+from holdfast.core.texts import clamped, clamped_json, json_size
+from holdfast.core.tools import AnyTool, ToolContext, tool
+from holdfast.storage.objects import Objects
+
+REF_CHARS: Final = 24
+"""How much of a result's SHA-256 names it: enough to tell the results of one execution apart, short enough to copy."""
+
+_REF: Final = re.compile(rf"[0-9a-f]{{{REF_CHARS}}}")
+
+_SAFE: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
+
+FETCHED_BYTES_MIN: Final = 16
+"""So much is read at least, so that there is a whole character in it."""
+
+MARGIN_SECONDS: Final = 2.0
+"""What is to be left of a call's time after its result was kept; less for a call that has little."""
+
+CONTINUES: Final = 0b10 << 6
+"""The upper bits of a byte that is not the first of its character."""
+
+CAUSE_CHARS_MAX: Final = 300
+
+
+class KeptResults:
+    """The long results of all executions that are kept at one place."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    async def bounded(self, text: str, context: ToolContext, seconds_max: float) -> str:
+        """Return what the model sees of a result; one that is longer is kept whole, up to RESULT_KEPT_BYTES_MAX.
+
+        Never raises, and ends within `seconds_max`: the call has had its effect. Where the result could not be kept,
+        the model is told so.
+        """
+        if _is_whole(text):
+            return text
+        try:
+            async with asyncio.timeout(_keeping_seconds(seconds_max)):
+                reference = await self._kept(text, context.execution_id)
+        except TimeoutError:
+            return _not_kept(text, "the storage took too long")
+        except Exception as error:  # noqa: BLE001  # whatever it is, the call must not be repeated for it
+            return _not_kept(text, str(error) if isinstance(error, HoldfastError) else type(error).__name__)
+        return reference.shown(text, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
+
+    async def read(self, execution_id: str, ref: str, offset: int, limit: int) -> str:
+        """Return the part of a kept result that begins at byte `offset`, and where it goes on.
+
+        Raises InvalidArguments for a reference of another execution, or of none, and for an offset beyond the end;
+        StorageFailed.
+        """
+        if _REF.fullmatch(ref) is None:
+            raise InvalidArguments(f"{ref[:80]!r} is no reference; copy it from the last line of a result that was cut")
+        if offset < 0 or limit < 1:
+            raise InvalidArguments(f"offset is {offset} and limit {limit}; at least 0 and 1 are needed")
+        try:
+            found, total = await self._objects.read_range(
+                _name(execution_id, ref), offset, offset + max(FETCHED_BYTES_MIN, min(limit, FETCHED_BYTES_MAX))
+            )
+        except ObjectMissing:
+            raise InvalidArguments(f"this run has kept no result {ref}; results of other runs cannot be read") from None
+        if offset >= total:
+            raise InvalidArguments(f"the result {ref} has {total:,} bytes; read from an offset below that")
+        start, text = _whole_characters(found, offset)
+        if start + len(text.encode()) >= total and _is_whole(text):
+            return text
+        return Reference(ref, f"{total:,}", start).shown(text, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)
+
+    def tool(self) -> AnyTool:
+        """Return the tool `fetch_result`, which reads on in a result of the run that calls it."""
+
+        @tool(name="fetch", idempotent=True)
+        async def made(  # noqa: D417  # the context is hidden from the model
+            ref: str, context: ToolContext, offset: int = 0, limit: int = FETCHED_BYTES_MAX
+        ) -> str:
+            """Read on in a result of an earlier call that was too long to be shown whole.
+
+            Args:
+                ref: the reference in the last line of the result that was cut.
+                offset: the byte to begin at, as that line says it; 0 is the beginning.
+                limit: how many bytes to read at the most.
+            """
+            return await self.read(context.execution_id, ref, offset, limit)
+
+        # under a name that no other tool can be given
+        schema = made.schema.model_copy(update={"name": FETCH_TOOL})
+        return replace(made, schema=schema, traits=made.traits.model_copy(update={"name": FETCH_TOOL}))
+
+    async def _kept(self, text: str, execution_id: str) -> Reference:
+        data, ref = await asyncio.to_thread(_encoded, text)
+        kept = data
+        if len(data) > RESULT_KEPT_BYTES_MAX:
+            kept = data[:RESULT_KEPT_BYTES_MAX].decode(errors="ignore").encode()
+        await self._objects.write(_name(execution_id, ref), kept)
+        beyond = "" if kept is data else f" that are kept (the result had {len(data):,})"
+        return Reference(ref, f"{len(kept):,}{beyond}")
+
+
+def _keeping_seconds(left: float) -> float:
+    """Return how long keeping a result may take where its call has so many seconds left."""
+    return min(left - min(MARGIN_SECONDS, left / 4), RESULT_KEEPING_SECONDS_MAX)
+
+
+def _encoded(text: str) -> tuple[bytes, str]:
+    data = text.encode()
+    return data, sha256(data).hexdigest()[:REF_CHARS]
+
+
+def _name(execution_id: str, ref: str) -> str:
+    safe = execution_id if _SAFE.fullmatch(execution_id) else sha256(execution_id.encode()).hexdigest()
+    return f"results/{safe}/{ref}"
+
+
+def _is_whole(text: str) -> bool:
+    """Return whether a model sees all of `text` when it is a result."""
+    return len(text) <= TOOL_RESULT_CHARS_MAX and json_size(text) <= TOOL_RESULT_BYTES_MAX
+
+
+def _not_kept(text: str, why: str) -> str:
+    """Return what the model sees of a result whose rest is lost."""
+    note = f"\n[the rest was not kept: {' '.join(clamped(why, CAUSE_CHARS_MAX).split())}]"
+    return clamped_json(text, TOOL_RESULT_BYTES_MAX - json_size(note), TOOL_RESULT_CHARS_MAX - len(note)) + note
+
+
+def _whole_characters(data: bytes, offset: int) -> tuple[int, str]:
+    """Return the characters that lie wholly within `data`, and the byte that the first of them begins at."""
+    skipped = 0
+    while skipped < min(3, len(data)) and data[skipped] & (0b11 << 6) == CONTINUES:
+        skipped += 1
+    return offset + skipped, data[skipped:].decode(errors="ignore")

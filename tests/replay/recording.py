@@ -1,0 +1,185 @@
+"""Records every scenario and every rich run on a real server: `make histories`, a minute. Replays nothing.
+
+Ids, names and task queues follow from the runs' names, so that two recordings have the same runs. What differs are
+times and the order in which things that happen at once came to the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import NAMESPACE_URL, uuid5
+
+from holdfast.client import Client, Settings
+from holdfast.client.embedded import EmbeddedServer
+from holdfast.client.leaving import leave
+from holdfast.core.frozen import replace
+from holdfast.core.offer import Offer
+from holdfast.testing.script import Scripts, say
+from tests.replay.archive import UNRELEASED, Recorded, write
+from tests.replay.collecting import recorded
+from tests.replay.replaying import deviations, report
+from tests.scenarios.driving import on_temporal
+from tests.scenarios.expected import disappointments
+from tests.scenarios.hooks import HOOKS
+from tests.scenarios.scenario import CASES, load
+from tests.scenarios.tools import Gate, tools_at
+from tests.serving import Served, served
+from tests.workflows.rich import PLACES, RICH, Stage, start
+
+AT_ONCE = 3
+"""How many runs are recorded at the same time: few, so that none of the time limits strikes too early."""
+
+RUN_SECONDS_MAX = 60
+REPEATS_MAX = 10
+"""How many runs are made once more: those that live on fractions of a second can miss them on a busy machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """One recording of the run `name`: where it happens and by which id. `ledger` is a file that nobody has written."""
+
+    name: str
+    execution_id: str
+    settings: Settings
+    ledger: Path
+
+    def serve(self, script: Scripts, offer: Offer) -> AbstractAsyncContextManager[Served]:
+        """Run a worker for it."""
+        return served(self.settings, self.ledger, script, offer)
+
+    async def result(self, client: Client) -> list[Recorded]:
+        """Return what is kept of the run once it and its subagents have ended; their worker must still be there."""
+        return await recorded(client.temporal, self.settings.storage_place, self.name, self.execution_id)
+
+
+Run = Callable[[Take], Awaitable[list[Recorded]]]
+"""What makes a run and returns its histories."""
+
+
+def id_of(name: str) -> str:
+    """Return the execution id of the run of that name: the same in every recording."""
+    return str(uuid5(NAMESPACE_URL, f"holdfast/histories/{name}"))
+
+
+def scenario_run(path: Path) -> Run:
+    """Return what runs the scenario of the file, and raises where it does not end as it must."""
+
+    async def run(take: Take) -> list[Recorded]:
+        scenario, gate = load(path), Gate()
+        async with take.serve(scenario.plays, Offer(tools=tuple(tools_at(gate)), hooks=HOOKS)) as at_work:
+            state = await on_temporal(scenario, at_work, gate, id_of(f"agent of {path.stem}"), take.execution_id)
+            if found := disappointments(scenario.expect, state, at_work.endpoint.requests):
+                raise AssertionError("\n".join(found))
+            return await take.result(at_work.client)
+
+    return run
+
+
+def rich_run(place: str = "") -> Run:
+    """Return what runs the rich run to its end, or to a stop at `place`."""
+
+    async def run(take: Take) -> list[Recorded]:
+        stage = Stage(place)
+        async with take.serve(stage.play, stage.offer) as at_work:
+            await start(at_work.client, take.execution_id)
+            await stage.drive(at_work, take.execution_id)
+            if place:
+                await at_work.client.stop(take.execution_id, "enough")
+            stage.hook.release()
+            return await take.result(at_work.client)
+
+    return run
+
+
+def early_run(*, stopped: bool) -> Run:
+    """Return what sends a message, and perhaps a stop, before there is a worker: both are in the run's first task."""
+
+    async def run(take: Take) -> list[Recorded]:
+        client = await Client.connect(take.settings)
+        lonely = replace(RICH, subagents=())
+        await client.start(lonely, "do it", execution_id=take.execution_id, agent_id=take.execution_id)
+        await client.message(take.execution_id, "an early word")
+        if stopped:
+            await client.stop(take.execution_id, "too early")
+        async with take.serve([say("{}")], Stage().offer):
+            return await take.result(client)
+
+    return run
+
+
+async def cancelled_run(take: Take) -> list[Recorded]:
+    """Cancel a model call from outside, as the Web UI's button does."""
+    async with take.serve([say("too late", delay_seconds=60)], Stage().offer) as at_work:
+        await start(at_work.client, take.execution_id)
+        await at_work.endpoint.until(lambda requests: len(requests) == 1)
+        await at_work.client.temporal.get_workflow_handle(take.execution_id).cancel()
+        return await take.result(at_work.client)
+
+
+def runs() -> dict[str, Run]:
+    """Return every run that is recorded, by its name."""
+    scenarios = {path.stem: scenario_run(path) for path in sorted(CASES.glob("*.yaml"))}
+    stops = {f"rich, stopped at {place}": rich_run(place) for place in PLACES if place != "start"}
+    early = {"early message": early_run(stopped=False), "early stop": early_run(stopped=True)}
+    return scenarios | {"rich": rich_run()} | stops | early | {"cancelled": cancelled_run}
+
+
+async def record(names: Sequence[str] = ()) -> list[Recorded]:
+    """Return the recorded runs of those names, of all without any."""
+    chosen = {name: run for name, run in runs().items() if not names or name in names}
+    with (
+        TemporaryDirectory(prefix="holdfast-histories-") as folder,
+        EmbeddedServer.start(Path(folder) / "data", port=0, ui_port=0) as server,
+    ):
+        studio = Studio(server.address.address, Path(folder))
+        async with asyncio.TaskGroup() as group:
+            takes = [group.create_task(studio.recorded(name, run)) for name, run in chosen.items()]
+    return [each for take in takes for each in take.result()]
+
+
+class Studio:
+    """A server on which runs are recorded, a few at once."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self._address = address
+        self._folder = folder
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._repeats_left = REPEATS_MAX
+
+    async def recorded(self, name: str, run: Run, attempt: int = 1) -> list[Recorded]:
+        """Record one run; another attempt is another execution, because an id can be used once."""
+        execution_id = id_of(name if attempt == 1 else f"{name}, attempt {attempt}")
+        settings = Settings(address=self._address, task_queue=f"{name}, {attempt}", data_dir=self._folder / "data")
+        try:
+            async with self._at_once, asyncio.timeout(RUN_SECONDS_MAX):
+                return await run(Take(name, execution_id, settings, self._folder / f"{execution_id}.jsonl"))
+        except (AssertionError, TimeoutError) as error:
+            if not self._repeats_left:
+                raise RuntimeError(f"{name} does not end as it must: {error}") from error
+            self._repeats_left -= 1
+            sys.stderr.write(f"{name}: once more ({type(error).__name__}: {error})\n")
+        return await self.recorded(name, run, attempt + 1)
+
+
+def main() -> int:
+    """Record everything, replay it once, and write it down."""
+    logging.disable()  # what fails in a scenario is meant to
+    found = asyncio.run(record())
+    if astray := asyncio.run(deviations(found)):
+        sys.stderr.write(f"nothing is written: what was just recorded does not replay\n{report(astray)}\n")
+        return 1
+    write(UNRELEASED, found)
+    size = UNRELEASED.stat().st_size
+    sys.stdout.write(f"{UNRELEASED.name}: {len(found)} runs, {size / 1000:,.0f} KB\n")
+    return 0
+
+
+if __name__ == "__main__":
+    leave(main())

@@ -1,0 +1,108 @@
+"""The gate is no decoration: a copy of the code that does one thing otherwise is refused."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+Replay = subprocess.CompletedProcess[str]
+
+ROOT = Path(__file__).resolve().parents[2]
+AT_ONCE = 2
+SECONDS_MAX = 60
+
+RUNS = (
+    "rich",
+    "rich, stopped at tool",
+    "rich, stopped at approval",
+    "parallel_tools",
+    "the_time_is_up_during_a_tool",
+)
+"""Runs that have every kind of command between them: few, because each copy replays them in a process of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """What a broken copy does otherwise: `pattern`, which stands once in the file, reads `instead` there."""
+
+    file: str
+    pattern: str
+    instead: str
+
+
+BREAKS = {
+    "another id of the model call": Break("holdfast/core/state.py", r"step-\{number\}-model", "step-{number}-ask"),
+    "another activity": Break(
+        "holdfast/core/contracts.py", r'INFERENCE_ACTIVITY: Final = "\w+"', 'INFERENCE_ACTIVITY: Final = "ask"'
+    ),
+    "a timer more": Break(
+        "workflows/calls.py",
+        r'(async def call_tool\((?:.|\n)*?"""(?:.|\n)*?""")',
+        r"\1\n    await workflow.sleep(0.001)",
+    ),
+    "an event less": Break("workflows/agent_execution.py", r"workflow\.upsert_search_attributes\(", "repr("),
+    "another order": Break(
+        "workflows/agent_execution.py", r"for command in commands:", "for command in reversed(commands):"
+    ),
+    "calls that a stop leaves running": Break(
+        "workflows/agent_execution.py", r"(CancelInFlight\(\)(?:.|\n)*?)task\.cancel\(\)", r"\1task.done()"
+    ),
+    "another id of the subagent's run": Break(
+        "holdfast/core/state.py", r"uuid5\(_space\(execution_id\), name\)", "uuid5(_space(execution_id), name * 2)"
+    ),
+    "a local activity that became another one": Break(
+        "workflows/calls.py", r"workflow\.execute_local_activity\((\s+RESOLVE)", r"workflow.execute_activity(\1"
+    ),
+    "a time limit that is not kept": Break(
+        "workflows/agent_execution.py", r"await workflow\.sleep\((?=[^\n]*strikes|[^\n]*fires_at)", "repr("
+    ),
+}
+
+
+def copied(folder: Path, broken: Break | None) -> Path:
+    """Return a folder with the code in it, broken in that way."""
+    for name in ("holdfast", "workflows"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "tests").symlink_to(ROOT / "tests")
+    if broken is not None:
+        path = folder / broken.file
+        text, times = re.subn(broken.pattern, broken.instead, path.read_text())
+        assert times == 1, f"{broken.pattern} stands {times} times in {broken.file}: say anew what this copy breaks"
+        path.write_text(text)
+    return folder
+
+
+def replay(folder: Path, broken: Break | None) -> Replay:
+    """Replay the runs by a copy of the code."""
+    command = [sys.executable, "-m", "tests.replay.replaying", *RUNS]
+    copy = copied(folder, broken)
+    return subprocess.run(command, cwd=copy, check=False, capture_output=True, text=True, timeout=SECONDS_MAX)
+
+
+@pytest.fixture(scope="module")
+def replays(tmp_path_factory: pytest.TempPathFactory) -> Generator[dict[str, Future[Replay]]]:
+    """The replays of all copies, under way."""
+    copies = {"unbroken": None, **BREAKS}
+    with ThreadPoolExecutor(AT_ONCE) as at_once:
+        yield {name: at_once.submit(replay, tmp_path_factory.mktemp("copy"), broken) for name, broken in copies.items()}
+
+
+def test_an_unbroken_copy_passes(replays: dict[str, Future[Replay]]) -> None:
+    done = replays["unbroken"].result()
+    assert (done.returncode, done.stdout) == (0, f"{len(RUNS)} runs, 0 of them go another way now\n"), done
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_broken_copy_is_refused(replays: dict[str, Future[Replay]], name: str) -> None:
+    done = replays[name].result()
+    assert done.returncode == 1, done
+    assert "make histories" in done.stdout
+    assert "Nondeterminism" in done.stdout, done

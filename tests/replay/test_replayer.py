@@ -1,0 +1,29 @@
+"""The gate replays as the worker works."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from activities.provider import OpenAIModel, ProviderSettings
+from holdfast.client import Settings
+from holdfast.client.connection import connect
+from holdfast.core.offer import Offer
+from holdfast.storage.payloads import converter
+from tests.replay.replaying import replayer
+from worker import make_worker
+
+pytestmark = pytest.mark.temporal
+
+
+async def test_the_gate_replays_as_the_worker_works(settings: Settings) -> None:
+    client = await connect(settings)
+    model = OpenAIModel(ProviderSettings(base_url="http://127.0.0.1:1/v1", api_key="none", model="none"))
+    working = cast("dict[str, object]", make_worker(client, settings, Offer(), model).parts[0].config())
+    replaying = cast("dict[str, object]", replayer(client.data_converter).config())
+    assert replaying["workflows"] == working["workflows"]
+    assert type(replaying["workflow_runner"]) is type(working["workflow_runner"])
+    assert vars(replaying["workflow_runner"]) == vars(working["workflow_runner"])
+    assert client.data_converter is converter(settings.storage_place), "as tests.replay.replaying makes it"
+    await model.close()

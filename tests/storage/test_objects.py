@@ -1,0 +1,114 @@
+"""Objects in a folder and in memory: whole, private, written once, and told of in one line when they are not there."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from holdfast.core.errors import InvalidInput, ObjectMissing, StorageFailed
+from holdfast.storage.objects import Objects, objects_at
+from holdfast.storage.places import checked_place, default_place, folder_of
+from holdfast.storage.recent import Recent
+
+DATA = b"\x00large" * 1_000
+
+
+def folder_url(folder: Path) -> str:
+    return folder.as_uri()
+
+
+async def test_what_was_written_is_read(tmp_path: Path) -> None:
+    for url in (folder_url(tmp_path / "with space"), "memory://one"):
+        objects = objects_at(url)
+        await objects.write("payloads/ab/abc", DATA)
+        assert await objects.read("payloads/ab/abc") == DATA
+
+
+async def test_a_folder_is_made_with_the_first_object_for_its_owner_only(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "objects"
+    objects = Objects(folder_url(folder))
+    with pytest.raises(ObjectMissing, match="has no object x; do all workers and clients share this folder"):
+        await objects.read("x")
+    assert not folder.exists()
+    await objects.write("x", DATA)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [path.name for path in folder.iterdir()] == ["x"], "nothing is left beside it"
+
+
+async def test_a_young_object_is_not_written_again_an_old_or_cut_one_is(tmp_path: Path) -> None:
+    objects = Objects(folder_url(tmp_path))
+    await objects.write("x", DATA)
+    first = (tmp_path / "x").stat()
+    await objects.write("x", DATA)
+    assert (tmp_path / "x").stat().st_ino == first.st_ino
+
+    old = first.st_mtime - timedelta(days=2).total_seconds()
+    os.utime(tmp_path / "x", (old, old))
+    await objects.write("x", DATA)
+    assert (tmp_path / "x").stat().st_mtime >= first.st_mtime, "an expiry counts from the last use"
+
+    os.truncate(tmp_path / "x", 10)
+    await objects.write("x", DATA)
+    assert await objects.read("x") == DATA
+
+
+async def test_what_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for folder, name in ((tmp_path / "file", "x"), (tmp_path / "file" / "below", "x"), (tmp_path, "file/x")):
+        with pytest.raises(StorageFailed, match=r"^cannot write .* in file:///") as failed:
+            await Objects(folder_url(folder)).write(name, DATA)
+        assert "\n" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("objects", "is of no kind we know"),
+        ("ftp://host/x", "is of no kind we know"),
+        ("https://account.blob.core.windows.net/x", "is of no kind we know"),
+        ("file://objects", "names no folder by its absolute path"),
+        ("file:///", "names no folder by its absolute path"),
+        ("s3://", "names no bucket"),
+        ("s3:///prefix", "names no bucket"),
+        ("s3://bucket/a b", "holds characters that no URL has"),
+        ("s3://bucket/\udc80", "holds characters that no URL has"),
+        ("s3://[bucket", "cannot be read"),
+    ],
+)
+def test_a_url_that_names_no_place_is_refused(url: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        checked_place(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://me:canary@bucket/x", "s3://canary@bucket", "az://container/x?sig=canary", "s3://bucket#canary"],
+)
+def test_a_url_that_may_hold_a_secret_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(InvalidInput, match="credentials come from the cloud's own environment") as refused:
+        checked_place(url)
+    assert "canary" not in str(refused.value)
+
+
+def test_a_folder_is_local_and_a_bucket_is_not(tmp_path: Path) -> None:
+    odd = tmp_path / "ä b%"
+    assert folder_of(f"file://{quote(str(odd))}") == odd
+    assert folder_of(checked_place(default_place(odd))) == odd / "objects"
+    for url in ("s3://bucket/prefix", "gs://bucket", "az://container/prefix", "memory://tests"):
+        assert folder_of(checked_place(url)) is None
+
+
+def test_recent_content_is_kept_within_its_bounds() -> None:
+    recent = Recent(10)
+    recent.put("a", b"1234")
+    recent.put("b", b"1234")
+    assert recent.get("a") == b"1234"
+    recent.put("c", b"1234")
+    assert [recent.get(digest) for digest in "abc"] == [b"1234", None, b"1234"]
+    recent.put("d", b"12345678901")
+    assert recent.get("d") is None
+    assert recent.get("a") == b"1234", "what is too large drives nothing out"

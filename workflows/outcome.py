@@ -1,0 +1,73 @@
+"""What an execution's run ends with: its result, or the failure of its workflow. Decides nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.core import limits
+    from holdfast.core.contracts import EXECUTION_FAILED, ExecutionFailure, ExecutionResult, PageRequest
+    from holdfast.core.frozen import canonical
+    from holdfast.core.paging import page
+    from holdfast.core.state import AgentState, ExecutionStatus
+    from holdfast.core.stopping import StopReason
+
+STATUS = SearchAttributeKey.for_keyword("AgentStatus")
+STOP_REASON = SearchAttributeKey.for_keyword("AgentStopReason")
+STEPS = SearchAttributeKey.for_int("AgentSteps")
+TOKENS = SearchAttributeKey.for_int("AgentTokens")
+
+
+def final_attributes(state: AgentState) -> list[SearchAttributeUpdate[Any]]:
+    """Return what an execution that has ended can be listed by."""
+    return [
+        STATUS.value_set(state.status),
+        STOP_REASON.value_set(state.stop_reason or StopReason.UNKNOWN),
+        STEPS.value_set(state.step_count),
+        TOKENS.value_set(state.usage.total_tokens),
+    ]
+
+
+def result_of(state: AgentState) -> ExecutionResult:
+    """Return the result of an execution that ended well.
+
+    Raises ApplicationError for one that failed, so that Temporal's own status of it is true.
+    """
+    if state.status is ExecutionStatus.FAILED:
+        raise _failure_of(state)
+    return ExecutionResult(
+        execution_id=state.running.execution_id,
+        status=state.status,
+        stop_reason=state.stop_reason,
+        step_count=state.step_count,
+        usage=state.usage,
+        final_response=state.current_response,
+        cost=state.cost,
+        steps_used=state.steps_used,
+        why=state.stop_signal.message if state.stop_signal else "",
+        state=_small(state),
+    )
+
+
+def _failure_of(state: AgentState) -> ApplicationError:
+    message = state.stop_signal.message if state.stop_signal else "the execution failed"
+    details = ExecutionFailure(
+        execution_id=state.running.execution_id,
+        reason=state.stop_reason or StopReason.ERROR,
+        message=message,
+        usage=state.usage,
+        cost=state.cost,
+        steps_used=state.steps_used,
+    )
+    return ApplicationError(message, details, type=EXECUTION_FAILED, non_retryable=True)
+
+
+def _small(state: AgentState) -> AgentState | None:
+    """Return the state when it fits the result, else none: `page` answers without reading more than that much."""
+    first = page(state, PageRequest(), limits.RESULT_BYTES_MAX)
+    whole = len(first.messages) == first.messages_total and len(first.steps) == first.steps_total
+    return state if whole and len(canonical(state)) <= limits.RESULT_BYTES_MAX else None

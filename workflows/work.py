@@ -1,0 +1,158 @@
+"""What a run does for each of the core's commands, as Temporal calls, and the events that come of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Final
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, RetryState, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.core.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
+    from holdfast.core.contracts import ExecutionInput
+    from holdfast.core.definition import LLM
+    from holdfast.core.events import (
+        ApprovalExpired,
+        BufferSummarised,
+        Event,
+        HooksReturned,
+        ModelAnswered,
+        ModelCancelled,
+        ModelFailed,
+        SummaryFailed,
+        TimerFired,
+        ToolFailed,
+        ToolReturned,
+    )
+    from holdfast.core.state import AgentState, call_name, named_id
+    from holdfast.core.subagents import reachable
+    from holdfast.core.tools import ToolTraits
+    from workflows.calls import (
+        STARTING_MAX,
+        call_model,
+        call_subagent,
+        call_tool,
+        failed_usage,
+        model_error,
+        run_hooks,
+        summarise,
+        tool_error,
+    )
+    from workflows.telling import Telling
+
+SHORTEST: Final = timedelta(milliseconds=1)
+"""The least a timer or a timeout can be set to."""
+
+Ends = tuple[Event, ...]
+"""What something came to, in the order it is to be told."""
+
+
+class Work:
+    """The calls of one run. `state` gives the execution as it stands; cancelling a call ends what it does."""
+
+    def __init__(
+        self, start: ExecutionInput, tools: Mapping[str, ToolTraits], telling: Telling, state: Callable[[], AgentState]
+    ) -> None:
+        self._start = start
+        self._tools = tools
+        self._telling = telling
+        self._state = state
+        self._starting = asyncio.Semaphore(STARTING_MAX)
+
+    async def call_model(self, command: CallModel) -> Ends:
+        """Ask the model; when that is cancelled, tell what had come of its answer."""
+        wanted = self._telling.inference_input(self._state(), command.max_output_tokens)
+        try:
+            answer = await call_model(command, wanted, self._time_left())
+        except ActivityError as error:
+            used = failed_usage(error)
+            if is_cancelled_exception(error) or await self._cancelled_before_limit(error):
+                return (ModelCancelled(None, workflow.now(), failed_usage=used),)
+            return self._failed(ModelFailed(model_error(error), workflow.now(), failed_usage=used))
+        at, wasted = workflow.now(), answer.failed_usage
+        if not answer.complete:
+            return (ModelCancelled(partial=answer.response, at=at, failed_usage=wasted),)
+        return (ModelAnswered(response=answer.response, at=at, failed_usage=wasted),)
+
+    async def summarise(self, command: SummariseBuffer) -> Ends:
+        """Have the buffer summarised."""
+        try:
+            summary = await summarise(command, self._state().llm or LLM(), self._time_left())
+        except ActivityError as error:
+            await self._cancelled_before_limit(error)
+            return self._failed(SummaryFailed(error=model_error(error), at=workflow.now()))
+        return (BufferSummarised(text=summary.text, usage=summary.usage, at=workflow.now()),)
+
+    async def call_tool(self, command: CallTool) -> Ends:
+        """Run a tool."""
+        started_at = workflow.now()
+        traits, call = self._tools[command.call.name], command.call
+        try:
+            result = await call_tool(command, traits, self._time_left())
+        except ActivityError as error:
+            told = tool_error(error, traits)
+            return self._failed(ToolFailed(call_id=call.id, error=told, started_at=started_at, at=workflow.now()))
+        return (ToolReturned(call.id, result.text, started_at, workflow.now(), stop=result.stop),)
+
+    async def run_hooks(self, command: RunHooks) -> Ends:
+        """Run the hooks of one place."""
+        runs = await run_hooks(command)
+        call = command.context.call
+        return (HooksReturned(command.context.trigger, call.id if call else None, runs, workflow.now()),)
+
+    async def await_approval(self, command: AskApproval) -> Ends:
+        """Report when nobody has decided in time; a decision comes by signal."""
+        if command.expires_at is None:
+            return ()
+        await workflow.sleep(
+            max(command.expires_at - workflow.now(), SHORTEST), summary=f"approval of {command.call.name}"
+        )
+        return (ApprovalExpired(call_id=command.call.id, at=workflow.now()),)
+
+    async def spawn(self, command: SpawnSubagent) -> Ends:
+        """Run a subagent; when that is cancelled, tell what it had used."""
+        definition = next(each for each in self._start.subagents if each.name == command.agent)
+        state, name = self._state(), call_name(command.step_number, command.index)
+        start = ExecutionInput(
+            agent_id=str(workflow.uuid4()),
+            definition=definition,
+            question=command.task,
+            budget=command.budget,
+            subagents=reachable(definition, self._start.subagents),
+            parent_agent_id=state.agent_id,
+            depth_left=command.depth_left,
+            searchable=self._start.searchable,
+            continue_events=self._start.continue_events,
+        )
+        execution_id = named_id(state.running.execution_id, name)
+        return (await call_subagent(command, start, execution_id, self._starting),)
+
+    def _time_left(self) -> timedelta | None:
+        """Return how long a call may take with all its attempts: none is begun after the limit, worker or not."""
+        strikes_at = self._state().running.time_limit_at
+        return None if strikes_at is None else max(strikes_at - workflow.now(), SHORTEST)
+
+    async def _cancelled_before_limit(self, error: ActivityError) -> bool:
+        """Wait for the time limit where no attempt fits before it; return whether something else cancelled us first.
+
+        Temporal does not wait for an attempt that it will not begin; the run does, as it would in a process, because
+        it is the limit that ends it and not the endpoint's refusal.
+        """
+        strikes_at = self._state().running.time_limit_at
+        if error.retry_state is not RetryState.TIMEOUT or strikes_at is None:
+            return False
+        try:
+            await workflow.wait_condition(lambda: workflow.now() >= strikes_at)
+        except asyncio.CancelledError:
+            return True
+        return False
+
+    def _failed(self, event: Event) -> Ends:
+        """Report that a call failed; when it is the time limit that ended it, that first."""
+        strikes_at, now = self._state().running.time_limit_at, workflow.now()
+        if strikes_at is not None and now >= strikes_at:  # the timer itself may come a moment later
+            return (TimerFired(at=now), event)
+        return (event,)
