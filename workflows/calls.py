@@ -13,6 +13,7 @@ from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
     ChildWorkflowError,
+    FailureError,
     TimeoutError,  # noqa: A004  # its name
     TimeoutType,
     is_cancelled_exception,
@@ -170,7 +171,7 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
             retry_policy=RetryPolicy(maximum_attempts=1),
             summary=", ".join(traits.name for traits in command.hooks),
         )
-    except (ActivityError, ApplicationError) as error:
+    except FailureError as error:  # in a replay it comes bare, whatever it is
         if is_cancelled_exception(error):
             raise
         told = call_error(error, "hooks")
@@ -291,7 +292,9 @@ async def _local_tool(command: CallTool, traits: ToolTraits, time_left: timedelt
             retry_policy=_tool_retry(traits.attempts_max),
             summary=_summary(command),
         )
-    except ApplicationError as error:  # a local activity's failure can come bare
+    except ActivityError:
+        raise
+    except FailureError as error:  # in a replay a local activity's failure comes bare
         raise ActivityError(
             error.message,
             scheduled_event_id=0,
@@ -353,7 +356,7 @@ def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:
     return ended_without_answer(traits, why)
 
 
-def call_error(error: ActivityError | ApplicationError, source: str) -> ErrorRecord:
+def call_error(error: FailureError, source: str) -> ErrorRecord:
     """Return why a call failed, as its activity typed it."""
     cause = error.cause if isinstance(error, ActivityError) else error
     if isinstance(cause, ApplicationError):

@@ -28,21 +28,29 @@ def before_step(turn: Turn) -> bool:
     """Signal every limit that forbids another step; return whether the loop must stop."""
     _signal_steps(turn)
     _signal_spent(turn)
-    strikes_at = turn.execution.time_limit_at
-    if strikes_at is not None and turn.at >= strikes_at:
-        signal_time(turn)
+    _signal_struck(turn)
     return turn.must_stop
 
 
 def before_call(turn: Turn) -> bool:
     """Signal what forbids the step's model call after something else was used for it; return whether to stop."""
     _signal_spent(turn)
+    _signal_struck(turn)
     return turn.must_stop
 
 
 def before_grown_call(turn: Turn) -> bool:
-    """Signal what forbids the step's model call after more was said; return whether that is a reason to stop."""
-    return _signal_spent(turn) and turn.must_stop
+    """Signal what forbids the step's model call after hooks have run; return whether that is a reason to stop."""
+    spent, struck = _signal_spent(turn), _signal_struck(turn)
+    return (spent or struck) and turn.must_stop
+
+
+def out_of_time(turn: Turn) -> bool:
+    """Signal the time limit where it has struck; return whether nothing may begin any more.
+
+    The timer's own event can come behind others of its moment: it ends the run then.
+    """
+    return _signal_struck(turn) and turn.must_stop
 
 
 def after_inference(turn: Turn, response: InferenceResponse) -> bool:
@@ -53,6 +61,8 @@ def after_inference(turn: Turn, response: InferenceResponse) -> bool:
             _signal_tokens(turn)
         if budget.max_cost is not None and execution.cost >= budget.max_cost:
             _signal_cost(turn)
+    if response.tool_calls:
+        _signal_struck(turn)
     if all(signal.reason is StopReason.USER_REQUESTED for signal in turn.execution.continuation.standing):
         return False  # had it been `now`, we would not be here: this one lets the step finish
     return turn.must_stop
@@ -129,6 +139,15 @@ def _allowed(turn: Turn, input_max: int) -> tuple[int | None, int | None, float]
 def signal_time(turn: Turn) -> None:
     """Signal the time limit."""
     turn.signal_once(StopReason.TIME_LIMIT, _time_told(turn.execution.budget, turn.at), "budget")
+
+
+def _signal_struck(turn: Turn) -> bool:
+    """Signal the time limit where it has struck; return whether it has."""
+    strikes_at = turn.execution.time_limit_at
+    if strikes_at is None or turn.at < strikes_at:
+        return False
+    signal_time(turn)
+    return True
 
 
 def _signal_steps(turn: Turn) -> None:
@@ -224,10 +243,10 @@ def _tokens_left(turn: Turn, input_max: int) -> int | None:
 
 def _tokens_affordable(turn: Turn, input_max: int) -> int | None:
     """Return how many tokens of answer the budget's money still pays, none when that is unlimited or unknown."""
-    left, llm = _money_left(turn, input_max), turn.llm
-    if left is None or llm is None or llm.prices is None or not llm.prices.output_usd:
-        return None
-    return int(left * TOKENS_PRICED / llm.prices.output_usd)
+    left, prices = _money_left(turn, input_max), turn.llm.prices if turn.llm else None
+    # where answers are free, it pays as many tokens of input: attempts that fail are not
+    dearest = (prices.output_usd or prices.input_usd) if prices else 0.0
+    return None if left is None or not dearest else int(left * TOKENS_PRICED / dearest)
 
 
 def _money_left(turn: Turn, input_max: int) -> float | None:

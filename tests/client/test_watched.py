@@ -92,7 +92,7 @@ def test_an_answer_behind_a_gap_is_compared_with_what_was_told_after_it() -> Non
 
 @pytest.mark.parametrize("seed", range(50))
 def test_however_it_is_looked_at_the_text_is_whole(seed: int) -> None:
-    chance = random.Random(seed)  # noqa: S311  # the seed is the name of the test
+    chance = random.Random(seed)  # noqa: S311  # the seed is the test's name
     looks: list[CallProgress] = []
     for attempt in range(1, chance.randint(1, 3) + 1):
         places = sorted(chance.choices(range(len(TEXT)), k=chance.randint(0, 5)))
