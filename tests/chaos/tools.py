@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 
 from holdfast import ToolContext, tool
@@ -26,3 +27,11 @@ async def pay(amount: int, seconds: float = 0.2, *, context: ToolContext) -> str
     Ledger(Path(os.environ["HOLDFAST_LEDGER"])).append("tool", "pay", "started", key=context.idempotency_key)
     await asyncio.sleep(seconds)
     return f"paid {amount}"
+
+
+@tool
+def crash(*, context: ToolContext) -> str:
+    """Take the whole worker down, as a fault in native code or a lack of memory does."""
+    Ledger(Path(os.environ["HOLDFAST_LEDGER"])).append("tool", "crash", "started", key=context.idempotency_key)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "unreachable"
