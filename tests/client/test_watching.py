@@ -216,7 +216,7 @@ async def test_a_failed_attempt_leaves_a_mark_and_its_text_is_void(serve: Serve)
 
 
 async def test_twenty_watchers_are_told_the_same_and_leave_no_trace(serve: Serve) -> None:
-    script = [*(call("add", a=number, b=1) for number in range(6)), slowly(WORDS)]
+    script = [*(call("add", a=number, b=1) for number in range(6)), slowly(WORDS, 0.15)]
     async with serve(script, [add]) as served:
         unwatched = (await served.client.run(AGENT, "add")).running.execution_id
         execution_id = await served.client.start(AGENT, "add")
