@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import sys
@@ -59,3 +60,9 @@ def hand_over(figures: Mapping[str, Any], goals: Sequence[Goal], file: Path | No
         print(text)
     else:
         file.write_text(text + "\n", encoding="utf-8")
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value that `share` of the values do not exceed (nearest rank), 0 of none."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from bench.task import TOOL, Task, page_text
 from holdfast import tool
+from holdfast.core.compiling import compiler
+from holdfast.core.messages import Message
 from holdfast.testing.script import Turn, call, say, turn_number
+
+SHOWN_MESSAGES: Final = 20
+"""An even number: a call and its answer stay together."""
 
 
 def script(request: dict[str, Any]) -> Turn:
@@ -21,3 +27,9 @@ def script(request: dict[str, Any]) -> Turn:
 async def read_page(page: int, size: int) -> str:
     """Return the text of a page."""
     return page_text(page, size)
+
+
+@compiler
+def latest(messages: Sequence[Message]) -> Sequence[Message]:
+    """Show the model the question and the end of the conversation, whatever lies between."""
+    return [*messages[:1], *messages[1:][-SHOWN_MESSAGES:]]

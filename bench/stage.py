@@ -35,6 +35,12 @@ LAST_WORDS_CHARS_MAX: Final = 2_000
 BARE_QUEUE: Final = "bare"
 READER: Final = AgentDefinition(name="reader", system_prompt=PROMPT)
 
+SCRIPTED: Final = ("holdfast.testing.openai_server", "--script", "bench.script:script")
+"""The endpoint that refuses what the real one would refuse."""
+
+QUICK: Final = ("bench.endpoint",)
+"""The endpoint that checks nothing, for conversations that are long."""
+
 T = TypeVar("T")
 
 
@@ -96,12 +102,19 @@ class Bare:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A running server with both loops ready. `holdfast` and `bare` never run at the same time."""
+    """A running server with all loops ready, of which one runs at a time.
+
+    `local` is Holdfast with its tool run within the workflow task, where that was asked for. `objects` is where large
+    data is kept, `endpoint` the address of the model.
+    """
 
     client: Client
     holdfast: Holdfast
+    local: Holdfast | None
     bare: Bare
     server_pid: int
+    objects: Path
+    endpoint: str
 
     async def history(self, workflow_id: str) -> WorkflowHistory:
         """Return every event the server keeps of a run."""
@@ -114,7 +127,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def set_stage() -> AsyncGenerator[Stage]:
+async def set_stage(endpoint: Sequence[str] = SCRIPTED, *, local: bool = False) -> AsyncGenerator[Stage]:
     """Start everything, and stop it at the end, whatever happened."""
     async with AsyncExitStack() as scene:
         folder = Path(scene.enter_context(TemporaryDirectory(prefix="holdfast-bench-")))
@@ -125,15 +138,28 @@ async def set_stage() -> AsyncGenerator[Stage]:
             process = _process(folder / f"{name}.log", arguments, environment)
             return await scene.enter_async_context(process)
 
-        base_url, _ = await start("endpoint", "holdfast.testing.openai_server", "--script", "bench.script:script")
-        settings = Settings(address=address, task_queue="holdfast", data_dir=folder / "data")
-        at = ("--address", address)
+        base_url, _ = await start("endpoint", *endpoint)
         told = {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": "bench", "HOLDFAST_MODEL": "scripted"}
-        queue = ("--task-queue", settings.task_queue)
-        _, holdfast_pid = await start("holdfast", "worker", "--import", "bench.script", *at, *queue, **told)
-        _, bare_pid = await start("bare", "bench.bare_worker", *at, "--task-queue", BARE_QUEUE, **told)
-        client = await Client.connect(settings)
-        yield Stage(client, Holdfast(client, holdfast_pid), Bare(client, bare_pid), server.address.pid)
+        objects = folder / "objects"
+
+        async def holdfast(name: str, module: str) -> Holdfast:
+            settings = Settings(address=address, task_queue=name, data_dir=folder / "data", storage=objects.as_uri())
+            at = ("--address", address, "--task-queue", name, "--storage", objects.as_uri())
+            _, pid = await start(name, "worker", "--import", module, *at, **told)
+            return Holdfast(await Client.connect(settings), pid, name)
+
+        ours = await holdfast("holdfast", "bench.script")
+        within = await holdfast("local", "bench.local_script") if local else None
+        _, bare_pid = await start("bare", "bench.bare_worker", "--address", address, "--task-queue", BARE_QUEUE, **told)
+        yield Stage(
+            client=ours.client,
+            holdfast=ours,
+            local=within,
+            bare=Bare(ours.client, bare_pid),
+            server_pid=server.address.pid,
+            objects=objects,
+            endpoint=base_url,
+        )
 
 
 def fresh_id() -> str:

@@ -145,6 +145,7 @@ class Client:
             budget=definition.budget.overridden_by(budget or ExecutionBudget()),
             subagents=self._callable(definition, subagents),
             searchable=searchable,
+            continue_events=self.settings.continue_events,
         )
         try:
             await answered(
@@ -318,7 +319,8 @@ class Client:
         """Return the latest runs: those under way first, then the latest to end; asks no worker."""
         if not 1 <= limit <= LISTED_MAX:
             raise InvalidInput(f"the limit is {limit}, it must be between 1 and {LISTED_MAX:,}")
-        query = f"WorkflowType = '{AGENT_EXECUTION}'"
+        # a run that went on in a new one is no line of its own
+        query = f"WorkflowType = '{AGENT_EXECUTION}' AND ExecutionStatus != 'ContinuedAsNew'"
         try:
             found = self.temporal.list_workflows(query, limit=limit, rpc_timeout=RPC_TIMEOUT)
             return [summary(each) async for each in found]

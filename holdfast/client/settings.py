@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final
 
 from holdfast.core.contracts import DEFAULT_TASK_QUEUE
 from holdfast.core.errors import InvalidInput
+from holdfast.core.limits import CONTINUE_EVENTS, CONTINUE_EVENTS_MAX
 from holdfast.storage.places import checked_place, default_place
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
@@ -24,7 +26,8 @@ class Settings:
 
     `address` none: TEMPORAL_ADDRESS or a Temporal profile decides; else the embedded server of `data_dir` when one
     runs there; else Temporal's usual port on this machine. `storage` is the URL of where large data is kept; none: the
-    folder `objects` of `data_dir`.
+    folder `objects` of `data_dir`. After `continue_events` events of its history a run's execution goes on in a new run
+    (Temporal's continue-as-new, which nobody notices); 1: after every step, for tests.
     """
 
     address: str | None = None
@@ -33,6 +36,7 @@ class Settings:
     data_dir: Path = DEFAULT_DATA_DIR
     agents_dir: Path = DEFAULT_AGENTS_DIR
     storage: str | None = None
+    continue_events: int = CONTINUE_EVENTS
 
     @property
     def storage_place(self) -> str:
@@ -53,8 +57,9 @@ class Settings:
     ) -> Settings:
         """Return the settings: an argument wins over its variable.
 
-        The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR and HOLDFAST_STORAGE. Raises
-        InvalidInput for a name that is no text, and for a storage URL that cannot be used.
+        The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR, HOLDFAST_STORAGE and
+        HOLDFAST_CONTINUE_EVENTS, which no argument has. Raises InvalidInput for a name that is no text, a storage URL
+        that cannot be used, and a number out of bounds.
         """
         place = storage or environment.get("HOLDFAST_STORAGE") or None
         queue = task_queue or environment.get("HOLDFAST_TASK_QUEUE") or DEFAULT_TASK_QUEUE
@@ -68,4 +73,12 @@ class Settings:
             data_dir=data_dir or Path(environment.get("HOLDFAST_DATA_DIR") or DEFAULT_DATA_DIR),
             agents_dir=agents_dir or Path(environment.get("HOLDFAST_AGENTS_DIR") or DEFAULT_AGENTS_DIR),
             storage=None if place is None else checked_place(place),
+            continue_events=_events(environment.get("HOLDFAST_CONTINUE_EVENTS") or str(CONTINUE_EVENTS)),
         )
+
+
+def _events(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= CONTINUE_EVENTS_MAX:
+        told = f"HOLDFAST_CONTINUE_EVENTS is {text[:80]!r}"
+        raise InvalidInput(f"{told}; set a whole number from 1 to {CONTINUE_EVENTS_MAX:,}, or leave it unset")
+    return int(text)

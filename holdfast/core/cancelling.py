@@ -77,7 +77,7 @@ def _model_ended(turn: Turn, event: ModelAnswered | ModelCancelled | ModelFailed
     if isinstance(event, ModelAnswered):
         said = replace(event.response, tool_calls=())  # it came to its end just then; its calls are not run any more
     elif isinstance(event, ModelCancelled):
-        said = event.partial
+        said = event.partial and replace(event.partial, tool_calls=())
     used = said.usage if said else Usage()
     cost = checkpoints.cost_of(turn, used, said.cost if said else None)
     wasted = checkpoints.cost_of(turn, event.failed_usage)

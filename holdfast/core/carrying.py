@@ -1,9 +1,9 @@
 """What one run of an execution hands on to the next: a head, a short tail, and the past in sealed segments.
 
 Messages and steps are only ever added. Once enough of them have come together they are sealed into a segment, JSON that
-is never written again but for being joined with its neighbours: eight of one size make one of the next. So whatever the
-length of an execution, what it hands on is a few segments, each the same bytes as before (a store that names objects by
-their content keeps them once), and all that is ever written of it grows linearly.
+is never written again but for being joined with its neighbours, once: so many small ones make a large one. So what an
+execution hands on is the same bytes as before (a store that names objects by their content keeps them once), and all
+that is ever written of it grows linearly, however often it is handed on.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from holdfast.core.paging import with_bulk
 from holdfast.core.state import AgentState
 from holdfast.core.steps import StepExecution
 
-JOINED: Final = 8
-"""How many segments of one size make one of the next."""
+JOINED: Final = 32
+"""How many segments of one size make one of the next, while that is not larger than SEGMENT_BYTES_MAX."""
 
 STEPS: Final = None
 """The series of the steps; the others are called as the store's sections."""

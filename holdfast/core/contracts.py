@@ -14,7 +14,13 @@ from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.events import StopMode
 from holdfast.core.frozen import Frozen
 from holdfast.core.hooks import HookContext, HookRun, HookTraits
-from holdfast.core.limits import CALL_ID_KEPT_CHARS_MAX, CONTINUE_EVENTS, REASON_CHARS_MAX, SOURCE_CHARS_MAX
+from holdfast.core.limits import (
+    CALL_ID_KEPT_CHARS_MAX,
+    CONTINUE_EVENTS,
+    CONTINUE_EVENTS_MAX,
+    REASON_CHARS_MAX,
+    SOURCE_CHARS_MAX,
+)
 from holdfast.core.messages import Message
 from holdfast.core.observed import AnyObserved
 from holdfast.core.policies import ApprovalRule
@@ -217,7 +223,7 @@ class ExecutionInput(Frozen):
     depth_left: int | None = None
     searchable: bool = True
     """False where the server does not know our search attributes."""
-    continue_events: int = Field(default=CONTINUE_EVENTS, ge=1)
+    continue_events: int = Field(default=CONTINUE_EVENTS, ge=1, le=CONTINUE_EVENTS_MAX)
     """How many events of history a run may have before the execution goes on in a new one; 1: after every step."""
     carried: Carried | None = None
     """What the run before this one hands on; none for an execution's first run."""
@@ -262,7 +268,7 @@ class InferenceInput(Frozen):
     """One model call: the transcript is `base` continued by `delta`.
 
     Where that falls short of `target`, the activity reads the rest from the workflow. `opening` travels with the
-    first call only.
+    first call only. The last three fields are those of `commands.CallModel`.
     """
 
     opening: Opening | None
@@ -270,6 +276,8 @@ class InferenceInput(Frozen):
     delta: tuple[Message, ...]
     target: Mark
     max_output_tokens: int | None = None
+    room: int | None = None
+    input_weight: float = 1.0
 
 
 class InferenceAnswer(Frozen):
@@ -299,10 +307,15 @@ class CallProgress(Frozen):
 
 
 class SummaryInput(Frozen):
-    """One summary: what to summarise, the activity reads from the workflow. `llm` is the agent's."""
+    """One summary: what to summarise, the activity reads from the workflow. `llm` is the agent's.
+
+    The other fields are those of `commands.SummariseBuffer`.
+    """
 
     llm: LLM
     max_output_tokens: int | None = None
+    room: int | None = None
+    input_weight: float = 1.0
 
 
 class BufferPage(Frozen):

@@ -1,0 +1,325 @@
+"""What executions without an end leave behind, and what taking them up again takes. `python -m bench.long`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from aiohttp import ClientSession
+from temporalio.client import WorkflowFailureError
+from temporalio.worker import Replayer
+
+from bench.report import Goal, hand_over, show_goals, show_table
+from bench.runs import Run, histories, largest, measured
+from bench.stage import QUICK, READER, Stage, WrongAnswer, fresh_id, perform, set_stage
+from bench.task import Task
+from holdfast import AgentDefinition
+from holdfast.client.leaving import leave
+from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput, ExecutionResult
+from holdfast.core.limits import CONTINUE_EVENTS
+from workflows.agent_execution import AgentExecution
+
+LARGE: Final = Task(steps=1_000, page_bytes=20_000)
+ENDLESS: Final = Task(steps=10_000, page_bytes=2_048)
+COMPARED: Final = Task(steps=40, page_bytes=20_000)
+GLANCING: Final = AgentDefinition.model_validate(
+    {"name": "glancing", "system_prompt": READER.system_prompt, "context": {"compiler": "latest"}}
+)
+"""An agent whose model sees the end of the conversation alone: else the requests of the endless run took 100 GB."""
+
+EVENTS_MAX: Final = 10_240
+BYTES_MAX: Final = 10 * 1024 * 1024
+"""Where Temporal warns."""
+REPLAY_MS_MAX: Final = 2.0
+BARE_STEPS_MAX: Final = 80
+SECONDS_MAX: Final = 900.0
+
+EPILOG: Final = """\
+The first table: runs of 1,000 steps with results of 20 KB each, all of which the model sees again with every call, and
+where the bare loop ends with the same. "runs" are those that an execution was continued in; "largest" is the one with
+the most events (bytes). "store KB" is what large data took on disk.
+
+Replaying is what a worker does that takes up an execution it does not know: here all runs of the first table's
+execution, one after the other, with the sandbox. The CPU time is that of this process.
+
+"continued after every step" runs the same task twice, once with a new run after each step, and compares the SHA-256 of
+each request's body at the endpoint.
+
+The last table is one execution of 10,000 steps with 2 KB each, whose model sees 21 messages per call.
+
+JSON: {machine, large: [...], replay: {...}, continued: {...}, endless: {...}, goals: [{wanted, measured, met}]}.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """One execution from its start to its end. `store_bytes` is what it added to the store of large data."""
+
+    loop: str
+    steps_asked: int
+    outcome: str
+    seconds: float
+    store_bytes: int
+    runs: tuple[Run, ...]
+
+    @property
+    def steps(self) -> int:
+        """How many tool calls were begun."""
+        return sum(run.steps for run in self.runs)
+
+    @property
+    def history_bytes(self) -> int:
+        """The histories of all runs."""
+        return sum(run.bytes for run in self.runs)
+
+    def row(self) -> tuple[str, ...]:
+        """Return the line of the table."""
+        events, size = largest(self.runs)
+        kb = (size, self.history_bytes, self.store_bytes)
+        per_step = (self.history_bytes + self.store_bytes) / max(1, self.steps)
+        figures = (*(f"{each / 1_000:,.0f}" for each in kb), f"{per_step / 1_000:.1f}")
+        pace = f"{1_000 * self.seconds / max(1, self.steps):.1f}"
+        return (self.loop, f"{self.steps:,}", f"{len(self.runs):,}", f"{events:,}", *figures, pace, self.outcome)
+
+    def figures(self) -> dict[str, Any]:
+        """Return the execution for the JSON report."""
+        events, size = largest(self.runs)
+        return asdict(self) | {"steps": self.steps, "events_largest": events, "bytes_largest": size}
+
+
+COLUMNS: Final = (
+    "loop",
+    "steps",
+    "runs",
+    "largest: events",
+    "largest: KB",
+    "history KB",
+    "store KB",
+    "KB per step",
+    "ms per step",
+    "outcome",
+)
+
+
+async def lived(
+    stage: Stage, task: Task, agent: AgentDefinition, *, continue_events: int = CONTINUE_EVENTS
+) -> tuple[str, Lived]:
+    """Run Holdfast to the end; return the execution's id and what it left."""
+    execution_id, stored, began = fresh_id(), _bytes_in(stage.objects), time.perf_counter()
+    client = stage.client.temporal
+    start = ExecutionInput(
+        agent_id=fresh_id(),
+        definition=agent,
+        question=task.question,
+        budget=agent.budget,
+        continue_events=continue_events,
+    )
+    result: ExecutionResult = await client.execute_workflow(
+        AGENT_EXECUTION,
+        start,
+        id=execution_id,
+        task_queue=stage.holdfast.client.settings.task_queue,
+        result_type=ExecutionResult,
+    )
+    seconds = time.perf_counter() - began
+    if result.final_response != task.answer or result.step_count != task.steps + 1:
+        raise WrongAnswer(f"{result.step_count} steps, {result.final_response!r} ({result.why})")
+    runs = tuple([measured(history) async for history in histories(client, execution_id)])
+    told = Lived("holdfast", task.steps, "completed", seconds, _bytes_in(stage.objects) - stored, runs)
+    return execution_id, told
+
+
+async def bare_life(stage: Stage, task: Task) -> Lived:
+    """Run the bare loop until it ends, or the server ends it."""
+    execution_id, outcome, began = fresh_id(), "completed", time.perf_counter()
+    try:
+        await stage.bare.run(task, execution_id)
+    except WorkflowFailureError as error:
+        outcome = f"{type(error.cause).__name__}: {error.cause}"
+    seconds = time.perf_counter() - began
+    runs = tuple([measured(history) async for history in histories(stage.client.temporal, execution_id)])
+    return Lived("bare", task.steps, outcome, seconds, 0, runs)
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What replaying all runs of an execution took."""
+
+    steps: int
+    runs: int
+    seconds: float
+    cpu_seconds: float
+    slowest_run_seconds: float
+
+
+async def replayed(stage: Stage, execution_id: str) -> Replayed:
+    """Replay every run of an execution as a worker that has never seen it."""
+    client = stage.client.temporal
+    found = [history async for history in histories(client, execution_id)]
+    replayer = Replayer(workflows=[AgentExecution], data_converter=client.data_converter)
+    took: list[float] = []
+    cpu = time.process_time()
+    for history in found:
+        began = time.perf_counter()
+        await replayer.replay_workflow(history)
+        took.append(time.perf_counter() - began)
+    steps = sum(measured(history).steps for history in found)
+    return Replayed(steps, len(found), sum(took), time.process_time() - cpu, max(took))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The requests of two executions of one task: how many each sent, and how many are equal byte by byte."""
+
+    runs: int
+    requests: int
+    requests_continued: int
+    equal: int
+    request_bytes: int
+
+
+async def compared(stage: Stage, task: Task) -> Compared:
+    """Run the task as usual and with a new run after every step."""
+    _, usual = await lived(stage, task, READER)
+    one = await _seen(stage, task.steps + 1)
+    _, continued = await lived(stage, task, READER, continue_events=1)
+    other = await _seen(stage, task.steps + 1)
+    if usual.runs == continued.runs:
+        raise WrongAnswer("nothing was continued")
+    equal = sum(mine == theirs for mine, theirs in zip(one["digests"], other["digests"], strict=True))
+    return Compared(
+        len(continued.runs), len(one["digests"]), len(other["digests"]), equal, sum(int(size) for size in one["sizes"])
+    )
+
+
+async def _seen(stage: Stage, latest: int) -> dict[str, list[str]]:
+    """Return digests and sizes of the endpoint's latest requests."""
+    async with ClientSession() as session, session.get(stage.endpoint.removesuffix("/v1") + "/seen") as answer:
+        seen: dict[str, list[str]] = await answer.json()
+    return {name: values[-latest:] for name, values in seen.items()}
+
+
+def show_large(found: Sequence[Lived], replay: Replayed | None) -> None:
+    """Print what long executions left behind, and what replaying took."""
+    show_table(
+        f"{LARGE.steps:,} steps with results of {LARGE.page_bytes:,} bytes", COLUMNS, [each.row() for each in found]
+    )
+    if replay is not None:
+        row = (
+            f"{replay.steps:,}",
+            str(replay.runs),
+            f"{1_000 * replay.seconds / replay.steps:.2f}",
+            f"{1_000 * replay.cpu_seconds / replay.steps:.2f}",
+            f"{replay.slowest_run_seconds:.2f}",
+        )
+        show_table("Cold replay", ("steps", "runs", "ms per step", "CPU ms per step", "s, slowest run"), [row])
+
+
+def show_compared(found: Compared) -> None:
+    """Print how the requests compare."""
+    columns = ("runs", "requests, usual", "requests, continued", "equal byte by byte", "MB of requests")
+    row = (*(str(each) for each in (found.runs, found.requests, found.requests_continued, found.equal)),)
+    show_table("Continued after every step", columns, [(*row, f"{found.request_bytes / 1e6:.1f}")])
+
+
+def show_endless(found: Lived) -> None:
+    """Print what the endless execution left, and whether its runs are alike."""
+    show_table(f"{found.steps_asked:,} steps with results of {ENDLESS.page_bytes:,} bytes", COLUMNS, [found.row()])
+    whole = found.runs[:-1] or found.runs
+    figures: dict[str, list[float]] = {
+        "events": [run.events for run in whole],
+        "KB": [run.bytes / 1_000 for run in whole],
+        "steps": [run.steps for run in whole],
+        "ms per step": [1_000 * run.seconds / max(1, run.steps) for run in whole],
+    }
+    rows = [
+        (name, *(f"{each:,.1f}" for each in (min(values), median(values), max(values), values[0], values[-1])))
+        for name, values in figures.items()
+    ]
+    show_table(f"Its {len(whole)} runs but the last", ("per run", "min", "median", "max", "first", "latest"), rows)
+
+
+def life_goals(found: Lived) -> list[Goal]:
+    """Judge one execution of ours."""
+    events, size = largest(found.runs)
+    return [
+        Goal(f"{found.steps_asked:,} steps finish", f"{found.steps:,}, {found.outcome}", found.outcome == "completed"),
+        Goal(f"largest run <= {EVENTS_MAX:,} events", f"{events:,}", events <= EVENTS_MAX),
+        Goal(f"largest run <= {BYTES_MAX / 1e6:.1f} MB", f"{size / 1e6:.2f} MB", size <= BYTES_MAX),
+    ]
+
+
+def large_goals(found: Sequence[Lived], replay: Replayed | None) -> list[Goal]:
+    """Judge the long executions."""
+    judged = [goal for each in found if each.loop == "holdfast" for goal in life_goals(each)]
+    for each in found:
+        if each.loop == "bare":
+            wanted = f"(the bare loop is dead before step {BARE_STEPS_MAX})"
+            judged.append(Goal(wanted, f"at step {each.steps}", each.steps < BARE_STEPS_MAX))
+    if replay is not None:
+        ms = 1_000 * replay.seconds / replay.steps
+        judged.append(Goal(f"cold replay <= {REPLAY_MS_MAX:g} ms per step", f"{ms:.2f}", ms <= REPLAY_MS_MAX))
+    return judged
+
+
+def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bench.long", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", choices=("large", "continued", "endless"), nargs="+", default=[])
+    parser.add_argument("--steps", type=int, default=LARGE.steps, help=f"of the large one (default: {LARGE.steps})")
+    parser.add_argument("--endless-steps", type=int, default=ENDLESS.steps, help=f"(default: {ENDLESS.steps})")
+    parser.add_argument("--seconds-max", type=float, default=SECONDS_MAX, help=f"give up (default: {SECONDS_MAX:g})")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of to stdout")
+    return parser.parse_args(given)
+
+
+async def measure(given: argparse.Namespace) -> tuple[dict[str, Any], list[Goal]]:
+    """Run everything that is asked for; tables are printed as they come."""
+    chosen = given.only or ("large", "continued", "endless")
+    figures: dict[str, Any] = {}
+    judged: list[Goal] = []
+    async with set_stage(QUICK) as stage:
+        if "continued" in chosen:
+            both = await compared(stage, COMPARED)
+            show_compared(both)
+            figures["continued"] = asdict(both)
+            told = f"{both.equal} of {both.requests}"
+            same = both.equal == both.requests == both.requests_continued
+            judged.append(Goal("requests are byte-identical when continued after every step", told, same))
+        if "large" in chosen:
+            task = Task(given.steps, LARGE.page_bytes)
+            execution_id, ours = await lived(stage, task, READER)
+            bare = await bare_life(stage, task)
+            replay = await replayed(stage, execution_id)
+            show_large([ours, bare], replay)
+            figures |= {"large": [ours.figures(), bare.figures()], "replay": asdict(replay)}
+            judged += large_goals([ours, bare], replay)
+        if "endless" in chosen:
+            _, endless = await lived(stage, Task(given.endless_steps, ENDLESS.page_bytes), GLANCING)
+            show_endless(endless)
+            figures["endless"] = endless.figures()
+            judged += life_goals(endless)
+    return figures, judged
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and report."""
+    given = _arguments(arguments)
+    figures, judged = perform(measure(given), given.seconds_max)
+    show_goals(judged)
+    hand_over(figures, judged, given.json)
+    return 0
+
+
+if __name__ == "__main__":
+    leave(main())

@@ -1,0 +1,158 @@
+"""What a streamed answer costs in history, and how soon its watchers see it. `python -m bench.stream`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from activities.provider import OpenAIModel, ProviderSettings
+from bench.endpoint import TICK, TICK_SECONDS, Endpoint
+from bench.report import Goal, hand_over, quantile, show_goals, show_table
+from bench.stage import fresh_id, perform
+from holdfast import AgentDefinition, ExecutionStatus
+from holdfast.client import Client, Settings
+from holdfast.client.connection import connect
+from holdfast.client.embedded import EmbeddedServer
+from holdfast.client.leaving import leave
+from holdfast.client.watched import TextDelta
+from holdfast.core.offer import Offer
+from worker import make_worker
+
+SECONDS: Final = 10.0
+WATCHERS: Final = (0, 1, 10, 50)
+EVENTS_MAX: Final = 12
+BYTES_MAX: Final = 6_000
+BENCH_SECONDS_MAX: Final = 300.0
+SPEAKER: Final = AgentDefinition(name="speaker", system_prompt="Speak.")
+
+EPILOG: Final = f"""\
+A run's one model call streams an answer for 10 s, a piece every {1_000 * TICK_SECONDS:.0f} ms.
+Each piece says when it was sent. Watchers (`Client.watch`) see the pieces; the delay is that from the sending of a
+piece to the watcher who gets it. Endpoint, worker and watchers share one process, so that 50 watchers also pay for
+each other.
+
+JSON: {{machine, seconds, streams: [{{watchers, events, bytes, deltas, p50_seconds, p99_seconds, max_seconds}}], goals:
+[{{wanted, measured, met}}]}}.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """One streamed call: its run's history, and the delays of the pieces, each at each watcher."""
+
+    watchers: int
+    events: int
+    bytes: int
+    answer_chars: int
+    deltas: int
+    p50_seconds: float
+    p99_seconds: float
+    max_seconds: float
+
+
+async def streamed(client: Client, seconds: float, watchers: int) -> Streamed:
+    """Run one streamed call under so many watchers; checks that every watcher saw the whole answer."""
+    execution_id = await client.start(SPEAKER, f"tick for {seconds} s")
+    seen = await asyncio.gather(*(_watched(client, execution_id) for _ in range(watchers)))
+    state = await client.result(execution_id)
+    if state.status is not ExecutionStatus.COMPLETED or any(text != state.final_response for text, _, _ in seen):
+        raise AssertionError(f"the run ended {state.status}, or a watcher saw something else than the answer")
+    history = await client.temporal.get_workflow_handle(execution_id).fetch_history()
+    delays = [delay for _, several, _ in seen for delay in several] or [0.0]
+    return Streamed(
+        watchers=watchers,
+        events=len(history.events),
+        bytes=sum(event.ByteSize() for event in history.events),
+        answer_chars=len(state.final_response),
+        deltas=sum(number for _, _, number in seen),
+        p50_seconds=quantile(delays, 0.5),
+        p99_seconds=quantile(delays, 0.99),
+        max_seconds=max(delays),
+    )
+
+
+async def _watched(client: Client, execution_id: str) -> tuple[str, list[float], int]:
+    """Return the text a watcher put together, the delay of each of its pieces, and the number of deltas."""
+    text, delays, deltas = "", list[float](), 0
+    async for told in client.watch(execution_id):
+        if isinstance(told, TextDelta):
+            now = time.monotonic()
+            deltas += 1
+            text += told.text
+            delays += [now - float(sent) for sent in TICK.findall(text[len(text) - len(told.text) :])]
+    return text, delays, deltas
+
+
+async def run(seconds: float, watchers: Sequence[int]) -> list[Streamed]:
+    """Measure every number of watchers, one after the other."""
+    with (
+        TemporaryDirectory(prefix="holdfast-bench-") as folder,
+        EmbeddedServer.start(Path(folder) / "data", port=0, ui_port=0) as server,
+    ):
+        settings = Settings(address=server.address.address, task_queue=fresh_id(), data_dir=Path(folder) / "data")
+        async with Endpoint() as endpoint:
+            client = await Client.connect(settings)
+            model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
+            async with make_worker(await connect(settings), settings, Offer(), model):
+                found = [await streamed(client, seconds, number) for number in watchers]
+            await model.close()
+    return found
+
+
+def show(found: Sequence[Streamed], seconds: float) -> None:
+    """Print what each stream cost."""
+    rows = [
+        (
+            str(each.watchers),
+            str(each.events),
+            f"{each.bytes:,}",
+            f"{each.answer_chars:,}",
+            f"{each.deltas:,}",
+            *(f"{1_000 * each_s:.0f}" if each.watchers else "" for each_s in _delays(each)),
+        )
+        for each in found
+    ]
+    columns = ("watchers", "events", "bytes", "answer chars", "deltas", "p50 ms", "p99 ms", "max ms")
+    show_table(f"An answer streamed for {seconds:g} s", columns, rows)
+
+
+def _delays(each: Streamed) -> tuple[float, float, float]:
+    return each.p50_seconds, each.p99_seconds, each.max_seconds
+
+
+def goals(found: Sequence[Streamed]) -> list[Goal]:
+    """Judge the largest history."""
+    events, size = max(each.events for each in found), max(each.bytes for each in found)
+    alike = len({each.events for each in found}) == 1
+    return [
+        Goal(f"<= {EVENTS_MAX} events, whatever the watchers", str(events), events <= EVENTS_MAX),
+        Goal(f"<= {BYTES_MAX:,} bytes", f"{size:,}", size <= BYTES_MAX),
+        Goal("as many events with watchers as without", "yes" if alike else "no", alike),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(
+        prog="bench.stream", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of the answer (default {SECONDS:g})")
+    parser.add_argument("--watchers", type=int, nargs="+", default=list(WATCHERS), metavar="N")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the JSON there instead of to stdout")
+    given = parser.parse_args(arguments)
+    found = perform(run(given.seconds, given.watchers), BENCH_SECONDS_MAX)
+    show(found, given.seconds)
+    judged = goals(found)
+    show_goals(judged)
+    hand_over({"seconds": given.seconds, "streams": [asdict(each) for each in found]}, judged, given.json)
+    return 0
+
+
+if __name__ == "__main__":
+    leave(main())
