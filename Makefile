@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test check lint types bench histories schema diagrams lock clean
+.PHONY: help setup demo test chaos check lint types bench histories schema diagrams lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,7 +29,10 @@ demo: setup ## run the example agent, kill its worker half-way, and see the run 
 	@$(BIN)/python -m examples.repo_detective.demo $(ARGS)
 
 test: setup ## run the default and `temporal` tests, real server included
-	$(BIN)/python -m pytest -m "not deploy" $(ARGS)
+	$(BIN)/python -m pytest -m "not deploy and not npm and not chaos" $(ARGS)
+
+chaos: setup ## run the longer fault tests
+	$(BIN)/python -m pytest -m chaos $(ARGS)
 
 lint: setup ## check style and format
 	$(BIN)/ruff check .

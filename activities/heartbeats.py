@@ -39,8 +39,12 @@ _PULSE: ContextVar[Pulse] = ContextVar("pulse")
 
 
 def pulse() -> Pulse:
-    """Return the running activity's; one that nobody beats where no interceptor is."""
-    return _PULSE.get(Pulse())
+    """Return the running activity's; one that only the activity itself beats where no interceptor is."""
+    found = _PULSE.get(None)
+    if found is None:
+        found = Pulse()
+        _PULSE.set(found)
+    return found
 
 
 class Heartbeats(Interceptor):

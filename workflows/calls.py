@@ -13,6 +13,7 @@ from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
     ChildWorkflowError,
+    FailureError,
     TimeoutError,  # noqa: A004  # its name
     TimeoutType,
     is_cancelled_exception,
@@ -144,7 +145,12 @@ async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | N
     """Have the buffer summarised, within the time the run has left; raises ActivityError."""
     summary: SummaryText = await workflow.execute_activity(
         SUMMARISE_ACTIVITY,
-        SummaryInput(llm=llm, max_output_tokens=command.max_output_tokens),
+        SummaryInput(
+            llm=llm,
+            max_output_tokens=command.max_output_tokens,
+            room=command.room,
+            input_weight=command.input_weight,
+        ),
         result_type=SummaryText,
         activity_id=f"step-{command.step_number}-summary",
         start_to_close_timeout=MODEL_TIMEOUT,
@@ -170,7 +176,7 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
             retry_policy=RetryPolicy(maximum_attempts=1),
             summary=", ".join(traits.name for traits in command.hooks),
         )
-    except (ActivityError, ApplicationError) as error:
+    except FailureError as error:  # in a replay it comes bare, whatever it is
         if is_cancelled_exception(error):
             raise
         told = call_error(error, "hooks")
@@ -291,7 +297,9 @@ async def _local_tool(command: CallTool, traits: ToolTraits, time_left: timedelt
             retry_policy=_tool_retry(traits.attempts_max),
             summary=_summary(command),
         )
-    except ApplicationError as error:  # a local activity's failure can come bare
+    except ActivityError:
+        raise
+    except FailureError as error:  # in a replay a local activity's failure comes bare
         raise ActivityError(
             error.message,
             scheduled_event_id=0,
@@ -353,7 +361,7 @@ def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:
     return ended_without_answer(traits, why)
 
 
-def call_error(error: ActivityError | ApplicationError, source: str) -> ErrorRecord:
+def call_error(error: FailureError, source: str) -> ErrorRecord:
     """Return why a call failed, as its activity typed it."""
     cause = error.cause if isinstance(error, ActivityError) else error
     if isinstance(cause, ApplicationError):

@@ -15,6 +15,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from pydantic_core import to_json
+
+from holdfast.core import checkpoints
 from holdfast.core.commands import AskApproval, CallTool, RunHooks, SpawnSubagent
 from holdfast.core.events import ApprovalExpired, ApprovalGiven, SubagentReturned, ToolFailed, ToolReturned
 from holdfast.core.frozen import replace, trusted
@@ -23,6 +26,7 @@ from holdfast.core.limits import (
     CALL_ID_CHARS_MAX,
     CALLS_KEPT_MAX,
     CALLS_PER_STEP_MAX,
+    EDITS_STEP_BYTES_MAX,
     HOOK_CHANGES_BYTES_MAX,
     HOOK_CHANGES_STEP_BYTES_MAX,
     SOURCE_CHARS_MAX,
@@ -48,6 +52,7 @@ from holdfast.core.texts import clamped_json
 from holdfast.core.tools import ended_without_answer
 from holdfast.core.turn import Turn
 from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.verdicts import Verdict
 
 
 def with_own_call_ids(turn: Turn, response: InferenceResponse) -> InferenceResponse:
@@ -93,6 +98,8 @@ def _start_waiting(turn: Turn) -> None:
 
 
 def _first_startable(turn: Turn) -> OpenCall | None:
+    if turn.execution.open_calls and checkpoints.out_of_time(turn):
+        return None
     for place, each in enumerate(turn.execution.open_calls):
         alone = turn.rules.alone(each.call.name)
         if each.stage is CallStage.WAITING and not (alone and place):
@@ -189,6 +196,9 @@ def approval_ended(turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalEx
             verdict = event.verdict
             facts = {"decision": verdict.decision, "by": verdict.by, "reason": verdict.reason}
             turn.tell(ApprovalResolved, call_id=event.call_id, **facts)
+            if (problem := _problem_with_edit(turn, verdict)) is not None:
+                _close(turn, each, _ended(turn, each, Outcome.DENIED, error=_denied(problem, "approval")))
+                return
             if verdict.decision == "deny":
                 why = f"denied by {verdict.by or 'a person'}" + (f": {verdict.reason}" if verdict.reason else "")
                 _close(turn, each, _ended(turn, each, Outcome.DENIED, error=_denied(why, verdict.by or "approval")))
@@ -200,6 +210,16 @@ def approval_ended(turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalEx
             assert_never(event)
 
 
+def _problem_with_edit(turn: Turn, verdict: Verdict) -> str | None:
+    """Return why the call cannot run with what a person made of its arguments, if so: all of a step start together."""
+    if verdict.arguments is None:
+        return None
+    size, share = len(to_json(verdict.arguments)), EDITS_STEP_BYTES_MAX // len(turn.step.requested_tool_calls)
+    if size <= share:
+        return None
+    return f"the edited arguments take {size:,} bytes as JSON, a call of this step may have {share:,}"
+
+
 def _denied(why: str, source: str) -> ErrorRecord:
     return ErrorRecord(
         type="ToolExecutionBlocked", message=f"the call was not run: {why}", source=source[:SOURCE_CHARS_MAX]
@@ -207,6 +227,8 @@ def _denied(why: str, source: str) -> ErrorRecord:
 
 
 def _run(turn: Turn, each: OpenCall) -> None:
+    if checkpoints.out_of_time(turn):
+        return
     running = replace(each, stage=CallStage.RUNNING, started_at=turn.at)
     _put(turn, running)
     turn.tell(ToolCallStarted, call=each.call)

@@ -20,6 +20,9 @@ UNKNOWN_PRICE: Final = "nobody knows what the tokens of "
 """How the one warning begins that names a model without prices."""
 
 
+FREE_ROOM: Final = 1_000_000_000
+"""What stands for the room of an answer that nothing limits."""
+
 SUMMARY_ROOM_MIN: Final = 200
 """The least a summary must be allowed to hold, in tokens: a conversation is not given up for a few words."""
 
@@ -28,21 +31,37 @@ def before_step(turn: Turn) -> bool:
     """Signal every limit that forbids another step; return whether the loop must stop."""
     _signal_steps(turn)
     _signal_spent(turn)
-    strikes_at = turn.execution.time_limit_at
-    if strikes_at is not None and turn.at >= strikes_at:
-        signal_time(turn)
+    _signal_struck(turn)
     return turn.must_stop
 
 
 def before_call(turn: Turn) -> bool:
     """Signal what forbids the step's model call after something else was used for it; return whether to stop."""
     _signal_spent(turn)
+    _signal_struck(turn)
     return turn.must_stop
 
 
 def before_grown_call(turn: Turn) -> bool:
-    """Signal what forbids the step's model call after more was said; return whether that is a reason to stop."""
-    return _signal_spent(turn) and turn.must_stop
+    """Signal what forbids the step's model call after hooks have run; return whether that is a reason to stop."""
+    spent, struck = _signal_spent(turn), _signal_struck(turn)
+    return (spent or struck) and turn.must_stop
+
+
+def after_spent_attempts(turn: Turn) -> None:
+    """Signal the limit that left a model call nothing for another attempt."""
+    if turn.execution.budget.max_tokens is not None and (_tokens_spent(turn) or not _cost_spent(turn)):
+        _signal_tokens(turn)
+    else:
+        _signal_cost(turn)
+
+
+def out_of_time(turn: Turn) -> bool:
+    """Signal the time limit where it has struck; return whether nothing may begin any more.
+
+    The timer's own event can come behind others of its moment: it ends the run then.
+    """
+    return _signal_struck(turn) and turn.must_stop
 
 
 def after_inference(turn: Turn, response: InferenceResponse) -> bool:
@@ -53,6 +72,8 @@ def after_inference(turn: Turn, response: InferenceResponse) -> bool:
             _signal_tokens(turn)
         if budget.max_cost is not None and execution.cost >= budget.max_cost:
             _signal_cost(turn)
+    if response.tool_calls:
+        _signal_struck(turn)
     if all(signal.reason is StopReason.USER_REQUESTED for signal in turn.execution.continuation.standing):
         return False  # had it been `now`, we would not be here: this one lets the step finish
     return turn.must_stop
@@ -123,12 +144,26 @@ def _allowed(turn: Turn, input_max: int) -> tuple[int | None, int | None, float]
     own, prices = (llm.max_output_tokens, llm.prices) if llm else (None, None)
     room = min((limit for limit in _limits(turn, input_max) if limit > 0), default=None)
     most = min((limit for limit in (own, room) if limit is not None), default=None)
-    return most, room, prices.input_weight if prices else 1.0
+    left = _money_left(turn, input_max)
+    if prices is None or left is None or prices.output_usd or not prices.input_usd:
+        return most, room, prices.input_weight if prices else 1.0
+    # answers are free, but attempts that fail are not: what is left pays the inputs of so many
+    weight = FREE_ROOM * prices.input_usd / max(left * TOKENS_PRICED, 1.0)
+    return most, FREE_ROOM if room is None else room, max(1.0, weight)
 
 
 def signal_time(turn: Turn) -> None:
     """Signal the time limit."""
     turn.signal_once(StopReason.TIME_LIMIT, _time_told(turn.execution.budget, turn.at), "budget")
+
+
+def _signal_struck(turn: Turn) -> bool:
+    """Signal the time limit where it has struck; return whether it has."""
+    strikes_at = turn.execution.time_limit_at
+    if strikes_at is None or turn.at < strikes_at:
+        return False
+    signal_time(turn)
+    return True
 
 
 def _signal_steps(turn: Turn) -> None:

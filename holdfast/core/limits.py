@@ -115,6 +115,9 @@ HOOK_CHANGES_STEP_BYTES_MAX: Final = 768 * 1024
 """The same for the hooks before (or after) all calls of one step, shared by the calls: these can come in one task of a
 workflow, together with the calls' arguments, and the server terminates a run whose task brings 4 MB."""
 
+EDITS_STEP_BYTES_MAX: Final = 768 * 1024
+"""The same for what people make of the arguments of all calls of one step: decisions can come in one task, too."""
+
 METADATA_BYTES_MAX: Final = 256 * 1024
 """The most that an agent's metadata take, in bytes of JSON: they stand in every page of the state."""
 
@@ -258,6 +261,9 @@ STORED_BYTES_MIN: Final = PAYLOAD_BYTES_MAX + 4 * 1024
 
 So the result of a tool or a model is never lost, and its call never repeated, because the storage was away.
 """
+
+ANSWER_INLINE_BYTES_MAX: Final = 1900 * 1024
+"""The largest answer of a query that goes without the storage: the server refuses 2 MB."""
 
 STORED_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 """How much of what is kept outside the history a process holds in memory: a replay reads all that its run refers to."""

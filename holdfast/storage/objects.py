@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import obstore
-from obstore.exceptions import BaseError
+from obstore.exceptions import BaseError, PermissionDeniedError
 from obstore.store import LocalStore, MemoryStore, from_url
 
 from holdfast.core.errors import ObjectMissing, StorageFailed
@@ -58,7 +58,7 @@ class Objects:
             store = self._opened(make=True)
             if await _is_there(store, name, len(data)):
                 return
-            await obstore.put_async(store, name, data)
+            await obstore.put_async(store, name, data, use_multipart=False)
             if self._folder is not None:
                 await asyncio.to_thread(_sync, self._folder / name)
 
@@ -89,6 +89,8 @@ class Objects:
             async with asyncio.timeout(OPERATION_SECONDS):
                 yield
         except FileNotFoundError:
+            if what == "write":
+                raise StorageFailed(f"cannot write {name}: there is no {self.url}; {_remedy(self._folder)}") from None
             raise ObjectMissing(f"{self.url} has no object {name}; {_remedy(self._folder)}") from None
         except TimeoutError:
             raise StorageFailed(f"cannot {what} {name} in {self.url}: no end within {OPERATION_SECONDS:g} s") from None
@@ -125,7 +127,7 @@ async def _is_there(store: Store, name: str, size: int) -> bool:
     """Return whether the object is there, whole and young."""
     try:
         found = await obstore.head_async(store, name)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionDeniedError):  # S3 says the latter of what is missing to who may not list
         return False
     return found["size"] == size and datetime.now(UTC) - found["last_modified"] < RENEWED_AFTER
 

@@ -28,7 +28,7 @@ from temporalio.converter import (
 
 from holdfast.core.contracts import BufferPage, EventsPage, StatePage, TranscriptPage
 from holdfast.core.errors import StorageFailed
-from holdfast.core.limits import SEGMENT_BYTES_MIN, STORED_BYTES_MIN, STORED_CACHE_BYTES_MAX
+from holdfast.core.limits import ANSWER_INLINE_BYTES_MAX, SEGMENT_BYTES_MIN, STORED_BYTES_MIN, STORED_CACHE_BYTES_MAX
 from holdfast.storage.objects import Objects, objects_at
 from holdfast.storage.recent import Recent
 
@@ -36,14 +36,14 @@ DRIVER: Final = "holdfast"
 DIGEST: Final = "sha256"
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 
-INLINE: Final = "holdfast-inline"
-"""The mark of a payload that is never kept as an object."""
+ANSWER: Final = "holdfast-answer"
+"""The mark of a query's answer. It is in no history: keeping it would only fill the storage, so most are not kept."""
 
 SEGMENT_ENCODING: Final = b"binary/plain"
 """How the SDK marks bytes: of all our values only the segments of `holdfast.core.carrying` are."""
 
 PAGES: Final = (BufferPage, EventsPage, StatePage, TranscriptPage)
-"""Answers of queries: they are in no history, so that keeping them would only fill the storage."""
+"""What answers queries."""
 
 
 @cache
@@ -67,7 +67,7 @@ class PayloadFormat(PydanticPayloadConverter):
         payloads = super().to_payloads(values)
         for value, payload in zip(values, payloads, strict=True):
             if isinstance(value, PAGES):
-                payload.metadata[INLINE] = b"1"
+                payload.metadata[ANSWER] = b"1"
         return payloads
 
 
@@ -93,7 +93,8 @@ class PayloadDriver(StorageDriver):
         """Return this driver for what it keeps: what is large, and the sealed segments, which travel as plain bytes."""
         if payload.metadata.get("encoding") == SEGMENT_ENCODING:
             return self
-        return self if payload.ByteSize() >= STORED_BYTES_MIN and INLINE not in payload.metadata else None
+        least = ANSWER_INLINE_BYTES_MAX if ANSWER in payload.metadata else STORED_BYTES_MIN
+        return self if payload.ByteSize() >= least else None
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
         """Keep `payloads` and return a claim for each. Raises StorageFailed."""

@@ -111,6 +111,8 @@ class RequestRecord:
     """By lower-case name; secrets read `redacted`."""
     raw: bytes
     started_at: float
+    client_port: int
+    """Where it came from: requests of one connection share it."""
     ended_at: float | None = None
     outcome: Outcome = "pending"
     status: int | None = None
@@ -245,6 +247,7 @@ class FakeOpenAI:
             },
             raw=raw,
             started_at=time.monotonic(),
+            client_port=_client_port(request),
         )
         if len(self._records) > REQUESTS_MAX:
             self._records.popitem(last=False)
@@ -382,6 +385,11 @@ class FakeOpenAI:
     def _note(self, answer: _Answer, phase: str) -> None:
         if self._ledger is not None:
             self._ledger.append("model", answer.model, phase, key=answer.key, detail=answer.detail)
+
+
+def _client_port(request: web.Request) -> int:
+    peer: tuple[str, int] | None = request.get_extra_info("peername")
+    return 0 if peer is None else peer[1]  # it can be gone already
 
 
 def load_script(place: str) -> Scripts:

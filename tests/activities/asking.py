@@ -24,7 +24,7 @@ def request(**changes: Any) -> ModelRequest:  # noqa: ANN401  # fields of any ty
     """Return the usual request with some fields changed."""
     fields = {
         name: getattr(REQUEST, name)
-        for name in ("llm", "system_prompt", "messages", "tools", "max_output_tokens", "response_format")
+        for name in ("llm", "system_prompt", "messages", "tools", "max_output_tokens", "response_format", "listener")
     }
     return ModelRequest(**(fields | changes))
 

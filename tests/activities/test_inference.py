@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
+from temporalio.activity import ActivityCancellationDetails
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.inference import Inference
+from activities.inference import SOONEST, Inference
 from activities.transcripts import TranscriptCache
-from holdfast.core.contracts import InferenceInput
+from holdfast.core.contracts import CallProgress, InferenceAnswer, InferenceInput
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.messages import Message
 from holdfast.core.offer import Offer
 from holdfast.core.policies import JsonSchemaFormat, ResponseFormat, TextFormat
+from holdfast.core.steps import InferenceResponse
 from holdfast.core.transcript import Opening, advanced, root
-from holdfast.testing.script import Turn, call, say
+from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.testing.holds import Hold
+from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.activities.asking import asking
 
 SAID = (Message(role="user", content="What is it?"),)
+HEARD_SECONDS = 0.1
+"""What was written before a hold is there by then; nothing tells when."""
+
 SUM = JsonSchemaFormat(name="sum", json_schema={"type": "object", "required": ["sum"]})
 
 
@@ -46,3 +57,108 @@ async def test_an_answer_in_words_is_never_wrong() -> None:
         answer = await ActivityEnvironment().run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
         assert "response_format" not in endpoint.requests[0].body
     assert answer.response.format_problem is None
+
+
+def told_by(environment: ActivityEnvironment) -> list[CallProgress]:
+    """Return a list of what the environment's activity tells in its heartbeats."""
+    told: list[CallProgress] = []
+    environment.on_heartbeat = told.append
+    return told
+
+
+async def cancelled(why: ActivityCancellationDetails, turn: Turn) -> InferenceAnswer:
+    """Return what a call returns that is cancelled while `turn`'s hold stands."""
+    assert turn.hold is not None
+    environment = ActivityEnvironment()
+    async with asking(turn) as (endpoint, model):
+        activity = Inference(model, Offer(), TranscriptCache())
+        running = asyncio.ensure_future(environment.run(activity.run, wanted(TextFormat())))
+        await turn.hold.until_held()
+        if turn.pieces_max:
+            await endpoint.until(bool)
+            await asyncio.sleep(HEARD_SECONDS)
+        environment.cancel(cancellation_details=why)
+        try:
+            return await running
+        finally:
+            await endpoint.until(lambda seen: seen[0].outcome == "disconnected-by-client", seconds_max=5)
+
+
+STOPPED = ActivityCancellationDetails(cancel_requested=True)
+
+
+async def test_a_cancelled_call_returns_what_had_come_without_its_tool_calls() -> None:
+    turn = calls(
+        Call("pay", {"cents": 100}), text="I will pay it.", pieces_max=4, usage=(7, 3), usage_in="every", hold=Hold()
+    )
+    answer = await cancelled(STOPPED, turn)
+    assert not answer.complete
+    assert answer.response == InferenceResponse(
+        text="I will pay it.",
+        finish_reason="cancelled",
+        usage=Usage(input_tokens=7, output_tokens=3),
+        model="scripted",
+        response_id="chatcmpl-0",
+    )
+
+
+async def test_a_cancelled_call_whose_usage_was_not_told_counts_none() -> None:
+    answer = await cancelled(STOPPED, say("I will pay it.", pieces_max=2, hold=Hold()))
+    assert (answer.response.text, answer.response.usage) == ("I will pay i", NOTHING_USED)
+
+
+async def test_a_cancelled_call_of_which_nothing_is_known_is_cancelled() -> None:
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled(STOPPED, say("I will pay it.", hold=Hold()))
+
+
+@pytest.mark.parametrize("why", ["worker_shutdown", "not_found", "paused", "reset", "timed_out"])
+async def test_a_call_that_is_not_stopped_but_interrupted_returns_nothing(why: str) -> None:
+    details = ActivityCancellationDetails(**{why: True})
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled(details, say("I will pay it.", pieces_max=3, hold=Hold()))
+
+
+async def test_what_attempts_used_that_failed_before_is_told_with_the_answer() -> None:
+    environment = ActivityEnvironment()
+    before = CallProgress(usage=Usage(input_tokens=1), failed_usage=Usage(input_tokens=10, output_tokens=20))
+    environment.info = replace(environment.info, heartbeat_details=[before.model_dump(mode="json")])
+    async with asking(say("x", usage=(100, 200))) as (_, model):
+        answer = await environment.run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
+    assert answer.failed_usage == Usage(input_tokens=11, output_tokens=20)
+    assert answer.response.usage == Usage(input_tokens=100, output_tokens=200)
+
+
+@pytest.mark.parametrize("details", [[], [None], ["odd"], [{"failed_usage": -1}], [{"other": 1}]])
+async def test_details_that_are_not_ours_count_nothing(details: list[object]) -> None:
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, heartbeat_details=details)
+    async with asking(say("x")) as (_, model):
+        answer = await environment.run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
+    assert answer.failed_usage == NOTHING_USED
+
+
+@pytest.mark.parametrize("after", ["0", "-1", "0.0001"])
+async def test_a_failure_leaves_what_it_used_and_a_wait_of_nothing_is_told_as_one(after: str) -> None:
+    environment = ActivityEnvironment()
+    told = told_by(environment)
+    before = CallProgress(failed_usage=Usage(input_tokens=10))
+    environment.info = replace(environment.info, heartbeat_details=[before.model_dump(mode="json")])
+    async with asking(Turn(status=429, headers={"retry-after": after})) as (_, model):
+        with pytest.raises(ApplicationError) as caught:
+            await environment.run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
+    assert (caught.value.type, caught.value.non_retryable) == ("ProviderUnavailable", False)
+    assert caught.value.next_retry_delay == SOONEST
+    assert caught.value.details == (Usage(input_tokens=10),)
+    assert told[-1] == before
+
+
+async def test_a_cut_answer_leaves_what_it_used() -> None:
+    environment = ActivityEnvironment()
+    told = told_by(environment)
+    async with asking(say("I will", usage=(7, 3), usage_in="every", pieces_max=2)) as (_, model):
+        with pytest.raises(ApplicationError) as caught:
+            await environment.run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
+    used = Usage(input_tokens=7, output_tokens=3)
+    assert caught.value.details == (used,)
+    assert told[-1] == CallProgress(chars=6, tail="I will", failed_usage=used)

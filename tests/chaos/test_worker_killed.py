@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +12,18 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from holdfast.client import Client, Settings
-from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
+from holdfast.client.worker_process import WorkerProcess
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import AgentDefinition
+from holdfast.core.limits import CONTINUE_EVENTS
 from holdfast.core.messages import Message
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import Outcome
 from holdfast.core.stopping import StopReason
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
-from holdfast.testing.script import Call, calls, say
+from holdfast.testing.script import DEFAULT_USAGE, Call, Turn, calls, say
+from tests.chaos.processes import READY_SECONDS_MAX, events_of, worker
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(90)]
 
@@ -32,38 +34,24 @@ SCRIPT = [
     calls(Call("note", {"text": "four"}), delay_seconds=0.2),
     say("all noted", delay_seconds=0.2),
 ]
-READY_SECONDS_MAX = 30
 RUNS_AT_ONCE = 5
 ACTIVITY_COMPLETED = int(EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
 KILL_AT = (3, 5, 6, 9, 12, 16, 19, 23, 28, 33)
 """Ids of history events: among them a workflow task, the tools' choice, model calls, single and parallel tools."""
 
+KILL_RESTLESS_AT = (8, 13, 16, 25, 34, 44)
+"""The same where each step's end begins a new run."""
 
-@asynccontextmanager
-async def worker(settings: Settings, endpoint: FakeOpenAI, ledger: Path) -> AsyncGenerator[WorkerProcess]:
-    """A worker process of its own, so that it can be killed."""
-    environment = {
-        **worker_environment(),
-        "OPENAI_BASE_URL": endpoint.base_url,
-        "HOLDFAST_MODEL": "scripted",
-        "HOLDFAST_LEDGER": str(ledger),
-    }
-    heard: list[str] = []
-    process = WorkerProcess(worker_command(settings, ["tests.chaos.tools"]), heard.append, environment)
-    try:
-        assert await asyncio.to_thread(process.wait_until_ready, READY_SECONDS_MAX), heard
-        yield process
-    finally:
-        await asyncio.to_thread(process.stop)
+EVENTS_MAX = 60
+"""More than such a run has, in however many runs."""
 
 
 async def killed_at_event(client: Client, execution_id: str, event_id: int, process: WorkerProcess) -> list[int]:
-    """Kill the worker as soon as the history has the event; return the types of the events that were there."""
+    """Kill the worker as soon as the history has so many events; return their types."""
     seen: list[int] = []
-    handle = client.temporal.get_workflow_handle(execution_id)
-    async for event in handle.fetch_history_events(wait_new_event=True):
+    async for event in events_of(client, execution_id):
         seen.append(event.event_type)
-        if event.event_id == event_id:
+        if len(seen) == event_id:
             process.kill()
             break
     return seen
@@ -90,15 +78,38 @@ EXPECTED = [
 async def test_a_worker_killed_at_any_event_of_the_history_loses_and_repeats_nothing(
     settings: Settings, tmp_path: Path
 ) -> None:
+    killed_at = await survives_kills(settings, tmp_path, KILL_AT)
+    assert len(set(killed_at)) == len(KILL_AT) >= 10
+
+
+async def test_a_worker_killed_while_every_step_goes_on_in_a_new_run_loses_and_repeats_nothing(
+    settings: Settings, tmp_path: Path
+) -> None:
+    killed_at = await survives_kills(replace(settings, continue_events=1), tmp_path, KILL_RESTLESS_AT)
+    assert len(set(killed_at)) == len(KILL_RESTLESS_AT)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("continue_events", [CONTINUE_EVENTS, 1])
+async def test_a_worker_killed_at_each_event_loses_and_repeats_nothing(
+    settings: Settings, tmp_path: Path, continue_events: int
+) -> None:
+    often = replace(settings, continue_events=continue_events)
+    killed_at = await survives_kills(often, tmp_path, range(1, EVENTS_MAX))
+    assert len(set(killed_at)) >= 35
+
+
+async def survives_kills(settings: Settings, folder: Path, kill_at: Iterable[int]) -> list[int]:
+    """Do what `survives_a_kill` does for each of the events; return at which events workers were killed."""
     at_once = asyncio.Semaphore(RUNS_AT_ONCE)
 
     async def run(event_id: int) -> int:
         async with at_once:
             own = replace(settings, task_queue=f"{settings.task_queue}-{event_id}")
-            return await survives_a_kill(own, tmp_path / f"{event_id}.jsonl", event_id)
+            return await survives_a_kill(own, folder / f"{event_id}.jsonl", event_id)
 
-    killed_at = await asyncio.gather(*(run(event_id) for event_id in KILL_AT))
-    assert len(set(killed_at)) == len(KILL_AT) >= 10
+    return await asyncio.gather(*(run(event_id) for event_id in kill_at))
 
 
 async def survives_a_kill(settings: Settings, ledger: Path, event_id: int) -> int:
@@ -173,6 +184,36 @@ async def test_a_stop_while_no_worker_lives_makes_no_further_model_call(settings
             state = await client.result(execution_id)
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)
     assert len(endpoint.requests) == 1
+
+
+async def test_a_worker_killed_in_the_middle_of_a_streamed_answer_is_no_part_of_the_answer(
+    settings: Settings, tmp_path: Path
+) -> None:
+    words = " ".join(f"word{number}" for number in range(40))
+    script = [say(words, failures=(Turn(text=words, pieces_max=20, hang=True),))]
+    async with FakeOpenAI(script) as endpoint:
+        client = await Client.connect(settings)
+        async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:
+            execution_id = await client.start(AGENT, "speak")
+            await text_has_come(client, execution_id)
+            first.kill()
+        async with worker(settings, endpoint, tmp_path / "tools.jsonl"):
+            state = await client.result(execution_id)
+    assert said(state.messages) == [("user", "speak"), ("assistant", words)]
+    assert [request.outcome for request in endpoint.requests] == ["disconnected-by-client", "answered"]
+    assert state.usage.total_tokens == sum(DEFAULT_USAGE)
+
+
+async def text_has_come(client: Client, execution_id: str) -> None:
+    """Return when the worker has told the server of a part of an answer: the heartbeats' details hold it."""
+    handle = client.temporal.get_workflow_handle(execution_id)
+    async with asyncio.timeout(READY_SECONDS_MAX):
+        while True:
+            described = (await handle.describe()).raw_description.pending_activities
+            details = [payload.data for each in described for payload in each.heartbeat_details.payloads]
+            if any(json.loads(data).get("chars", 0) for data in details):
+                return
+            await asyncio.sleep(0.02)
 
 
 def _turn(request: RequestRecord) -> int:

@@ -23,7 +23,9 @@ def test_text_reasoning_and_arguments_of_an_answer_fit_one_result() -> None:
 
 def test_the_results_and_arguments_of_a_step_fit_one_answer_of_a_query() -> None:
     assert limits.TOOL_RESULT_BYTES_MAX < limits.PAYLOAD_BYTES_MAX
-    assert limits.STEP_RESULTS_BYTES_MAX + limits.PAYLOAD_BYTES_MAX < 2 * 1024 * 1024, "the server refuses more"
+    changed = max(limits.EDITS_STEP_BYTES_MAX, limits.HOOK_CHANGES_STEP_BYTES_MAX)
+    whole = limits.STEP_RESULTS_BYTES_MAX + limits.PAYLOAD_BYTES_MAX + changed
+    assert whole < limits.ANSWER_INLINE_BYTES_MAX < 2 * 1024 * 1024, "the server refuses more"
 
 
 def test_a_delta_fits_one_input_and_a_page_one_query() -> None:

@@ -77,6 +77,21 @@ def test_an_edited_call_runs_with_the_persons_arguments() -> None:
     assert [m.tool_calls for m in run.state.messages if m.tool_calls] == [(call("a"),)], "what the model said stays"
 
 
+def test_an_edit_larger_than_its_share_of_the_step_is_not_run() -> None:
+    """All calls of a step can begin in one task of a workflow, and the server terminates one whose task brings 4 MB."""
+    ids = [f"c{number}" for number in range(64)]
+    run = waiting(*ids).decide("c0", "edit", arguments={"a": "x" * 12_000})
+    assert len(run.wanted(CallTool)) == 1
+    run.decide("c1", "edit", arguments={"a": "x" * 13_000})
+    assert run.wanted(CallTool) == ()
+    execution = run.state.running.current_step
+    assert execution is not None
+    (denied,) = execution.tool_executions
+    assert denied.was_blocked
+    assert denied.error is not None
+    assert "the edited arguments take 13,008 bytes as JSON, a call of this step may have 12,288" in denied.error.message
+
+
 def test_a_subagents_task_can_be_approved_and_edited_and_is_looked_at_again() -> None:
     run = Run(approvals=ASK_ALL_SOON, subagents=[HELPER]).begin().answer("", spawn("a"), spawn("b"))
     run.decide("a", "edit", arguments={"agent": "helper", "task": "something else"})

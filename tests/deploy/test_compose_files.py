@@ -24,7 +24,8 @@ def services(name: str) -> dict[str, dict[str, Any]]:
         base: dict[str, Any] = {}
         if extended := written.get("extends"):
             base = services(str((path.parent / extended["file"]).resolve().relative_to(DEPLOY)))[extended["service"]]
-        found[service] = {**base, **written}
+        environment = {**base.get("environment", {}), **written.get("environment", {})}
+        found[service] = {**base, **written, "environment": environment}
     return found
 
 
@@ -53,6 +54,17 @@ def test_every_port_is_bound_to_loopback(service: dict[str, Any]) -> None:
 def test_secrets_come_from_files(service: dict[str, Any]) -> None:
     suspects = [name for name in service.get("environment", {}) if re.search(r"KEY|PASSWORD|PWD|TOKEN|SECRET", name)]
     assert all(name.endswith("_FILE") for name in suspects)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_everything_of_ours_that_runs_shares_one_place_for_large_data(file: str) -> None:
+    ours = [each for each in services(file).values() if "HOLDFAST_STORAGE" in each.get("environment", {})]
+    assert ours
+    volumes = {"objects:/var/lib/holdfast", "{'type': 'volume', 'source': 'objects', 'target': '/var/lib/holdfast'}"}
+    for service in ours:
+        assert "file:///var/lib/holdfast/objects" in service["environment"]["HOLDFAST_STORAGE"]
+        assert volumes & {str(volume) for volume in service["volumes"]}
+    assert "objects" in yaml.safe_load((DEPLOY / file).read_text())["volumes"]
 
 
 def test_what_lives_on_is_restarted_and_what_runs_once_is_not() -> None:

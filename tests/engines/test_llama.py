@@ -97,8 +97,31 @@ async def test_an_answer_never_gets_longer_than_the_budget_leaves_room_for(
         state = await client.run(
             AgentDefinition(name="endless", tools=()), "Count.", budget=ExecutionBudget(max_tokens=90)
         )
-    assert 0 < endless_engine.tokens_made - made == state.usage.output_tokens <= 90
-    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TOKEN_LIMIT)
+    assert 0 < endless_engine.tokens_made - made == state.usage.output_tokens
+    assert state.usage.total_tokens <= 90
+
+
+async def test_a_stop_ends_the_generation_in_the_engine(settings: Settings, endless_engine: Llama) -> None:
+    made = endless_engine.tokens_made
+    agent = AgentDefinition(name="endless", llm=LLM(max_output_tokens=GOES_ON), tools=())
+    async with working(settings, endless_engine.base_url) as client:
+        execution_id = await client.start(agent, "Tell a long story.")
+        await asyncio.to_thread(endless_engine.wait_until, lambda engine: engine.busy == 1)
+        await client.stop(execution_id, "enough")
+        state = await client.result(execution_id)
+        await asyncio.to_thread(endless_engine.wait_until, lambda engine: engine.busy == 0)
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)
+    assert endless_engine.tokens_made - made < GOES_ON
+
+
+async def test_a_time_limit_ends_the_generation_in_the_engine(settings: Settings, endless_engine: Llama) -> None:
+    made = endless_engine.tokens_made
+    agent = AgentDefinition(name="endless", llm=LLM(max_output_tokens=GOES_ON), tools=())
+    async with working(settings, endless_engine.base_url) as client:
+        state = await client.run(agent, "Tell a long story.", budget=ExecutionBudget(max_seconds=1))
+        await asyncio.to_thread(endless_engine.wait_until, lambda engine: engine.busy == 0)
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
+    assert endless_engine.tokens_made - made < GOES_ON
 
 
 async def test_more_agents_than_the_engine_answers_at_a_time_wait_their_turn(settings: Settings, engine: Llama) -> None:

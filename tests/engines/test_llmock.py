@@ -97,6 +97,46 @@ async def test_an_endpoint_that_stays_broken_is_asked_a_bounded_number_of_times_
     assert (verdict["calls"], verdict["attempts"]) == (1, MODEL_RETRIES.attempts_max)
 
 
+@pytest.mark.parametrize("kind", ["disconnect", "truncate", "malformed"])
+async def test_a_stream_that_breaks_is_asked_for_again_and_nothing_of_it_is_used(
+    settings: Settings, llmock: LLMock, kind: str
+) -> None:
+    llmock.plan(
+        reply(f"Half a word, and then. {ANSWER}"),
+        {"type": "stream_fault", "kind": kind, "after_chunks": 3},
+        reply(ANSWER),
+    )
+    async with working(settings, llmock.base_url) as client:
+        state = await client.run(AGENT, "How are you?")
+    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, ANSWER)
+    faultless(llmock, calls=1, attempts=2)
+    assert [each["stream"] for each in llmock.requests] == [True, True]
+
+
+@pytest.mark.parametrize("kind", ["disconnect", "truncate", "malformed"])
+async def test_a_tool_call_whose_stream_breaks_is_not_run(settings: Settings, llmock: LLMock, kind: str) -> None:
+    call = {"name": "add", "arguments": {"a": 1, "b": 2}}
+    llmock.plan(
+        reply("", call), {"type": "stream_fault", "kind": kind, "after_chunks": 2}, reply("", call), reply(ANSWER)
+    )
+    async with working(settings, llmock.base_url, [add]) as client:
+        state = await client.run(AgentDefinition(name="adder"), "What is 1 + 2?")
+    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, ANSWER)
+    assert [len(step.step.tool_executions) for step in state.step_executions] == [1, 0]
+    assert_every_call_answered(state)
+    faultless(llmock, calls=2, attempts=3)
+
+
+async def test_a_stream_that_stalls_is_left_when_the_time_is_up(settings: Settings, llmock: LLMock) -> None:
+    llmock.plan({"type": "stream_fault", "kind": "stall", "after_chunks": 2, "stall_seconds": 30})
+    async with working(settings, llmock.base_url) as client, asyncio.timeout(20):
+        state = await client.run(AGENT, "How are you?", budget=ExecutionBudget(max_seconds=2))
+        request = llmock.requests[0]
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
+    assert request["fault"].startswith("stream:stall")
+    assert (len(llmock.requests), llmock.verdict["findings"]) == (1, [])
+
+
 async def test_a_wait_that_the_endpoint_asks_for_ends_with_the_time_limit(settings: Settings, llmock: LLMock) -> None:
     llmock.plan(fail(429, retry_after=3_600), reply(ANSWER))
     async with working(settings, llmock.base_url) as client, asyncio.timeout(20):

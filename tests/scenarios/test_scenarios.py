@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from holdfast.client import Settings
 from holdfast.core.definition import AgentDefinition
-from holdfast.core.limits import CALLS_PER_STEP_MAX
+from holdfast.core.limits import CALLS_PER_STEP_MAX, CONTINUE_EVENTS
 from holdfast.core.offer import Offer
 from holdfast.core.state import AgentState
 from holdfast.testing import assert_every_call_answered, assert_same_run
@@ -20,6 +23,7 @@ from tests.scenarios.hooks import HOOKS
 from tests.scenarios.scenario import CASES, Scenario, load
 from tests.scenarios.tools import Gate, tools_at
 from tests.serving import Serve
+from tests.serving import served as served_at
 
 FILES = sorted(CASES.glob("*.yaml"))
 each_scenario = pytest.mark.parametrize("scenario", [load(path) for path in FILES], ids=[path.stem for path in FILES])
@@ -45,11 +49,15 @@ async def test_a_scenario_ends_as_it_must(scenario: Scenario) -> None:
 
 
 @pytest.mark.temporal
+@pytest.mark.parametrize("continue_events", [CONTINUE_EVENTS, 1], ids=["one run", "a run for each step"])
 @each_scenario
-async def test_a_scenario_leaves_the_same_state_in_process_and_on_temporal(scenario: Scenario, serve: Serve) -> None:
+async def test_a_scenario_leaves_the_same_state_in_process_and_on_temporal(
+    scenario: Scenario, settings: Settings, tmp_path: Path, continue_events: int
+) -> None:
     gate, agent_id, execution_id = Gate(), str(uuid4()), str(uuid4())
     offer = Offer(tools=tuple(tools_at(gate)), hooks=HOOKS)
-    async with serve(scenario.plays, offer=offer) as served:
+    chosen = replace(settings, continue_events=continue_events)
+    async with served_at(chosen, tmp_path / "ledger.jsonl", scenario.plays, offer) as served:
         durable = await on_temporal(scenario, served, gate, agent_id, execution_id)
         asked = served.endpoint.requests
         local, _ = await locally(scenario, served.endpoint, agent_id, execution_id)

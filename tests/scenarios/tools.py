@@ -78,6 +78,36 @@ async def giving_up() -> str:
     raise asyncio.CancelledError
 
 
+@tool(local=True, idempotent=True)
+def recall(what: str, context: ToolContext) -> list[str | int]:
+    """Tell what a tool within the workflow task knows about its call."""
+    return [what, context.idempotency_key, context.attempt]
+
+
+@tool(retry_on=(ConnectionError,))
+async def flaky(good_attempt: int, context: ToolContext) -> str:
+    """Fail until that attempt."""
+    return _failing(good_attempt, context)
+
+
+@tool(local=True, idempotent=True, retry_on=(ConnectionError,))
+def flaky_local(good_attempt: int, context: ToolContext) -> str:
+    """Fail until that attempt, within the workflow task."""
+    return _failing(good_attempt, context)
+
+
+def _failing(good_attempt: int, context: ToolContext) -> str:
+    if context.attempt < good_attempt:
+        raise ConnectionResetError(f"attempt {context.attempt}")
+    return f"attempt {context.attempt} went well"
+
+
+@tool(local=True, idempotent=True, timeout_seconds=0.2, attempts_max=2)
+async def slow_local() -> str:
+    """Take too long, within the workflow task."""
+    return await _never()
+
+
 @tool(timeout_seconds=0.2, attempts_max=1)
 async def slow() -> str:
     """Take too long."""
@@ -123,4 +153,5 @@ def tools_at(gate: Gate) -> Sequence[AnyTool]:
         """Wait for company that does not come."""
         return people.stay(patience_seconds)
 
-    return (add, echo, whoami, broken, leaving, giving_up, slow, slow_once, enough, wait, crowd, queue)
+    still = (add, echo, whoami, broken, leaving, giving_up, recall, flaky, flaky_local)
+    return (*still, slow_local, slow, slow_once, enough, wait, crowd, queue)

@@ -21,11 +21,14 @@ from holdfast.client.connection import connect
 from holdfast.core.contracts import TranscriptPage
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import ObjectMissing, StorageFailed
-from holdfast.core.limits import STORED_BYTES_MIN
+from holdfast.core.limits import SEGMENT_BYTES_MIN, STORED_BYTES_MIN
 from holdfast.core.messages import Message
 from holdfast.core.transcript import Opening
 from holdfast.storage.objects import Objects
 from holdfast.storage.payloads import PayloadDriver, converter
+
+TASK_TIMEOUT = timedelta(seconds=2)
+"""How long a task waits for a worker that has gone."""
 
 LARGE = 3 * 1024 * 1024
 """More than the server takes in one payload."""
@@ -64,15 +67,17 @@ class Carrier:
         return self._texts[-1]
 
     @workflow.query
-    def page(self) -> TranscriptPage:
+    def page(self, messages: int) -> TranscriptPage:
         large = Message(role="user", content="p" * 250_000)
         return TranscriptPage(
-            opening=Opening(definition=AgentDefinition(name="a"), tools=()), start=0, messages=(large,) * 4
+            opening=Opening(definition=AgentDefinition(name="a"), tools=()), start=0, messages=(large,) * messages
         )
 
 
 async def carried(client: TemporalClient, queue: str, text: str = "a" * LARGE) -> WorkflowHandle[Carrier, str]:
-    return await client.start_workflow(Carrier.run, args=[text], id=str(uuid4()), task_queue=queue)
+    return await client.start_workflow(
+        Carrier.run, args=[text], id=str(uuid4()), task_queue=queue, task_timeout=TASK_TIMEOUT
+    )
 
 
 def objects_in(settings: Settings) -> list[Path]:
@@ -106,15 +111,18 @@ async def test_start_signal_activity_query_and_continuing_carry_more_than_a_payl
         ).replay_workflow(history)
 
 
-async def test_the_answer_of_a_query_for_a_page_is_never_kept(settings: Settings) -> None:
+@pytest.mark.parametrize(("messages", "kept"), [(7, 0), (9, 1)], ids=["under 2 MB", "over 2 MB"])
+async def test_the_answer_of_a_query_is_kept_only_when_the_server_would_refuse_it(
+    settings: Settings, messages: int, kept: int
+) -> None:
     client = await connect(settings)
     queue = settings.task_queue
     async with Worker(client, task_queue=queue, workflows=[Carrier], activities=[grow]):
         handle = await carried(client, queue, "small")
-        page = await handle.query(Carrier.page)
+        page = await handle.query(Carrier.page, messages)
         await handle.terminate()
-    assert len(page.messages) == 4
-    assert objects_in(settings) == []
+    assert len(page.messages) == messages
+    assert len(objects_in(settings)) == kept
 
 
 async def test_a_client_or_worker_without_our_converter_says_so(settings: Settings) -> None:
@@ -184,8 +192,16 @@ async def test_a_payload_read_again_comes_from_memory(tmp_path: Path) -> None:
     assert await driver.retrieve(StorageDriverRetrieveContext(), [claim]) == [payload]
 
 
-async def test_what_fits_a_checked_payload_stays_in_the_history(tmp_path: Path) -> None:
-    place = tmp_path.as_uri()
-    for size, kept in ((STORED_BYTES_MIN - 100, 0), (STORED_BYTES_MIN, 1)):
-        await converter(place).encode(["x" * size])
-        assert len(files_in(tmp_path)) == kept
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("x" * (STORED_BYTES_MIN - 100), 0),
+        ("x" * STORED_BYTES_MIN, 1),
+        (b"x" * (SEGMENT_BYTES_MIN - 100), 0),
+        (b"x" * SEGMENT_BYTES_MIN, 1),
+    ],
+    ids=["what fits a checked payload", "what does not", "too short for a segment", "a segment"],
+)
+async def test_what_is_kept_outside_the_history(value: str | bytes, kept: int, tmp_path: Path) -> None:
+    await converter(tmp_path.as_uri()).encode([value])
+    assert len(files_in(tmp_path)) == kept

@@ -15,11 +15,12 @@ from holdfast.core.limits import (
     TOOL_RESULT_BYTES_MAX,
     TOOL_RESULT_CHARS_MAX,
 )
+from holdfast.core.offer import Offer
 from holdfast.core.references import FETCH_TOOL
 from holdfast.core.texts import json_size
 from holdfast.core.tools import AnyTool, ToolContext
 from holdfast.local import LocalDriver
-from holdfast.local.calling import run_tool
+from holdfast.local.calling import offer_reading, run_tool
 from holdfast.storage.objects import Objects
 from holdfast.storage.results import KeptResults
 from holdfast.testing import ScriptedModel
@@ -169,8 +170,7 @@ async def test_without_a_place_results_are_cut_as_ever() -> None:
 
 async def test_the_tool_is_offered_beside_others_and_can_be_chosen_or_denied(results: KeptResults) -> None:
     def offered(there: list[AnyTool], agent: AgentDefinition) -> bool:
-        driver = LocalDriver(agent, model=ScriptedModel([]), tools=there, results=results)
-        return FETCH_TOOL in driver._loop.tools
+        return FETCH_TOOL in offer_reading(Offer(tools=tuple(there)), results).equip(agent).tools
 
     assert offered([huge], AgentDefinition(name="a"))
     assert offered([huge], AgentDefinition(name="a", tools=("huge", FETCH_TOOL)))

@@ -13,6 +13,7 @@ exit code   meaning
 9           a model call brought no answer; only programs that use the core meet it
 10          a compiler of messages failed; only programs that use the core meet it
 11          an answer does not fit the type it is read as; only programs that ask for one meet it
+12          large data could not be written or read
 130         interrupted by Ctrl-C; a run goes on
 141         whoever read our output has gone; a run goes on
 """

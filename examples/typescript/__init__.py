@@ -1,0 +1,1 @@
+"""Tools that a worker in TypeScript serves, and their declaration in Python."""

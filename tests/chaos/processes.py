@@ -1,0 +1,69 @@
+"""Workers and servers as processes that tests kill, freeze and start again, and what is seen of a run from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from holdfast.client import Client, Settings
+from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
+from holdfast.testing.openai_server import FakeOpenAI
+
+READY_SECONDS_MAX = 30
+CONTINUED = int(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW)
+
+
+@asynccontextmanager
+async def worker(
+    settings: Settings, endpoint: FakeOpenAI, ledger: Path, environment: Mapping[str, str] | None = None
+) -> AsyncGenerator[WorkerProcess]:
+    """A worker process of its own, so that it can be killed."""
+    told = {
+        **worker_environment(),
+        "OPENAI_BASE_URL": endpoint.base_url,
+        "HOLDFAST_MODEL": "scripted",
+        "HOLDFAST_LEDGER": str(ledger),
+        **(environment or {}),
+    }
+    heard: list[str] = []
+    process = WorkerProcess(worker_command(settings, ["tests.chaos.tools"]), heard.append, told)
+    try:
+        assert await asyncio.to_thread(process.wait_until_ready, READY_SECONDS_MAX), heard
+        yield process
+    finally:
+        await asyncio.to_thread(process.stop)
+
+
+@contextmanager
+def frozen(pid: int) -> Generator[None]:
+    """Stop a process in its tracks (SIGSTOP) for the length of the block."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def events_of(client: Client, execution_id: str) -> AsyncIterator[HistoryEvent]:
+    """Yield an execution's history as it grows, from run to run where it goes on in a new one."""
+    run_id: str | None = None
+    while True:
+        handle = client.temporal.get_workflow_handle(execution_id, run_id=run_id)
+        if run_id is None:
+            run_id = (await handle.describe()).raw_description.workflow_execution_info.first_run_id or None
+            handle = client.temporal.get_workflow_handle(execution_id, run_id=run_id)
+        next_run = ""
+        async for event in handle.fetch_history_events(wait_new_event=True):
+            yield event
+            if event.event_type == CONTINUED:
+                next_run = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+        if not next_run:
+            return
+        run_id = next_run

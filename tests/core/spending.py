@@ -1,0 +1,435 @@
+"""Trees of agents that spend all they are let: random rules, budgets, tools and hooks, and an account of every token.
+
+The account is kept at the model's side, by a counter of its own that is honest: equal messages count equally, and no
+message counts more than its bytes and a template's tags. Everything is drawn from one `random.Random`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from pydantic import JsonValue
+
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.commands import (
+    CallModel,
+    CallTool,
+    CancelInFlight,
+    Command,
+    RunHooks,
+    SpawnSubagent,
+    StartTimer,
+    SummariseBuffer,
+)
+from holdfast.core.compiling import compiled
+from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.errors import ModelFailure
+from holdfast.core.events import (
+    BufferSummarised,
+    Event,
+    ExecutionStarted,
+    HooksReturned,
+    MessageArrived,
+    ModelAnswered,
+    ModelCancelled,
+    ModelFailed,
+    StopMode,
+    StopRequested,
+    SubagentReturned,
+    SummaryFailed,
+    TimerFired,
+    ToolFailed,
+    ToolReturned,
+)
+from holdfast.core.hooks import Changes, HookRun, HookTraits, Trigger
+from holdfast.core.loop import AgentLoop, new_agent, user_message
+from holdfast.core.messages import Message, ToolCall
+from holdfast.core.policies import ContextPolicy, SummaryPolicy
+from holdfast.core.retries import BUDGET_SPENT, allowed_output
+from holdfast.core.state import AgentState
+from holdfast.core.steps import ErrorRecord, InferenceResponse
+from holdfast.core.stopping import StopReason, StopSignal
+from holdfast.core.summarising import summary_request
+from holdfast.core.texts import json_size
+from holdfast.core.tools import ToolTraits
+from holdfast.core.usage import NOTHING_USED, Prices, Usage
+from tests.core.building import AGENT_ID, BOOM, START, moment
+
+ALPHABETS = ("a", 'quote " and \\', "\n\t", "é", "汉", "\x01", "word ")
+EVENTS_MAX = 250
+"""After so many the person in front of it loses patience and stops the run."""
+
+
+@dataclass(frozen=True)
+class Counter:
+    """How many tokens the model counts: `per_token` bytes each, texts as JSON or as they are, tags around them."""
+
+    per_token: int
+    escaped: bool
+    tags: int
+
+    def of(self, messages: tuple[Message, ...]) -> int:
+        return sum(self._of(each) for each in messages)
+
+    def of_bytes(self, count: int) -> int:
+        return math.ceil(count / self.per_token) + self.tags
+
+    def _of(self, message: Message) -> int:
+        said = self.of_bytes(self._bytes(message.text) + len(message.tool_call_id or ""))
+        return said + sum(
+            self.of_bytes(len((call.id + call.name).encode()) + self._bytes(call.arguments_text)) + self.tags
+            for call in message.tool_calls
+        )
+
+    def _bytes(self, text: str) -> int:
+        return json_size(text) - 2 if self.escaped else len(text.encode())
+
+
+@dataclass(eq=False)
+class Agent:
+    """One agent of the tree with its account: what its own model calls used, as the model's side counts."""
+
+    definition: AgentDefinition
+    budget: ExecutionBudget
+    parent: Agent | None
+    spawned_by: SpawnSubagent | None
+    loop: AgentLoop
+    state: AgentState
+    spent: Usage = NOTHING_USED
+    cost: float = 0.0
+    first_input: int | None = None
+    children: list[Agent] = field(default_factory=list["Agent"])
+    pending: list[Command] = field(default_factory=list[Command])
+    asked_input: int = 0
+    timer: StartTimer | None = None
+    told: bool = False
+
+    @property
+    def own(self) -> bool:
+        return self.parent is None or self.definition.budget_policy == "own"
+
+    @property
+    def ended(self) -> bool:
+        return self.state.status.is_terminal
+
+    def tree(self, *, others_too: bool = False) -> list[Agent]:
+        """It and everyone below it whose spending counts toward its budget; others' too where that is asked."""
+        below = (each for each in self.children if others_too or not each.own)
+        return [self, *(agent for each in below for agent in each.tree(others_too=others_too))]
+
+
+class World:
+    """One random tree of agents, run to its end."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.seconds = 0.0
+        self.counter = Counter(rng.choice((1, 1, 2, 4)), rng.random() < 0.5, rng.choice((0, 5, 12, 20)))
+        self.unreported = False
+        self.agents: list[Agent] = []
+        self.happening: deque[tuple[Agent, Event]] = deque()
+        self.definitions = {f"agent{place}": self._definition(f"agent{place}", 3) for place in range(3)}
+        definition = self._definition("root", 3)
+        self.root = self._made(definition, definition.budget, None, None, None)
+        self._begin(self.root, "Do it. " + self._text(2_000))
+
+    # --- what is drawn
+
+    def _text(self, longest: int) -> str:
+        alphabet = self.rng.choice(ALPHABETS)
+        length = self.rng.choice((0, 3, 40, 40, longest // 10, longest // 10, longest))
+        return (alphabet * (length // len(alphabet) + 1))[: self.rng.randint(0, length)]
+
+    def _budget(self) -> ExecutionBudget:
+        draw = self.rng
+        tokens = draw.choice(
+            (None, None, draw.choice((0, 50, 400)), 3_000, 20_000, 60_000, 200_000, 200_000, 1_000_000)
+        )
+        cost = draw.choice((None, None, None, draw.choice((0.0, 0.0005)), 0.01, 0.1, 0.5, 2.0, 2.0))
+        return ExecutionBudget(
+            max_steps=draw.choice((None, None, None, draw.choice((0, 1)), 2, 5, 12, 40)),
+            max_tokens=None if tokens is None else tokens + draw.randint(0, tokens),
+            max_seconds=draw.choice((None, None, None, None, draw.choice((0.0, 5.0)), 20.0, 100.0)),
+            max_cost=None if cost is None else cost * (1 + draw.random()),
+            deadline=draw.choice((None, None, None, None, moment(15), moment(90))),
+        )
+
+    def _definition(self, name: str, others: int) -> AgentDefinition:
+        draw = self.rng
+        prices = draw.choice((None, Prices(input_usd=1, output_usd=4), Prices(input_usd=9, output_usd=2)))
+        llm = LLM(
+            prices=draw.choice((prices, Prices(input_usd=3, output_usd=0))), max_output_tokens=draw.choice((None, 50))
+        )
+        summary = SummaryPolicy(above_input_tokens=draw.choice((500, 3_000)), keep_messages=draw.choice((0, 3)))
+        return AgentDefinition(
+            name=name,
+            system_prompt=self._text(3_000),
+            llm=llm,
+            budget=self._budget() if name == "root" or draw.random() < 0.4 else ExecutionBudget(),
+            budget_policy=draw.choice(("inherit", "inherit", "inherit", "own")),
+            sequential=draw.random() < 0.2,
+            subagents=tuple(f"agent{place}" for place in range(others) if f"agent{place}" != name),
+            pause_while_waiting=draw.random() < 0.2,
+            context=ContextPolicy(
+                tool_output_chars_max=draw.choice((None, None, 200)),
+                view=draw.choice(("current_trace", "all")),
+                summary=summary if draw.random() < 0.4 else None,
+            ),
+        )
+
+    def _calls(self, agent: Agent) -> tuple[ToolCall, ...]:
+        draw = self.rng
+        calls: list[ToolCall] = []
+        for place in range(draw.choice((0, 1, 1, 1, 1, 1, 1, 2, 2, 4))):
+            if agent.loop.subagents and draw.random() < 0.35:
+                who = draw.choice(tuple(agent.loop.subagents))
+                given: dict[str, JsonValue] = {"agent": who, "task": "look " + self._text(800)}
+                calls.append(ToolCall(id=f"c{place}", name="spawn", arguments=given))
+            else:
+                given = {"a": draw.choice((1, 1e15, [1e15] * 20, self._text(2_000)))}
+                calls.append(
+                    ToolCall(id=draw.choice(("", f"c{place}")), name=draw.choice(("add", "lone")), arguments=given)
+                )
+        return tuple(calls)
+
+    def _changes(self, trigger: Trigger) -> Changes | None:
+        draw = self.rng
+        if draw.random() < 0.6 or trigger in (Trigger.BEFORE_TOOL, Trigger.AFTER_TOOL):
+            return None
+        said = (user_message("hook " + self._text(4_000)),) if draw.random() < 0.5 else ()
+        return Changes(messages=said, go_on=draw.random() < 0.6, stop="enough" if draw.random() < 0.03 else None)
+
+    # --- the tree
+
+    def _made(
+        self,
+        definition: AgentDefinition,
+        budget: ExecutionBudget,
+        parent: Agent | None,
+        spawned_by: SpawnSubagent | None,
+        depth_left: int | None,
+    ) -> Agent:
+        draw = self.rng
+        tools = (
+            ToolTraits(name="add", described_bytes=draw.choice((0, 60, 2_000))),
+            ToolTraits(name="lone", described_bytes=300, sequential=True),
+        )
+        places = draw.sample(list(Trigger), draw.choice((0, 0, 1, 3)))
+        loop = AgentLoop(
+            definition,
+            tools={each.name: each for each in tools},
+            hooks=tuple(HookTraits(name=f"at_{each}", trigger=each) for each in places),
+            subagents={name: self.definitions[name] for name in definition.subagents},
+            depth_left=depth_left,
+        )
+        id_ = str(UUID(int=len(self.agents) + 10))
+        parent_id = None if parent is None else AGENT_ID
+        state = new_agent(definition, agent_id=id_, at=START, parent_agent_id=parent_id)
+        agent = Agent(definition, budget, parent, spawned_by, loop, state)
+        self.agents.append(agent)
+        return agent
+
+    def _begin(self, agent: Agent, said: str) -> None:
+        id_ = str(UUID(int=len(self.agents) + 1_000))
+        self._feed(agent, ExecutionStarted(id_, (user_message(said),), agent.budget, self._tick(0)))
+
+    def _tick(self, most: float = 2.0) -> datetime:
+        self.seconds += self.rng.random() * most
+        return moment(self.seconds)
+
+    def _feed(self, agent: Agent, event: Event) -> None:
+        """Let `event` happen, and after it what comes of it at once."""
+        self.happening.append((agent, event))
+        if len(self.happening) > 1:
+            return
+        while self.happening:
+            agent, event = self.happening[0]
+            agent.state, commands = agent.loop.step(agent.state, event)
+            for command in commands:
+                self._perform(agent, command)
+            if agent.ended and agent.parent is not None and not agent.told:
+                agent.told = True
+                self._tell_parent(agent, agent.parent)
+            self.happening.popleft()
+
+    def _tell_parent(self, agent: Agent, parent: Agent) -> None:
+        state, spawned_by = agent.state, agent.spawned_by
+        assert spawned_by is not None
+        why = state.stop_signal.message if state.stop_signal else ""
+        self._feed(
+            parent,
+            SubagentReturned(
+                spawned_by.call_id,
+                state.status,
+                state.current_response,
+                why,
+                state.usage,
+                state.cost,
+                moment(self.seconds),
+                moment(self.seconds),
+                steps=state.steps_used,
+            ),
+        )
+
+    def _perform(self, agent: Agent, command: Command) -> None:
+        match command:
+            case CallModel() | SummariseBuffer() | CallTool() | SpawnSubagent():
+                strikes_at = agent.state.running.time_limit_at
+                assert strikes_at is None or moment(self.seconds) < strikes_at, "a call was begun after the time limit"
+                if isinstance(command, SpawnSubagent):
+                    child = self._made(
+                        self.definitions[command.agent], command.budget, agent, command, command.depth_left
+                    )
+                    agent.children.append(child)
+                    self._begin(child, command.task)
+                    return
+                if not isinstance(command, CallTool):
+                    agent.asked_input = self._input_of(agent, command)
+                agent.pending.append(command)
+            case RunHooks():
+                agent.pending.append(command)
+            case StartTimer():
+                agent.timer = command
+            case CancelInFlight():
+                self._cancel(agent)
+            case _:
+                pass
+
+    def _input_of(self, agent: Agent, command: CallModel | SummariseBuffer) -> int:
+        state, count = agent.state, self.counter
+        if isinstance(command, SummariseBuffer):
+            return count.of(summary_request(state.store))
+        opening = count.of_bytes(len(agent.definition.system_prompt.encode()))
+        opening += sum(count.of_bytes(each.described_bytes) for each in agent.loop.tools.values())
+        said = compiled(state.store, agent.definition.context, state.running.execution_id)
+        agent.first_input = agent.first_input or opening + count.of(said)
+        return opening + count.of(said)
+
+    # --- what happens
+
+    def run(self) -> None:
+        for _ in range(EVENTS_MAX):
+            if self.root.ended:
+                return
+            if self.rng.random() < 0.01:
+                self._from_outside()
+            else:
+                self._something_ends()
+        while not self.root.ended:
+            if not self._something_ends():
+                self._stop(self.root, "now")
+
+    def _from_outside(self) -> None:
+        if self.rng.random() < 0.5:
+            self._feed(self.root, MessageArrived(user_message("also " + self._text(3_000)), self._tick(0)))
+        else:
+            self._stop(self.root, self.rng.choice(("now", "after_step")))
+
+    def _stop(self, agent: Agent, mode: StopMode) -> None:
+        at = self._tick(0)
+        wish = StopSignal(reason=StopReason.USER_REQUESTED, message="enough", source="test", at=at)
+        self._feed(agent, StopRequested(wish, mode, at))
+
+    def _something_ends(self) -> bool:
+        late = [
+            each
+            for each in self.agents
+            if not each.ended and each.timer and each.timer.fires_at <= moment(self.seconds)
+        ]
+        ready = [(agent, each) for agent in self.agents if not agent.ended for each in agent.pending]
+        if late and (not ready or self.rng.random() < 0.5):
+            agent = self.rng.choice(late)
+            agent.timer = None
+            self._feed(agent, TimerFired(self._tick(0)))
+            return True
+        if not ready:
+            waiting = [each for each in self.agents if not each.ended and each.timer]
+            if waiting:
+                self.seconds += 1.0
+            return bool(waiting)
+        agent, command = self.rng.choice(ready)
+        agent.pending.remove(command)
+        match command:
+            case CallModel() | SummariseBuffer():
+                self._model_ends(agent, command)
+            case CallTool():
+                self._tool_ends(agent, command)
+            case RunHooks():
+                runs = tuple(HookRun(name=each.name, changes=self._changes(each.trigger)) for each in command.hooks)
+                call = command.context.call
+                self._feed(
+                    agent, HooksReturned(command.context.trigger, call.id if call else None, runs, self._tick(0))
+                )
+            case _:
+                raise AssertionError(command)
+        return True
+
+    def _model_ends(self, agent: Agent, command: CallModel | SummariseBuffer) -> None:
+        draw, failed = self.rng, NOTHING_USED
+        most = self._most(command, failed)
+        while draw.random() < 0.15:
+            failed += self._used(agent, self._output(most))
+            most = self._most(command, failed)
+            if most is not None and most <= 0:
+                break
+        spent = most is not None and most <= 0
+        if spent or draw.random() < 0.01:
+            ended = ModelFailed if isinstance(command, CallModel) else SummaryFailed
+            why = ErrorRecord(type=BUDGET_SPENT, message="nothing left", source="model") if spent else BOOM
+            self._feed(agent, ended(why, self._tick(), failed))
+            return
+        output = self._output(most)
+        usage = self._used(agent, output)
+        if isinstance(command, SummariseBuffer):
+            self._feed(agent, BufferSummarised(self._text(3_000), usage, self._tick(), failed))
+            return
+        ending = "length" if most is not None and output == most else "stop"
+        calls = self._calls(agent)
+        said = InferenceResponse(text=self._text(4_000), tool_calls=calls, finish_reason=ending, usage=usage)
+        self._feed(agent, ModelAnswered(said, self._tick(), failed))
+
+    def _most(self, command: CallModel | SummariseBuffer, failed: Usage) -> int | None:
+        """Return what the next attempt may put out, as a shell asks for it; nothing when there must be none."""
+        try:
+            return allowed_output(command, failed)
+        except ModelFailure:
+            return 0
+
+    def _output(self, most: int | None) -> int:
+        longest = self.rng.choice((5, 30, 300, 300, 300, 1_000, 1_000, 10**9))
+        return min(100_000 if most is None else most, longest)
+
+    def _used(self, agent: Agent, output: int) -> Usage:
+        usage = Usage(input_tokens=agent.asked_input, output_tokens=output)
+        agent.spent += usage
+        prices = agent.definition.llm.prices
+        agent.cost += prices.cost(usage) if prices else 0.0
+        return usage
+
+    def _tool_ends(self, agent: Agent, command: CallTool) -> None:
+        began, call_id = moment(self.seconds), command.call.id
+        if self.rng.random() < 0.1:
+            error = ErrorRecord(type="Boom", message=self._text(2_000), source="test")
+            self._feed(agent, ToolFailed(call_id, error, began, self._tick()))
+        else:
+            self._feed(agent, ToolReturned(call_id, self._text(self.rng.choice((50, 60_000))), began, self._tick()))
+
+    def _cancel(self, agent: Agent) -> None:
+        """End what is in flight; of a model call's answer some had come, and is charged and reported."""
+        asked = next((each for each in agent.pending if isinstance(each, CallModel | SummariseBuffer)), None)
+        agent.pending.clear()
+        used = NOTHING_USED
+        if asked is not None:
+            used = self._used(agent, self._output(asked.max_output_tokens) // 2)
+        if isinstance(asked, SummariseBuffer):
+            self.unreported = True  # nobody asks what a cancelled summary used
+        elif asked is not None:
+            self._feed(agent, ModelCancelled(InferenceResponse(usage=used), self._tick(0)))
+        for child in agent.children:
+            if not child.ended:
+                self._stop(child, "now")
