@@ -11,17 +11,17 @@ Texts name the endpoint and the status and never the key.
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
+from openai import APIConnectionError, APIError, APITimeoutError
 
 from activities.answers import ErrorInAnswer, UnusableAnswer
 from activities.endpoint import ProviderSettings
+from activities.statuses import ErrorStatus, words_of
 from activities.streams import AnswerCut
 from holdfast.core.errors import InvalidInput, ModelFailure
 from holdfast.core.refusals import UNAVAILABLE, Refused, refusal, refusal_within
@@ -53,7 +53,7 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
         case APITimeoutError() | TimeoutError():
             told = f"the model endpoint {where} did not answer in time"
             return _failure(told, Refused(UNAVAILABLE, again=True), usage)
-        case APIStatusError():
+        case ErrorStatus():
             return _status_failure(error, settings)
         case APIConnectionError():
             told = f"the model endpoint {where} cannot be reached ({_cause(error)})"
@@ -63,7 +63,7 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
             told = f"the answer of the model endpoint {where} ended before it was complete (no finish reason)"
             return _failure(told, Refused(UNAVAILABLE, again=True), usage)
         case ErrorInAnswer():
-            refused, said = refusal_within(error.error), _redacted(_words(error.error), settings)
+            refused, said = refusal_within(error.error), _redacted(words_of(error.error), settings)
             return _failure(f"the model endpoint {where} failed in its answer: {said}", refused, usage)
         case UnusableAnswer():
             return _failure(f"{where}: {error}", Refused("UnusableAnswer", again=True), usage)
@@ -89,11 +89,11 @@ def is_broken_connection(error: Exception) -> bool:
     )
 
 
-def _status_failure(error: APIStatusError, settings: ProviderSettings) -> ModelFailure:
-    status, said = error.status_code, _redacted(str(error), settings)
-    words = " ".join(str(word) for word in (error.code, error.type, error.body, said))
-    refused = refusal(status, words, error.response.headers, datetime.now(UTC))
-    return _failure(f"the model endpoint {settings.endpoint} answered {status}: {said}", refused)
+def _status_failure(error: ErrorStatus, settings: ProviderSettings) -> ModelFailure:
+    refused = refusal(error.status, error.words, error.headers, datetime.now(UTC))
+    said = _redacted(error.words, settings)
+    told = f"the model endpoint {settings.endpoint} answered {error.status}"
+    return _failure(f"{told}: {said}" if said else told, refused)
 
 
 def _failure(told: str, refused: Refused, usage: Usage = NOTHING_USED) -> ModelFailure:
@@ -120,10 +120,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             return
         yield cause
         cause = cause.__cause__ or cause.__context__
-
-
-def _words(error: object) -> str:
-    return error if isinstance(error, str) else json.dumps(error, ensure_ascii=False)
 
 
 def _redacted(text: str, settings: ProviderSettings) -> str:

@@ -32,6 +32,7 @@ from holdfast.core.inference import ModelRequest
 from holdfast.core.limits import SUMMARY_BYTES_MAX
 from holdfast.core.messages import Message
 from holdfast.core.offer import Offer
+from holdfast.core.retries import allowed_output
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.texts import clamped_json, error_record
 from holdfast.core.tools import ToolSchema
@@ -94,7 +95,7 @@ class Inference:
             system_prompt=opening.definition.system_prompt,
             messages=self._compiled(transcript),
             tools=self._schemas(opening),
-            max_output_tokens=wanted.max_output_tokens,
+            max_output_tokens=allowed_output(wanted, progress.failed_usage),
             response_format=opening.definition.response_format,
             listener=progress.hear,
         )
@@ -120,7 +121,7 @@ class Inference:
             system_prompt="",
             messages=buffer.messages,
             tools=(),
-            max_output_tokens=wanted.max_output_tokens,
+            max_output_tokens=allowed_output(wanted, progress.failed_usage),
             listener=progress.hear,
         )
         return await self._model(request)

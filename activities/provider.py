@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any, Final, assert_never
 
-from openai import AsyncOpenAI, Timeout, omit
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout, omit
 from pydantic_core import to_json
 
 from activities.answers import read_answer
 from activities.endpoint import ProviderSettings
 from activities.failures import is_broken_connection, provider_failure
+from activities.statuses import refuse_errors
 from activities.streams import StreamedAnswer
 from holdfast.core.errors import InvalidInput
 from holdfast.core.inference import AnswerPart, ModelRequest
@@ -61,7 +62,10 @@ class OpenAIModel:
         if key is not None:
             # the silences within an answer are timed in `_received`
             timeout = Timeout(MODEL_SECONDS_MAX, connect=CONNECT_SECONDS)
-            self._client = AsyncOpenAI(api_key=key, base_url=settings.base_url, max_retries=0, timeout=timeout)
+            transport = DefaultAsyncHttpxClient(event_hooks={"response": [refuse_errors]})
+            self._client = AsyncOpenAI(
+                api_key=key, base_url=settings.base_url, max_retries=0, timeout=timeout, http_client=transport
+            )
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the endpoint's answer; raise ModelFailure as `activities.failures` lists them."""

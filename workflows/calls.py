@@ -145,7 +145,12 @@ async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | N
     """Have the buffer summarised, within the time the run has left; raises ActivityError."""
     summary: SummaryText = await workflow.execute_activity(
         SUMMARISE_ACTIVITY,
-        SummaryInput(llm=llm, max_output_tokens=command.max_output_tokens),
+        SummaryInput(
+            llm=llm,
+            max_output_tokens=command.max_output_tokens,
+            room=command.room,
+            input_weight=command.input_weight,
+        ),
         result_type=SummaryText,
         activity_id=f"step-{command.step_number}-summary",
         start_to_close_timeout=MODEL_TIMEOUT,

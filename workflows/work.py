@@ -27,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
         ToolFailed,
         ToolReturned,
     )
+    from holdfast.core.frozen import replace
     from holdfast.core.state import AgentState, call_name, named_id
     from holdfast.core.subagents import reachable
     from holdfast.core.tools import ToolTraits
@@ -65,6 +66,7 @@ class Work:
     async def call_model(self, command: CallModel) -> Ends:
         """Ask the model; when that is cancelled, tell what had come of its answer."""
         wanted = self._telling.inference_input(self._state(), command.max_output_tokens)
+        wanted = replace(wanted, room=command.room, input_weight=command.input_weight)
         try:
             answer = await call_model(command, wanted, self._time_left())
         except ActivityError as error:
@@ -83,7 +85,7 @@ class Work:
             summary = await summarise(command, self._state().llm or LLM(), self._time_left())
         except ActivityError as error:
             await self._cancelled_before_limit(error)
-            return self._failed(SummaryFailed(error=model_error(error), at=workflow.now()))
+            return self._failed(SummaryFailed(model_error(error), workflow.now(), failed_usage(error)))
         return (BufferSummarised(text=summary.text, usage=summary.usage, at=workflow.now()),)
 
     async def call_tool(self, command: CallTool) -> Ends:

@@ -1,16 +1,25 @@
-"""Two tools that worker.ts serves, and an agent that has them: `holdfast run words "..."` with a worker of both sides.
+"""An agent with two tools that a worker in TypeScript serves.
 
-holdfast dev --import examples.typescript.words        # in one terminal
-npm install && npm start                               # in another, in this folder
+In three terminals, the second in this folder:
+
+1. `holdfast dev --import examples.typescript.words`
+2. `npm install && npm start`
+3. `python -m examples.typescript.words "How many words has this?"`
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
+from collections.abc import Mapping
+
+from pydantic import JsonValue
 
 from holdfast import Agent, remote_tool
+from holdfast.client import Client
 
-TEXT = {
+TEXT: Mapping[str, JsonValue] = {
     "type": "object",
     "properties": {"text": {"type": "string"}},
     "required": ["text"],
@@ -37,3 +46,13 @@ last_word = remote_tool(
 )
 
 agent = Agent.named("words").prompt("You count words.").tools(word_count, last_word).build()
+
+
+async def main(question: str) -> None:
+    """Ask the agent."""
+    client = await Client.connect()
+    print((await client.run(agent, question)).final_response)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(" ".join(sys.argv[1:])))

@@ -20,6 +20,9 @@ UNKNOWN_PRICE: Final = "nobody knows what the tokens of "
 """How the one warning begins that names a model without prices."""
 
 
+FREE_ROOM: Final = 1_000_000_000
+"""What stands for the room of an answer that nothing limits."""
+
 SUMMARY_ROOM_MIN: Final = 200
 """The least a summary must be allowed to hold, in tokens: a conversation is not given up for a few words."""
 
@@ -43,6 +46,14 @@ def before_grown_call(turn: Turn) -> bool:
     """Signal what forbids the step's model call after hooks have run; return whether that is a reason to stop."""
     spent, struck = _signal_spent(turn), _signal_struck(turn)
     return (spent or struck) and turn.must_stop
+
+
+def after_spent_attempts(turn: Turn) -> None:
+    """Signal the limit that left a model call nothing for another attempt."""
+    if turn.execution.budget.max_tokens is not None and (_tokens_spent(turn) or not _cost_spent(turn)):
+        _signal_tokens(turn)
+    else:
+        _signal_cost(turn)
 
 
 def out_of_time(turn: Turn) -> bool:
@@ -133,7 +144,12 @@ def _allowed(turn: Turn, input_max: int) -> tuple[int | None, int | None, float]
     own, prices = (llm.max_output_tokens, llm.prices) if llm else (None, None)
     room = min((limit for limit in _limits(turn, input_max) if limit > 0), default=None)
     most = min((limit for limit in (own, room) if limit is not None), default=None)
-    return most, room, prices.input_weight if prices else 1.0
+    left = _money_left(turn, input_max)
+    if prices is None or left is None or prices.output_usd or not prices.input_usd:
+        return most, room, prices.input_weight if prices else 1.0
+    # answers are free, but attempts that fail are not: what is left pays the inputs of so many
+    weight = FREE_ROOM * prices.input_usd / max(left * TOKENS_PRICED, 1.0)
+    return most, FREE_ROOM if room is None else room, max(1.0, weight)
 
 
 def signal_time(turn: Turn) -> None:
@@ -243,10 +259,10 @@ def _tokens_left(turn: Turn, input_max: int) -> int | None:
 
 def _tokens_affordable(turn: Turn, input_max: int) -> int | None:
     """Return how many tokens of answer the budget's money still pays, none when that is unlimited or unknown."""
-    left, prices = _money_left(turn, input_max), turn.llm.prices if turn.llm else None
-    # where answers are free, it pays as many tokens of input: attempts that fail are not
-    dearest = (prices.output_usd or prices.input_usd) if prices else 0.0
-    return None if left is None or not dearest else int(left * TOKENS_PRICED / dearest)
+    left, llm = _money_left(turn, input_max), turn.llm
+    if left is None or llm is None or llm.prices is None or not llm.prices.output_usd:
+        return None
+    return int(left * TOKENS_PRICED / llm.prices.output_usd)
 
 
 def _money_left(turn: Turn, input_max: int) -> float | None:

@@ -268,7 +268,7 @@ class InferenceInput(Frozen):
     """One model call: the transcript is `base` continued by `delta`.
 
     Where that falls short of `target`, the activity reads the rest from the workflow. `opening` travels with the
-    first call only.
+    first call only. The last three fields are those of `commands.CallModel`.
     """
 
     opening: Opening | None
@@ -276,6 +276,8 @@ class InferenceInput(Frozen):
     delta: tuple[Message, ...]
     target: Mark
     max_output_tokens: int | None = None
+    room: int | None = None
+    input_weight: float = 1.0
 
 
 class InferenceAnswer(Frozen):
@@ -305,10 +307,15 @@ class CallProgress(Frozen):
 
 
 class SummaryInput(Frozen):
-    """One summary: what to summarise, the activity reads from the workflow. `llm` is the agent's."""
+    """One summary: what to summarise, the activity reads from the workflow. `llm` is the agent's.
+
+    The other fields are those of `commands.SummariseBuffer`.
+    """
 
     llm: LLM
     max_output_tokens: int | None = None
+    room: int | None = None
+    input_weight: float = 1.0
 
 
 class BufferPage(Frozen):

@@ -54,6 +54,7 @@ from holdfast.core.observed import (
     InferenceRequestStarted,
     InferenceResponseReceived,
 )
+from holdfast.core.retries import BUDGET_SPENT
 from holdfast.core.rules import Rules
 from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus, step_id
 from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall
@@ -400,7 +401,12 @@ def _model_failed(turn: Turn, event: ModelFailed) -> None:
     turn.spend(event.failed_usage, cost)
     step = turn.step
     overhead = step.overhead + event.failed_usage
-    turn.change_step(errors=(*step.errors, event.error), overhead=overhead, overhead_cost=step.overhead_cost + cost)
+    turn.change_step(overhead=overhead, overhead_cost=step.overhead_cost + cost)
+    if event.error.type == BUDGET_SPENT:
+        checkpoints.after_spent_attempts(turn)
+        _end(turn)
+        return
+    turn.change_step(errors=(*step.errors, event.error))
     turn.fail(event.error)
     ending.archive(turn)
     _end(turn)

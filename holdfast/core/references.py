@@ -32,7 +32,7 @@ class Reference:
 
         Offsets are bytes of UTF-8, so that whoever reads on reads only what it wants.
         """
-        text = encodable(text)
+        text = encodable(text[: bytes_max if chars_max is None else chars_max])  # what could be shown at the most
         longest = self._line(self.start + len(text.encode()))
         fits = fitting(
             text, bytes_max - json_size(longest), None if chars_max is None else max(0, chars_max - len(longest))

@@ -3,7 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
+
+from holdfast.core.errors import ModelFailure
+from holdfast.core.usage import Usage, room_after
+
+BUDGET_SPENT: Final = "BudgetSpent"
+"""The kind of the failure of a call whose failed attempts have used up what the budget left for it."""
+
+
+class OutputLimits(Protocol):
+    """What a model call may put out, as `commands.CallModel` says it."""
+
+    @property
+    def max_output_tokens(self) -> int | None:
+        """The most for one attempt, none where that is the provider's business."""
+        ...
+
+    @property
+    def room(self) -> int | None:
+        """What the budget leaves for all attempts, none where it limits nothing."""
+        ...
+
+    @property
+    def input_weight(self) -> float:
+        """What an input token of an attempt that failed counts of it."""
+        ...
+
+
+def allowed_output(asked: OutputLimits, failed: Usage) -> int | None:
+    """Return what the next attempt may put out after others used `failed`; raises ModelFailure when that is nothing."""
+    room = room_after(asked.room, failed, asked.input_weight)
+    if room is not None and room <= 0:
+        used = f"its failed attempts used {failed.total_tokens} tokens"
+        raise ModelFailure(f"the budget has nothing left for the model call: {used}; allow more", kind=BUDGET_SPENT)
+    if room is None or asked.max_output_tokens is None:
+        return asked.max_output_tokens
+    return min(asked.max_output_tokens, room)
 
 
 @dataclass(frozen=True, slots=True)

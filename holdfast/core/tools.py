@@ -283,7 +283,7 @@ def _contradiction(options: Mapping[str, Any], retry_on: tuple[type[Exception], 
     """Return which options cannot be meant together, and what to do; none when they can."""
     once, local = bool(options.get("at_most_once")), bool(options.get("local"))
     attempts: object = options.get("attempts_max")
-    kinds = cast("tuple[object, ...]", retry_on) if isinstance(cast("object", retry_on), tuple) else (retry_on,)
+    kinds: object = retry_on
     cases = (
         (once and bool(options.get("idempotent")), "it is `at_most_once` or `idempotent`, not both"),
         (
@@ -299,11 +299,15 @@ def _contradiction(options: Mapping[str, Any], retry_on: tuple[type[Exception], 
             "`queue_seconds_max` is about a `task_queue` of its own; name one",
         ),
         (
-            not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds),
+            not (isinstance(kinds, tuple) and all(map(_is_exception, cast("tuple[object, ...]", kinds)))),
             "`retry_on` is a tuple of exception classes, such as (ConnectionError,)",
         ),
     )
     return next((text for holds, text in cases if holds), None)
+
+
+def _is_exception(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Exception)
 
 
 def reply_of(value: object) -> ToolReply:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.compiling import View
@@ -13,7 +14,7 @@ from holdfast.core.inference import Model, ModelRequest
 from holdfast.core.limits import RESPONSE_BYTES_MAX
 from holdfast.core.messages import Message
 from holdfast.core.offer import Equipment
-from holdfast.core.retries import MODEL_RETRIES
+from holdfast.core.retries import MODEL_RETRIES, OutputLimits, allowed_output
 from holdfast.core.state import AgentState
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.subagents import spawn_schema
@@ -36,7 +37,7 @@ class Asking:
             self._tools = (*self._tools, spawn_schema(subagents))
         self._view: View | None = None
 
-    async def answer(self, state: AgentState, max_output_tokens: int | None, heard: Heard) -> InferenceResponse:
+    async def answer(self, state: AgentState, asked: OutputLimits, heard: Heard) -> InferenceResponse:
         """Return the model's answer to the conversation as it stands in `state`; tell `heard` of it as it comes."""
         wanted = state.context.response_format
         request = ModelRequest(
@@ -44,24 +45,24 @@ class Asking:
             system_prompt=state.context.system_prompt,
             messages=self._shown(state),
             tools=self._tools,
-            max_output_tokens=max_output_tokens,
+            max_output_tokens=asked.max_output_tokens,
             response_format=wanted,
             listener=heard.take,
         )
-        response = await _answered(self._model, request, heard)
+        response = await _answered(self._model, request, asked, heard)
         response = replace(response, text=clamped_json(response.text, RESPONSE_BYTES_MAX))  # any model may be behind it
         return checked(response, wanted)
 
-    async def summary(self, state: AgentState, max_output_tokens: int | None, heard: Heard) -> InferenceResponse:
+    async def summary(self, state: AgentState, asked: OutputLimits, heard: Heard) -> InferenceResponse:
         """Return the model's summary of what is in the buffer: in words, whatever form the agent's answers have."""
         request = ModelRequest(
             llm=state.llm or LLM(),
             system_prompt="",  # the request brings its own
             messages=summary_request(state.store),
             tools=(),
-            max_output_tokens=max_output_tokens,
+            max_output_tokens=asked.max_output_tokens,
         )
-        return await _answered(self._model, request, heard)
+        return await _answered(self._model, request, asked, heard)
 
     def _shown(self, state: AgentState) -> Sequence[Message]:
         execution_id = state.running.execution_id
@@ -75,8 +76,11 @@ class Asking:
         return self._compiler.apply(shown) if self._compiler else shown
 
 
-async def _answered(model: Model, request: ModelRequest, heard: Heard, attempt: int = 1) -> InferenceResponse:
+async def _answered(
+    model: Model, request: ModelRequest, asked: OutputLimits, heard: Heard, attempt: int = 1
+) -> InferenceResponse:
     """Ask the model, and again where that can help, as often and after the same waits as on Temporal."""
+    request = dataclasses.replace(request, max_output_tokens=allowed_output(asked, heard.failed_usage))
     try:
         return await model(request)
     except ModelFailure as failure:
@@ -85,4 +89,4 @@ async def _answered(model: Model, request: ModelRequest, heard: Heard, attempt: 
             raise
         wait = failure.after.total_seconds() if failure.after is not None else MODEL_RETRIES.wait_seconds(attempt)
     await asyncio.sleep(wait)
-    return await _answered(model, request, heard, attempt + 1)
+    return await _answered(model, request, asked, heard, attempt + 1)

@@ -62,7 +62,7 @@ class Work:
     async def call_model(self, command: CallModel, state: AgentState) -> Event:
         """Ask the model; when that is cancelled, tell what had come of its answer."""
         heard = Heard()
-        asked = asyncio.create_task(_said(self.asking.answer(state, command.max_output_tokens, heard)))
+        asked = asyncio.create_task(_said(self.asking.answer(state, command, heard)))
         try:
             said = await asyncio.shield(asked)
         except asyncio.CancelledError:
@@ -76,10 +76,11 @@ class Work:
 
     async def summarise(self, command: SummariseBuffer, state: AgentState) -> Event:
         """Ask the model for a summary of the buffer."""
-        said = await _said(self.asking.summary(state, command.max_output_tokens, Heard()))
+        heard = Heard()
+        said = await _said(self.asking.summary(state, command, heard))
         if isinstance(said, ErrorRecord):
-            return SummaryFailed(error=said, at=self.clock())
-        return BufferSummarised(text=said.text, usage=said.usage, at=self.clock())
+            return SummaryFailed(error=said, at=self.clock(), failed_usage=heard.failed_usage)
+        return BufferSummarised(said.text, said.usage, self.clock(), heard.failed_usage)
 
     async def call_tool(self, command: CallTool, execution_id: str) -> Event:
         """Run a tool."""

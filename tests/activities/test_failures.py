@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -13,8 +15,9 @@ import pytest
 from activities.failures import BODY_CHARS_MAX, provider_failure
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.core.refusals import RETRY_AFTER_MAX
+from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn
-from tests.activities.asking import KEY, failure_of, failure_with, request
+from tests.activities.asking import KEY, asking, failure_of, failure_with, request
 
 AGAIN, FINAL = True, False
 HTML = {"content-type": "text/html"}
@@ -75,6 +78,24 @@ TABLE = [
         "context, vLLM", refusal(400, type="BadRequestError", param="input_tokens"), "ContextTooLong", FINAL, "shorten"
     ),
     Row("context, wrapped", refusal(400, metadata={"raw": WRAPPED}), "ContextTooLong", FINAL, "shorten"),
+    *(
+        Row(f"context, {name}", refusal(code, words), "ContextTooLong", FINAL, "context.summary")
+        for name, code, words in (
+            ("LiteLLM", 400, "litellm.ContextWindowExceededError: litellm.BadRequestError: OpenAIException - too long"),
+            ("LiteLLM's proxy", 500, "litellm.ContextWindowExceededError: maximum context length is 8192 tokens"),
+            ("vLLM", 400, "This model's maximum context length is 2048 tokens. However, you requested 4096 tokens"),
+            ("vLLM's own", 500, "maximum context length is 2048 tokens"),
+            ("llama.cpp", 400, "the request exceeds the available context size (512 tokens), try increasing it"),
+            ("Ollama", 400, "prompt too long; exceeded max context length by 4 tokens"),
+            ("Ollama's runner", 500, "the input length exceeds the context length"),
+            ("Gemini", 400, "The input token count (1195000) exceeds the maximum number of tokens allowed (1048575)."),
+            ("Anthropic", 400, "prompt is too long: 209345 tokens > 200000 maximum"),
+        )
+    ),
+    Row("a rate of tokens", refusal(429, "maximum context length"), "ProviderUnavailable", AGAIN, "answered 429"),
+    Row("a gateway", refusal(503, "maximum context length"), "ProviderUnavailable", AGAIN, "answered 503"),
+    Row("billing", refusal(429, code="billing_hard_limit_reached"), "QuotaExceeded", FINAL, "no credit left"),
+    Row("billing, 400", refusal(400, code="billing_hard_limit_reached"), "QuotaExceeded", FINAL, "no credit left"),
     Row("context, 413", refusal(413, code="context_length_exceeded"), "ContextTooLong", FINAL, "shorten"),
     Row("error page", Turn(status=502, body="<h1>Bad</h1>", headers=HTML), "ProviderUnavailable", AGAIN, "502"),
     Row("no error page", Turn(status=400, body=""), "RequestRefused", FINAL, "answered 400"),
@@ -140,6 +161,32 @@ async def test_retry_after_is_read_in_either_form_and_bounded(value: str, second
     assert (delay.total_seconds() if delay is not None else None) == seconds
 
 
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after-ms": "250"}, 0.25),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after-ms": "0"}, 0),
+        ({"retry-after-ms": "1e12"}, RETRY_AFTER_MAX.total_seconds()),
+        ({"retry-after-ms": "soon", "retry-after": "9"}, 9),
+        ({"retry-after-ms": "nan"}, None),
+    ],
+)
+async def test_milliseconds_are_read_where_they_are_given(headers: dict[str, str], seconds: float | None) -> None:
+    delay = (await failure_of(Turn(status=429, headers=headers))).after
+    assert (delay.total_seconds() if delay is not None else None) == seconds
+
+
+@pytest.mark.parametrize(
+    ("status_", "told", "again"),
+    [(429, "false", FINAL), (500, "false", FINAL), (400, "true", AGAIN), (404, "true", AGAIN), (500, "odd", AGAIN)],
+)
+async def test_an_endpoint_can_say_itself_whether_to_ask_again(status_: int, told: str, *, again: bool) -> None:
+    failure = await failure_of(Turn(status=status_, headers={"x-should-retry": told, "retry-after": "3"}))
+    assert failure.again is again
+    assert (failure.after is not None) is again
+
+
 async def test_retry_after_as_a_date_is_the_time_until_then() -> None:
     then = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     delay = (await failure_of(Turn(status=429, headers={"retry-after": then}))).after
@@ -165,6 +212,57 @@ async def test_an_endpoint_that_is_not_there_is_named_with_what_to_check() -> No
     assert (failure.kind, failure.again) == ("ProviderUnavailable", True)
     assert f"http://127.0.0.1:{port}/v1 cannot be reached (ConnectError)" in failure.message
     assert "OPENAI_BASE_URL" in failure.message
+
+
+async def test_a_name_that_does_not_resolve_is_named_as_such() -> None:
+    model = OpenAIModel(ProviderSettings(base_url="http://no-such-host.invalid/v1", api_key=KEY, model="m"))
+    failure = await failure_with(model)
+    await model.close()
+    assert (failure.kind, failure.again) == ("ProviderUnavailable", True)
+    assert "http://no-such-host.invalid/v1 cannot be reached (its name cannot be resolved)" in failure.message
+
+
+async def test_an_endpoint_that_does_not_speak_tls_is_named_as_such() -> None:
+    async with FakeOpenAI([]) as endpoint:
+        address = endpoint.base_url.replace("http:", "https:")
+        model = OpenAIModel(ProviderSettings(base_url=address, api_key=KEY, model="m"))
+        failure = await failure_with(model)
+        await model.close()
+    assert (failure.kind, failure.again) == ("ProviderUnavailable", True)
+    assert f"{address} cannot be reached (TLS: " in failure.message
+
+
+async def test_a_connection_that_is_never_made_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("activities.provider.CONNECT_SECONDS", 0.1)
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        with socket.create_connection(address), _no_room(address):
+            model = OpenAIModel(ProviderSettings(base_url=f"http://127.0.0.1:{address[1]}/v1", api_key=KEY, model="m"))
+            failure = await failure_with(model)
+            await model.close()
+    assert (failure.kind, failure.again) == ("ProviderUnavailable", True)
+    assert "did not answer in time" in failure.message
+
+
+@contextmanager
+def _no_room(address: tuple[str, int]) -> Generator[None]:
+    """Fill the queue of a listener that accepts nobody: whoever comes then gets no answer at all."""
+    with socket.socket() as second:
+        second.settimeout(0)
+        second.connect_ex(address)
+        yield
+
+
+async def test_an_error_of_a_hundred_megabytes_is_not_read_to_its_end() -> None:
+    turn = Turn(status=500, body=(b"x" * 1_000_000,) * 100)
+    async with asking(turn) as (endpoint, model):
+        failure = await failure_with(model)
+        await endpoint.until(lambda seen: seen[0].outcome == "disconnected-by-client", seconds_max=5)
+    assert (failure.kind, failure.again) == ("ProviderUnavailable", True)
+    assert "answered 500" in failure.message
+    assert len(failure.message) < 1_000
 
 
 async def test_silence_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +297,7 @@ async def test_a_key_in_an_answer_that_is_none_is_not_told_in_whole_or_in_part(
 
 @pytest.mark.parametrize("visible", [4, 8, len(KEY) - 1])
 async def test_a_key_at_the_edge_of_the_cut_is_not_told_in_part(visible: int) -> None:
-    before_the_key = len("Error code: 400 - ")
-    filling = "x" * (BODY_CHARS_MAX - before_the_key - visible)
+    filling = "x" * (BODY_CHARS_MAX - visible)
     assert KEY[:visible] not in (await failure_of(Turn(status=400, text=filling + KEY))).message.replace("x", "")
 
 

@@ -94,10 +94,12 @@ def test_an_answer_behind_a_gap_is_compared_with_what_was_told_after_it() -> Non
 def test_however_it_is_looked_at_the_text_is_whole(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311  # the seed is the test's name
     looks: list[CallProgress] = []
-    for attempt in range(1, chance.randint(1, 3) + 1):
+    attempts = chance.randint(1, 3)
+    answer = TEXT if attempts % 2 else TEXT[::-1]
+    for attempt in range(1, attempts + 1):
         places = sorted(chance.choices(range(len(TEXT)), k=chance.randint(0, 5)))
-        answer = TEXT if attempt % 2 else TEXT[::-1]
-        looks += [progress(answer[:place], attempt) for place in places]
+        text = TEXT if attempt % 2 else TEXT[::-1]
+        looks += [progress(text[:place], attempt) for place in places]
     found = told(*looks, answer=answer)
     place = 0
     for each in found:
@@ -105,7 +107,7 @@ def test_however_it_is_looked_at_the_text_is_whole(seed: int) -> None:
             place = 0
             continue
         place += each.skipped
-        if each.attempt == attempt:
+        if each.attempt == attempts:
             assert answer.startswith(each.text, place)
         place += len(each.text)
     assert place == len(answer)

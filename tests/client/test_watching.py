@@ -331,16 +331,13 @@ async def test_what_subagents_do_is_told_between_their_beginning_and_their_end(s
 def assert_within(events: Sequence[Observed], parent: str, child: str) -> None:
     """All events of the child lie between its parent's spawning it and its parent's having its answer."""
     places = [place for place, each in enumerate(events) if each.execution_id == child]
-    marks: dict[str, list[int]] = {"spawned": [], "completed": []}
-    for place, each in enumerate(events):
-        if each.execution_id != parent:
-            continue
-        if isinstance(each, SubagentSpawned) and child_of(parent, each.step_number, each.index) == child:
-            marks["spawned"].append(place)
-            call_id = each.call_id
-        if marks["spawned"] and isinstance(each, SubagentCompleted) and each.call_id == call_id:
-            marks["completed"].append(place)
-    ([spawned], [completed]) = marks.values()
+    own = [(place, each) for place, each in enumerate(events) if each.execution_id == parent]
+    [(spawned, call_id)] = [
+        (place, each.call_id)
+        for place, each in own
+        if isinstance(each, SubagentSpawned) and child_of(parent, each.step_number, each.index) == child
+    ]
+    [completed] = [place for place, each in own if isinstance(each, SubagentCompleted) and each.call_id == call_id]
     assert spawned < places[0] <= places[-1] < completed
     assert isinstance(events[places[0]], AgentExecutionStarted)
     assert isinstance(events[places[-1]], AgentExecutionCompleted)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+from pydantic import JsonValue
+
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import (
     CallModel,
@@ -26,6 +28,7 @@ from holdfast.core.commands import (
 )
 from holdfast.core.compiling import compiled
 from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.errors import ModelFailure
 from holdfast.core.events import (
     BufferSummarised,
     Event,
@@ -47,13 +50,14 @@ from holdfast.core.hooks import Changes, HookRun, HookTraits, Trigger
 from holdfast.core.loop import AgentLoop, new_agent, user_message
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.policies import ContextPolicy, SummaryPolicy
+from holdfast.core.retries import BUDGET_SPENT, allowed_output
 from holdfast.core.state import AgentState
 from holdfast.core.steps import ErrorRecord, InferenceResponse
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.summarising import summary_request
 from holdfast.core.texts import json_size
 from holdfast.core.tools import ToolTraits
-from holdfast.core.usage import NOTHING_USED, Prices, Usage, room_after
+from holdfast.core.usage import NOTHING_USED, Prices, Usage
 from tests.core.building import AGENT_ID, BOOM, START, moment
 
 ALPHABETS = ("a", 'quote " and \\', "\n\t", "é", "汉", "\x01", "word ")
@@ -184,7 +188,7 @@ class World:
         for place in range(draw.choice((0, 1, 1, 1, 1, 1, 1, 2, 2, 4))):
             if agent.loop.subagents and draw.random() < 0.35:
                 who = draw.choice(tuple(agent.loop.subagents))
-                given = {"agent": who, "task": "look " + self._text(800)}
+                given: dict[str, JsonValue] = {"agent": who, "task": "look " + self._text(800)}
                 calls.append(ToolCall(id=f"c{place}", name="spawn", arguments=given))
             else:
                 given = {"a": draw.choice((1, 1e15, [1e15] * 20, self._text(2_000)))}
@@ -373,9 +377,11 @@ class World:
             most = self._most(command, failed)
             if most is not None and most <= 0:
                 break
-        if (most is not None and most <= 0) or draw.random() < 0.01:
+        spent = most is not None and most <= 0
+        if spent or draw.random() < 0.01:
             ended = ModelFailed if isinstance(command, CallModel) else SummaryFailed
-            self._feed(agent, ended(BOOM, self._tick(), failed))
+            why = ErrorRecord(type=BUDGET_SPENT, message="nothing left", source="model") if spent else BOOM
+            self._feed(agent, ended(why, self._tick(), failed))
             return
         output = self._output(most)
         usage = self._used(agent, output)
@@ -388,9 +394,11 @@ class World:
         self._feed(agent, ModelAnswered(said, self._tick(), failed))
 
     def _most(self, command: CallModel | SummariseBuffer, failed: Usage) -> int | None:
-        room = room_after(command.room, failed, command.input_weight)
-        limits = [each for each in (command.max_output_tokens, room) if each is not None]
-        return min(limits, default=None)
+        """Return what the next attempt may put out, as a shell asks for it; nothing when there must be none."""
+        try:
+            return allowed_output(command, failed)
+        except ModelFailure:
+            return 0
 
     def _output(self, most: int | None) -> int:
         longest = self.rng.choice((5, 30, 300, 300, 300, 1_000, 1_000, 10**9))

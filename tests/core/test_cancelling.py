@@ -35,7 +35,7 @@ def test_a_stop_waits_for_what_had_come_of_the_answer_and_keeps_it() -> None:
     assert run.commands == (CancelInFlight(),)
     assert run.state.status is ExecutionStatus.IN_PROGRESS
     run.feed(ModelCancelled(PARTIAL, run.tick(), failed_usage=Usage(input_tokens=30)))
-    assert run.commands == (Finish(),)
+    assert run.wanted(Finish) == (Finish(),)
     assert run.ended == USER
     step = run.state.running.current_step
     assert step is not None

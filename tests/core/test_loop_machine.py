@@ -32,13 +32,14 @@ from holdfast.core.commands import (
     SummariseBuffer,
 )
 from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.events import StopMode
+from holdfast.core.events import ModelCancelled, RunContinued, StopMode
 from holdfast.core.hooks import Changes, HookTraits, Trigger
 from holdfast.core.loop import user_message
 from holdfast.core.messages import ToolCall
 from holdfast.core.policies import ApprovalRule, ContextPolicy, SummaryPolicy
+from holdfast.core.serialization import from_json, to_json
 from holdfast.core.state import ExecutionStatus
-from holdfast.core.steps import ErrorRecord
+from holdfast.core.steps import ErrorRecord, InferenceResponse
 from holdfast.core.stopping import OVERRIDABLE, StopReason
 from holdfast.core.tools import ToolTraits
 from holdfast.core.usage import Prices, Usage
@@ -142,9 +143,10 @@ class LoopMachine(RuleBasedStateMachine):
         self.questions: list[AskApproval] = []
         self.timer: StartTimer | None = None
 
-    @initialize(budget=budgets, hooks=hook_lists, rules=rules)
-    def first(self, budget: ExecutionBudget, hooks: list[HookTraits], rules: dict[str, Any]) -> None:
+    @initialize(budget=budgets, hooks=hook_lists, rules=rules, grace=st.booleans())
+    def first(self, budget: ExecutionBudget, hooks: list[HookTraits], rules: dict[str, Any], *, grace: bool) -> None:
         self.run = Run(budget, tools=TOOLS, hooks=hooks, subagents=CHILDREN, observed=bool(budget.max_steps), **rules)
+        self.run.grace = grace
         self._begin()
 
     @precondition(lambda self: self.run.state.status.is_terminal)
@@ -166,6 +168,27 @@ class LoopMachine(RuleBasedStateMachine):
         assert "pay" not in {each.call.name for each in self.tools} or not any(
             each.call.name == "pay" and each.stage == "running" for each in before.open_calls
         ), "a call that must not be repeated was"
+
+    @precondition(lambda self: self.model_asked)
+    @rule()
+    def another_run_goes_on(self) -> None:
+        asked = self.run.commands
+        self._forget()
+        self.run.state = from_json(to_json(self.run.state))
+        self.run.feed(RunContinued(self.run.tick(0)))
+        self._follow()
+        assert self.model_asked or not asked or self.run.state.status.is_terminal or self.run.hooks_asked
+
+    @precondition(lambda self: self.run.state.execution is not None and self.run.state.running.cancelling)
+    @rule(usage=usages, said=st.text(max_size=5))
+    def what_was_cancelled_reports(self, usage: Usage, said: str) -> None:
+        used, calls = self.run.state.usage, self.run.state.running.open_calls
+        if calls:
+            self.run.child(calls[0].call.id, status=ExecutionStatus.STOPPED, usage=usage)
+        else:
+            self.run.feed(ModelCancelled(InferenceResponse(text=said, usage=usage), self.run.tick()))
+        assert self.run.state.usage == used + usage
+        self._follow()
 
     @precondition(lambda self: self.model_asked)
     @rule(
@@ -332,7 +355,7 @@ class LoopMachine(RuleBasedStateMachine):
     def a_run_in_progress_waits_for_something(self) -> None:
         if self.run.state.status is ExecutionStatus.IN_PROGRESS:
             asked = (self.model_asked, self.summary_asked, self.tools, self.children, self.questions)
-            assert any(asked) or self.run.hooks_asked
+            assert any(asked) or self.run.hooks_asked or self.run.state.running.cancelling
 
     @invariant()
     def the_time_limit_has_its_timer(self) -> None:

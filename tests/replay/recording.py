@@ -19,6 +19,7 @@ from uuid import NAMESPACE_URL, uuid5
 from holdfast.client import Client, Settings
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.leaving import leave
+from holdfast.core.errors import ServerUnavailable
 from holdfast.core.frozen import replace
 from holdfast.core.offer import Offer
 from holdfast.testing.script import Scripts, say
@@ -160,7 +161,7 @@ class Studio:
         try:
             async with self._at_once, asyncio.timeout(RUN_SECONDS_MAX):
                 return await run(Take(name, execution_id, settings, self._folder / f"{execution_id}.jsonl"))
-        except (AssertionError, TimeoutError) as error:
+        except (AssertionError, TimeoutError, ServerUnavailable) as error:
             if not self._repeats_left:
                 raise RuntimeError(f"{name} does not end as it must: {error}") from error
             self._repeats_left -= 1

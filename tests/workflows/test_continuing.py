@@ -16,12 +16,12 @@ from holdfast.client import Client, Settings
 from holdfast.core.contracts import EVENTS_QUERY, MESSAGE_SIGNAL, STOP_SIGNAL, EventsPage, EventsRequest, StopRequest
 from holdfast.core.limits import CONTINUE_EVENTS
 from holdfast.core.loop import user_message
-from holdfast.core.observed import AgentStepCompleted, AnyObserved
+from holdfast.core.observed import AgentStepCompleted
 from holdfast.core.offer import Offer
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.stopping import StopReason
 from holdfast.core.tools import AnyTool
-from holdfast.testing.script import Call, Script, calls, say
+from holdfast.testing.script import Call, Script, Turn, calls, say
 from tests.replay.replaying import replayer
 from tests.serving import Served, served
 from tests.workflows.chains import chain_of
@@ -39,7 +39,7 @@ def look(number: int) -> str:
     return f"{number}: {LONG}"
 
 
-def walk(steps: int) -> Script:
+def walk(steps: int) -> list[Turn]:
     """Ask for a long result in each of so many steps, then answer."""
     return [*(calls(Call("look", {"number": number})) for number in range(steps)), say("arrived")]
 
@@ -101,9 +101,9 @@ async def test_watchers_miss_nothing_and_hear_nothing_twice(restless: Restless) 
         late = [each async for each in served.client.watch(execution_id)]
     for told in (early, late):
         assert [each.step_number for each in told if isinstance(each, AgentStepCompleted)] == [*range(1, STEPS + 2)]
-    events = [each for each in early if isinstance(each, AnyObserved.__args__)]  # type: ignore[attr-defined]
-    assert [each.kind for each in events].count("AgentExecutionStarted") == 1
-    assert [each.kind for each in events].count("InferenceRequestStarted") == STEPS + 1
+        kinds = [type(each).__name__ for each in told]
+        assert kinds.count("AgentExecutionStarted") == 1
+        assert kinds.count("InferenceRequestStarted") == STEPS + 1
 
 
 async def test_a_page_of_events_says_where_the_earlier_ones_are(restless: Restless) -> None:

@@ -30,10 +30,17 @@ KEPT = ("PATH", "HOME", "LANG", "SSL_CERT_FILE")
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, or needs the death signal")
 
+STORY = "Once upon a time, " * 20 + "\x1b[31mthe end."
+"""What the teller tells, piece by piece, after"""
+
+BROKEN_OFF = Turn(text="Long ago", piece_chars=4, piece_seconds=0.8, pieces_max=3, disconnect=True)
+"""a first attempt."""
+
 SCRIPTS: Mapping[str, Script] = {
     "scripted": [call("multiply", a=6, b=7), say("42")],
     "slow": [say("at last", delay_seconds=120)],
     "refused": [Turn(status=401, text="no such key")],
+    "teller": [say(STORY, piece_seconds=0.05, failures=(BROKEN_OFF,))],
     "napper": [call("nap", seconds=20), say("awake")],
 }
 """What the models of the project's agents say."""

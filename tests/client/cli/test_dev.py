@@ -160,7 +160,7 @@ def test_a_worker_alone_ends_with_zero_on_ctrl_c(project: Project, dev: Running)
         worker.process.send_signal(signal.SIGINT)
         ended = worker.ended()
     assert ended.code == 0
-    assert ended.out.splitlines()[0] == f"{READY}: task queue 'alone', tools: multiply, nap"
+    assert ended.out.splitlines()[0] == f"{READY}: task queue 'alone', tools: multiply, nap, fetch_result"
 
 
 def wait_for_nap(folder: Path) -> None:

@@ -1,0 +1,85 @@
+"""An error status of the endpoint, read by a hook of the transport: the provider's client reads bodies of any size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Final, Protocol, cast
+
+ERROR_BYTES_MAX: Final = 1024 * 1024
+"""The largest body of an error that is read: some quote all of a request; told are 500 characters at most."""
+
+
+class Response(Protocol):
+    """What we need of the transport's response, whichever package it is from."""
+
+    @property
+    def status_code(self) -> int:
+        """The status."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What came before the body."""
+        ...
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is 2xx."""
+        ...
+
+    @property
+    def has_redirect_location(self) -> bool:
+        """Whether the client will ask elsewhere."""
+        ...
+
+    def aiter_bytes(self) -> AsyncIterator[bytes]:
+        """Return the body as it comes."""
+        ...
+
+
+class ErrorStatus(Exception):
+    """The endpoint answered with a status that is no success; `words` are what it said, at most ERROR_BYTES_MAX."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        super().__init__(f"the endpoint answered {status}")
+        self.status = status
+        self.headers = {name.lower(): value for name, value in headers.items()}
+        self.words = _words(body)
+
+
+async def refuse_errors(response: Response) -> None:
+    """Raise ErrorStatus for an answer that is none; pass on successes, and redirects that can be followed."""
+    if response.is_success or response.has_redirect_location:
+        return
+    body = bytearray()
+    async for part in response.aiter_bytes():
+        body += part
+        if len(body) > ERROR_BYTES_MAX:
+            # cut JSON could hide a secret behind its escapes
+            raise ErrorStatus(response.status_code, response.headers, b"(more words than anybody reads)")
+    raise ErrorStatus(response.status_code, response.headers, bytes(body))
+
+
+def _words(body: bytes) -> str:
+    text = body.decode("utf-8", "replace")
+    try:
+        return words_of(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def words_of(error: object) -> str:
+    """Return the words and numbers of an endpoint's account of an error, without the JSON around them."""
+    return " ".join(_leaves(error))
+
+
+def _leaves(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        for each in cast("dict[str, object]", value).values():
+            yield from _leaves(each)
+    elif isinstance(value, list):
+        for each in cast("list[object]", value):
+            yield from _leaves(each)
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)
