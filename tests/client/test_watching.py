@@ -42,7 +42,7 @@ from holdfast.core.state import call_name, named_id
 from holdfast.core.tools import tool
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Script, Turn, call, calls, say, turn_number
-from tests.chaos.test_worker_killed import worker
+from tests.chaos.processes import worker
 from tests.scenarios.driving import on_temporal
 from tests.scenarios.hooks import HOOKS
 from tests.scenarios.scenario import CASES, Scenario, load
