@@ -540,11 +540,11 @@ async def test_a_streamed_answer_waits_in_the_middle_until_the_test_lets_it_go()
     async with playing([say("abcdef", piece_chars=2, pieces_max=3, hold=hold)]) as (server, client):
         streaming = asyncio.create_task(stream(client))
         await hold.until_held()
-        assert server.requests[0].outcome == "pending"
+        before = server.requests[0].outcome
         hold.release()
         chunks = await streaming
     assert [chunk.choices[0].delta.content for chunk in chunks] == ["", "ab", "cd", "ef", None]
-    assert server.requests[0].outcome == "answered"
+    assert (before, server.requests[0].outcome) == ("pending", "answered")
 
 
 async def test_an_answer_that_waits_does_not_hold_up_the_end() -> None:
