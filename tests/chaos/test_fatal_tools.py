@@ -14,7 +14,7 @@ from holdfast.core.tools import ATTEMPTS_MAX
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, calls, say
-from tests.chaos.test_worker_killed import worker
+from tests.chaos.processes import worker
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(240)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 
 from holdfast import ToolContext, tool
@@ -29,9 +30,15 @@ async def pay(amount: int, seconds: float = 0.2, *, context: ToolContext) -> str
     return f"paid {amount}"
 
 
-@tool
-def crash(*, context: ToolContext) -> str:
-    """Take the whole worker down, as a fault in native code or a lack of memory does."""
+@tool(attempts_max=3)
+async def crash(*, context: ToolContext) -> str:
+    """Take the whole worker along, as a tool that runs out of memory does."""
     Ledger(Path(os.environ["HOLDFAST_LEDGER"])).append("tool", "crash", "started", key=context.idempotency_key)
     os.kill(os.getpid(), signal.SIGKILL)
-    return "unreachable"
+    return "survived"
+
+
+@tool
+def clock() -> float:
+    """Return what this machine takes the time for."""
+    return time.time()
