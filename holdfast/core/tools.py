@@ -53,7 +53,7 @@ R = TypeVar("R")
 TIMEOUT_SECONDS: Final = 60.0
 """How long one attempt of a tool call may take unless the tool says otherwise."""
 
-LOCAL_TIMEOUT_SECONDS: Final = 1.0
+LOCAL_TIMEOUT_SECONDS: Final = 1.5
 """The same for a `local` tool."""
 
 ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
