@@ -33,7 +33,8 @@ class WorkerSettings:
     workflow_slots: int = _knob(100, 2, 10_000, "workflow tasks at once")
     cached_runs: int = _knob(2_000, 0, 1_000_000, "runs kept in memory; beyond that a task replays its whole history")
     workflow_pollers: int = _knob(5, 2, 100, "requests for workflow tasks at once")
-    activity_pollers: int = _knob(5, 1, 100, "requests for model calls or tool calls at once")
+    activity_pollers: int = _knob(2, 1, 100, "requests for model calls or tool calls at once")
+    """Few: each that a frozen worker has open takes an attempt of a call with it."""
     grace_seconds: float = _knob(10.0, 0, 3_600, "how long calls under way may take to end after the first signal")
     sticky_seconds: float = _knob(1.0, 0.1, 60, "how long a run waits for a dead worker that knew it")
     heartbeat_throttle_seconds: float = _knob(0.25, 0.05, 1.0, "heartbeats reach the server this often at the most")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import time
 from pathlib import Path
 
 from holdfast import ToolContext, tool
@@ -26,3 +28,17 @@ async def pay(amount: int, seconds: float = 0.2, *, context: ToolContext) -> str
     Ledger(Path(os.environ["HOLDFAST_LEDGER"])).append("tool", "pay", "started", key=context.idempotency_key)
     await asyncio.sleep(seconds)
     return f"paid {amount}"
+
+
+@tool(attempts_max=3)
+async def crash(*, context: ToolContext) -> str:
+    """Take the whole worker along, as a tool that runs out of memory does."""
+    Ledger(Path(os.environ["HOLDFAST_LEDGER"])).append("tool", "crash", "started", key=context.idempotency_key)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "survived"
+
+
+@tool
+def clock() -> float:
+    """Return what this machine takes the time for."""
+    return time.time()

@@ -1,0 +1,121 @@
+"""A worker that freezes, is sent away by its own tool, or has the wrong time: others do its work, once."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from holdfast.client import Client, Settings
+from holdfast.client.worker_process import WorkerProcess
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.steps import Outcome
+from holdfast.core.stopping import StopReason
+from holdfast.testing import assert_every_call_answered
+from holdfast.testing.ledger import Ledger
+from holdfast.testing.openai_server import FakeOpenAI
+from holdfast.testing.script import call, say
+from tests.chaos.processes import READY_SECONDS_MAX, frozen, worker
+
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(90)]
+
+HOURS_OFF = 5
+OTHER_CLOCK = Path(__file__).with_name("other_clock.c")
+
+
+async def test_a_worker_frozen_beyond_its_heartbeats_loses_the_call_and_its_late_answer_counts_for_nothing(
+    settings: Settings, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "tools.jsonl"
+    async with FakeOpenAI([say("once", delay_seconds=1)]) as endpoint:
+        client = await Client.connect(settings)
+        async with worker(settings, endpoint, ledger) as first:
+            execution_id = await client.start(AgentDefinition(name="speaker", tools=()), "speak")
+            await endpoint.until(lambda requests: len(requests) == 1, READY_SECONDS_MAX)
+            with frozen(first.pid):
+                async with worker(settings, endpoint, ledger):
+                    state = await client.result(execution_id)
+            await endpoint.until(lambda requests: requests[0].ended_at is not None)
+            late = await client.state(execution_id)
+    assert len(endpoint.requests) == 2, "the call in flight was asked again"
+    assert [(message.role, message.text) for message in state.messages] == [("user", "speak"), ("assistant", "once")]
+    assert late == state
+
+
+async def test_a_tool_that_kills_its_worker_every_time_fails_its_call_and_others_go_on(
+    settings: Settings, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "tools.jsonl")
+    script = {
+        "fatal": [call("crash"), say("it does not work")],
+        "sound": [*(call("note", text=str(number), seconds=1) for number in range(4)), say("all noted")],
+    }
+    async with FakeOpenAI(script) as endpoint:
+        client = await Client.connect(settings)
+        keeping = asyncio.create_task(_keep_a_worker(settings, endpoint, ledger.path))
+        try:
+            fatal, sound = await asyncio.gather(*(client.run(_agent(model), "go") for model in script))
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+    assert ledger.count(name="crash") == 3
+    assert len({entry.pid for entry in ledger.entries(name="crash")}) == 3, "three workers died"
+    broken = fatal.step_executions[0].step.tool_executions[0]
+    assert broken.outcome is Outcome.FAILED
+    assert broken.error is not None
+    assert "worker" in broken.error.message
+    assert fatal.final_response == "it does not work"
+    assert sound.final_response == "all noted"
+    for state in (fatal, sound):
+        assert state.status is ExecutionStatus.COMPLETED
+        assert_every_call_answered(state)
+
+
+@pytest.mark.skipif(which("cc") is None, reason="the wrong clock is written in C; no compiler is here")
+@pytest.mark.parametrize("hours", [HOURS_OFF, -HOURS_OFF])
+async def test_a_worker_whose_clock_is_hours_off_keeps_every_time_limit(
+    settings: Settings, tmp_path: Path, hours: int
+) -> None:
+    library = tmp_path / "other_clock.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, OTHER_CLOCK, "-ldl"], check=True)  # noqa: S607, ASYNC221
+    environment = {"LD_PRELOAD": str(library), "CLOCK_OFFSET_SECONDS": str(hours * 3600)}
+    script = {"quick": [call("clock"), say("done")], "slow": [say("too late", delay_seconds=60)]}
+    async with FakeOpenAI(script) as endpoint:
+        client = await Client.connect(settings)
+        async with worker(settings, endpoint, tmp_path / "tools.jsonl", environment):
+            quick, slow = await asyncio.gather(
+                client.run(_agent("quick"), "go", budget=ExecutionBudget(max_seconds=60)),
+                client.run(_agent("slow"), "go", budget=ExecutionBudget(max_seconds=2)),
+            )
+    told = float(quick.step_executions[0].step.tool_executions[0].result or 0)
+    assert abs(told - time.time() - hours * 3600) < 60, "the worker's clock was off"
+    assert quick.status is ExecutionStatus.COMPLETED
+    assert (slow.status, slow.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
+    assert all(_lasted(state) < 60 for state in (quick, slow))
+
+
+def _agent(model: str) -> AgentDefinition:
+    return AgentDefinition.model_validate({"name": "doer", "llm": {"model": model}})
+
+
+def _lasted(state: AgentState) -> float:
+    assert state.execution_duration is not None
+    return state.execution_duration.total_seconds()
+
+
+async def _keep_a_worker(settings: Settings, endpoint: FakeOpenAI, ledger: Path) -> None:
+    """Start a worker whenever the last one has died, as Docker or systemd does."""
+    while True:
+        async with worker(settings, endpoint, ledger) as process:
+            await asyncio.to_thread(_gone, process)
+
+
+def _gone(process: WorkerProcess) -> None:
+    while process.ended_within(0.2) is None:
+        pass

@@ -1,0 +1,115 @@
+"""Days in seconds: the test server of Temporal's Java SDK skips the time in which nothing but timers is under way."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.testservice.v1 import UnlockTimeSkippingRequest
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.testing import WorkflowEnvironment
+
+from activities.provider import OpenAIModel, ProviderSettings
+from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
+from holdfast.client import Client, Settings
+from holdfast.core.offer import Offer
+from holdfast.core.state import AgentState
+from holdfast.core.steps import Outcome
+from holdfast.testing.openai_server import FakeOpenAI
+from holdfast.testing.script import Script, Turn, call, say
+from worker import make_worker
+
+pytestmark = pytest.mark.temporal
+
+DAY = 24 * 3_600.0
+REAL_SECONDS_MAX = 45
+PAYS: Script = [call("pay", amount=5), say("settled")]
+BUSY = Turn(status=429, headers={"retry-after": "300"})
+
+InVirtualTime = Callable[[Script], AbstractAsyncContextManager[Client]]
+
+
+@tool
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+def careful(**more: Any) -> AgentDefinition:  # noqa: ANN401  # JSON
+    """An agent whose payments wait for a person."""
+    rule = {"tools": ["pay"], "expires_seconds": more.pop("expires_seconds", None)}
+    return AgentDefinition.model_validate({"name": "careful", "approvals": [rule], **more})
+
+
+@pytest.fixture
+def in_virtual_time(settings: Settings) -> InVirtualTime:
+    @asynccontextmanager
+    async def serving(script: Script) -> AsyncGenerator[Client]:
+        program = Path(sys.executable).with_name("temporal-test-server")
+        assert program.exists(), "it comes with the dependency group `engines`"
+        async with (
+            FakeOpenAI(script) as endpoint,
+            await WorkflowEnvironment.start_time_skipping(
+                test_server_existing_path=str(program), data_converter=pydantic_data_converter
+            ) as environment,
+        ):
+            model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
+            try:
+                async with make_worker(environment.client, settings, Offer(tools=(pay,)), model):
+                    await environment.client.test_service.unlock_time_skipping(UnlockTimeSkippingRequest())
+                    yield Client(environment.client, settings)
+            finally:
+                await model.close()
+
+    return serving
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Generator[None]:
+    """None of these takes as long as it says."""
+    begun = time.monotonic()
+    yield
+    assert time.monotonic() - begun < REAL_SECONDS_MAX
+
+
+def lasted(state: AgentState) -> float:
+    assert state.execution_duration is not None
+    return state.execution_duration.total_seconds()
+
+
+async def test_a_time_limit_of_a_day_strikes_after_a_day(in_virtual_time: InVirtualTime) -> None:
+    async with in_virtual_time(PAYS) as client:
+        state = await client.run(careful(), "pay", budget=ExecutionBudget(max_seconds=DAY))
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
+    assert DAY <= lasted(state) < DAY + 60
+
+
+async def test_two_days_of_waiting_for_a_person_do_not_count_where_they_are_not_to(
+    in_virtual_time: InVirtualTime,
+) -> None:
+    agent = careful(expires_seconds=2 * DAY, pause_while_waiting=True)
+    async with in_virtual_time(PAYS) as client:
+        state = await client.run(agent, "pay", budget=ExecutionBudget(max_seconds=60))
+    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, "settled")
+    assert [each.outcome for each in state.step_executions[0].step.tool_executions] == [Outcome.DENIED]
+    assert 2 * DAY <= lasted(state) < 2 * DAY + 60
+
+
+async def test_two_days_of_waiting_for_a_person_count_by_default(in_virtual_time: InVirtualTime) -> None:
+    agent = careful(expires_seconds=2 * DAY)
+    async with in_virtual_time(PAYS) as client:
+        state = await client.run(agent, "pay", budget=ExecutionBudget(max_seconds=DAY))
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
+
+
+async def test_an_endpoint_that_asks_for_minutes_gets_them(in_virtual_time: InVirtualTime) -> None:
+    script = [say("there again", failures=(BUSY, BUSY, BUSY))]
+    async with in_virtual_time(script) as client:
+        state = await client.run(AgentDefinition(name="patient"), "How are you?")
+    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, "there again")
+    assert 900 <= lasted(state) < 960
