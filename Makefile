@@ -44,10 +44,8 @@ types: setup ## check types with mypy and pyright, both strict
 
 check: test lint types ## exactly what CI runs
 
-bench: setup ## measure the core, and Holdfast against a bare Temporal loop
-	$(BIN)/python -m bench.core
-	$(BIN)/python -m bench.history
-	$(BIN)/python -m bench.loop
+bench: setup ## measure: the core, steps, stops, streams (6 minutes; `python -m bench.all` has the long runs too)
+	$(BIN)/python -m bench.all --short
 
 histories: setup ## record the histories of tests/replay anew (a minute): allowed until the first release
 	$(BIN)/python -m tests.replay.recording

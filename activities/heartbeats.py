@@ -17,6 +17,12 @@ from holdfast.core.contracts import WORKER_SHUTDOWN
 INTERVAL_SECONDS: Final = 0.3
 """A cancel is learnt with a heartbeat's answer, where the server does not push it. Short calls never heartbeat."""
 
+BEATS_PER_SECOND_MAX: Final = 300
+"""Of all calls of a worker together: with more of them each beats less often, down to every LONGEST_SECONDS."""
+
+LONGEST_SECONDS: Final = 1.2
+"""Two beats within the 2.5 s after which a silent worker is taken for dead."""
+
 
 class Pulse:
     """What the heartbeats of one activity carry: what the attempt before it left, unless the activity says more."""
@@ -36,6 +42,7 @@ class Pulse:
 
 
 _PULSE: ContextVar[Pulse] = ContextVar("pulse")
+_beating: Final = set[Pulse]()
 
 
 def pulse() -> Pulse:
@@ -84,6 +91,15 @@ def _cancelled() -> BaseException:
 
 
 async def _keep_beating(pulse: Pulse) -> None:
-    while True:
-        await asyncio.sleep(INTERVAL_SECONDS)
-        pulse.beat()
+    _beating.add(pulse)
+    try:
+        while True:
+            await asyncio.sleep(interval_seconds(len(_beating)))
+            pulse.beat()
+    finally:
+        _beating.discard(pulse)
+
+
+def interval_seconds(calls: int) -> float:
+    """Return how often each of so many calls under way is to beat: hundreds of hung tools must not busy the server."""
+    return min(max(INTERVAL_SECONDS, calls / BEATS_PER_SECOND_MAX), LONGEST_SECONDS)

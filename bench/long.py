@@ -45,7 +45,8 @@ where the bare loop ends with the same. "runs" are those that an execution was c
 the most events (bytes). "store KB" is what large data took on disk.
 
 Replaying is what a worker does that takes up an execution it does not know: here all runs of the first table's
-execution, one after the other, with the sandbox. The CPU time is that of this process.
+execution, one after the other, with the sandbox, after one that is not counted (a process's first pays for imports).
+The CPU time is that of this process.
 
 "continued after every step" runs the same task twice, once with a new run after each step, and compares the SHA-256 of
 each request's body at the endpoint.
@@ -166,6 +167,7 @@ async def replayed(stage: Stage, execution_id: str) -> Replayed:
     client = stage.client.temporal
     found = [history async for history in histories(client, execution_id)]
     replayer = Replayer(workflows=[AgentExecution], data_converter=client.data_converter)
+    await replayer.replay_workflow(found[-1])  # the first replay of a process pays for its imports
     took: list[float] = []
     cpu = time.process_time()
     for history in found:

@@ -24,6 +24,7 @@ from holdfast.core.events import (
     ExecutionStarted,
     HooksReturned,
     ModelAnswered,
+    ModelCancelled,
     ModelFailed,
     StopRequested,
     SummaryFailed,
@@ -33,7 +34,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.frozen import replace
 from holdfast.core.hooks import AROUND_TOOLS, HookRun, HookTraits, Trigger
-from holdfast.core.loop import AgentLoop, new_agent, user_message
+from holdfast.core.loop import AgentLoop, Transition, new_agent, user_message
 from holdfast.core.policies import ApprovalRule, ContextPolicy, ErrorPolicy, SummaryPolicy
 from holdfast.core.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall
 from holdfast.core.stopping import StopReason, StopSignal
@@ -108,7 +109,7 @@ def _walk(notes: Notes, loop: AgentLoop) -> None:
     while waiting:
         state, place = waiting.pop()
         for said, event in (("", begin),) if place in (BEGIN, END) else happening(state, place):
-            after, commands = loop.step(state, event)
+            after, commands = stepped(loop, state, event)
             reached = place_after(commands, after, place)
             late = said == STOP_NOW and after.running.error is not None  # a stop does not take an error back
             label = TOO_LATE if late else said
@@ -118,6 +119,15 @@ def _walk(notes: Notes, loop: AgentLoop) -> None:
             if key not in seen and after.step_count < STEPS_WALKED:
                 seen.add(key)
                 waiting.append((after, reached))
+
+
+def stepped(loop: AgentLoop, state: AgentState, event: Event) -> Transition:
+    """Step, and let what that cancels report at once: a grace is no place of its own."""
+    after, commands = loop.step(state, event)
+    if after.execution is None or not after.execution.cancelling:
+        return after, commands
+    after, more = loop.step(after, ModelCancelled(None, event.at))
+    return after, (*commands, *more)
 
 
 def place_after(commands: tuple[Command, ...], state: AgentState, before: str) -> str:

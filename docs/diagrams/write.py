@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from docs.diagrams.walk import ANYWHERE, BEGIN, CALLS, END, LOOP, NOON, REQUESTED, Notes, walked
+from docs.diagrams.walk import ANYWHERE, BEGIN, CALLS, END, LOOP, NOON, REQUESTED, Notes, stepped, walked
 from holdfast import ExecutionBudget, ExecutionStatus, StopReason
 from holdfast.core import observed
 from holdfast.core.events import ExecutionStarted, StopRequested
@@ -123,7 +123,7 @@ def ended_by(reason: StopReason) -> ExecutionStatus:
     loop = AgentLoop(LOOP.definition)
     state = new_agent(loop.definition, agent_id=str(UUID(int=1)), at=NOON)
     state, _ = loop.step(state, ExecutionStarted(str(UUID(int=2)), (user_message("Go."),), ExecutionBudget(), NOON))
-    state, _ = loop.step(state, StopRequested(StopSignal(reason=reason, at=NOON), "now", NOON))
+    state, _ = stepped(loop, state, StopRequested(StopSignal(reason=reason, at=NOON), "now", NOON))
     return state.status
 
 

@@ -25,6 +25,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.connection import connect
 from holdfast.client.definitions import find_agent, load_agents
 from holdfast.client.refusals import answered, refusal
@@ -97,6 +98,7 @@ class Client:
     def __init__(self, temporal: TemporalClient, settings: Settings) -> None:
         self.temporal = temporal
         self.settings = settings
+        self.closed_runs = ClosedRuns()
         self._searchable: bool | None = None
 
     @classmethod

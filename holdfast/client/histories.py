@@ -11,6 +11,7 @@ from typing import Final
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowHistoryEventFilterType
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.refusals import refusal
@@ -69,9 +70,9 @@ class Patience:
 
 
 class History:
-    """The history of one run of an execution, from its beginning on."""
+    """The history of one run of an execution, from its beginning on; of a run that is `closed` its end alone."""
 
-    def __init__(self, temporal: TemporalClient, execution_id: str, run_id: str) -> None:
+    def __init__(self, temporal: TemporalClient, execution_id: str, run_id: str, *, closed: bool) -> None:
         self.run_id: Final = run_id
         self.over = False
         """Whether all of it has been read: the run has ended."""
@@ -80,7 +81,10 @@ class History:
         """The run that continues this one as new."""
         self._execution_id = execution_id
         handle = temporal.get_workflow_handle(execution_id, run_id=run_id)
-        self._pages = handle.fetch_history_events(wait_new_event=True, rpc_timeout=POLL_TIMEOUT)
+        wanted = WorkflowHistoryEventFilterType.CLOSE_EVENT if closed else WorkflowHistoryEventFilterType.ALL_EVENT
+        self._pages = handle.fetch_history_events(
+            wait_new_event=True, event_filter_type=wanted, rpc_timeout=POLL_TIMEOUT
+        )
         self._patience = Patience()
 
     async def news(self) -> None:

@@ -17,6 +17,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError
 
+from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.histories import Patience
 from holdfast.client.refusals import NO_WORKER, refusal
 from holdfast.core.contracts import EVENTS_QUERY, CallProgress, EventsPage, EventsRequest
@@ -34,6 +35,8 @@ ENDED_SECONDS_MAX: Final = 15.0
 UNABLE_MAX: Final = 10
 """How often in a row a worker may say that it cannot answer (it may be about to end) before that is believed."""
 
+RUNNING: Final = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
+
 ENDED_BADLY: Final = frozenset(
     {
         WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED,
@@ -47,8 +50,9 @@ ENDED_BADLY: Final = frozenset(
 class Reader:
     """Asks about one execution; a server that is away is waited for as `Patience` does."""
 
-    def __init__(self, temporal: TemporalClient, execution_id: str) -> None:
+    def __init__(self, temporal: TemporalClient, execution_id: str, closed_runs: ClosedRuns) -> None:
         self._temporal = temporal
+        self._closed_runs = closed_runs
         self._id = execution_id
         self._patience = Patience()
 
@@ -60,17 +64,26 @@ class Reader:
             if place == 0:
                 return (await self._info(first)).execution.run_id
             while run_id != first:
-                page = await self.page(run_id, place)
+                page = await self.page(run_id, place, closed=run_id != latest.execution.run_id)
                 if page.first <= place or page.previous_run_id is None:
                     return run_id
                 run_id = (await self._info(page.previous_run_id)).execution.run_id
         return run_id
 
-    async def page(self, run_id: str, place: int) -> EventsPage:
+    async def is_closed(self, run_id: str) -> bool:
+        """Return whether the run has ended."""
+        return (await self._info(run_id)).status != RUNNING
+
+    async def page(self, run_id: str, place: int, *, closed: bool) -> EventsPage:
         """Return the run's events from `place` on, as many as fit; a worker's absence is waited out.
 
         Raises ServerUnavailable when the execution has ended and no worker gives its events, or none can.
         """
+        if closed:
+            return await self._closed_runs.page(run_id, place, lambda start: self._asked(run_id, start))
+        return await self._asked(run_id, place)
+
+    async def _asked(self, run_id: str, place: int) -> EventsPage:
         handle = self._temporal.get_workflow_handle(self._id, run_id=run_id)
         gives_up_at, unable = time.monotonic() + ENDED_SECONDS_MAX, 0
         while True:
@@ -97,7 +110,7 @@ class Reader:
             return
         if time.monotonic() > gives_up_at:
             info = await self._info()
-            if info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
+            if info.status != RUNNING:
                 raise refusal(error, self._id, asks_worker=info.task_queue) from None
         await asyncio.sleep(AGAIN_SECONDS)
 

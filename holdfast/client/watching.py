@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from temporalio.client import Client as TemporalClient
 
+from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.histories import History
 from holdfast.client.reading import Reader
 from holdfast.client.watched import AnswerSeen, Watched
@@ -43,8 +44,11 @@ LOOK_SECONDS: Final = 0.2
 READ_SECONDS: Final = 0.05
 """The least time between two readings of events, so that a fast run is read several steps at a time."""
 
-BUSY_SHARE: Final = 4
-"""After an answer that took so long, a watcher waits so many times as long: what is busy is asked less often."""
+BUSY_SHARE: Final = 2
+"""After an answer that took its time, a watcher waits so many times as long: what is busy is asked less often."""
+
+BUSY_SECONDS_MAX: Final = 1.0
+"""But no longer than this."""
 
 BEGUN_SECONDS: Final = 0.1
 """How often to look whether a subagent's run is there that its parent is starting."""
@@ -57,6 +61,7 @@ class Server(Protocol):
     """What of `Client` a watch needs."""
 
     temporal: TemporalClient
+    closed_runs: ClosedRuns
 
     def result(self, execution_id: str) -> Awaitable[object]:
         """Raise what a run is told as that has not ended well."""
@@ -73,7 +78,7 @@ class _Over:
 async def watch(server: Server, execution_id: str, *, start: int, subagents: bool) -> AsyncGenerator[Watched, None]:
     """Yield what `Client.watch` promises."""
     told: asyncio.Queue[Watched | _Over] = asyncio.Queue(WAITING_MAX)
-    run = _Run(server.temporal, told.put, execution_id, start, subagents=subagents)
+    run = _Run(server, told.put, execution_id, start, subagents=subagents)
     telling = asyncio.create_task(_tell(server, run, told))
     try:
         while not isinstance(each := await told.get(), _Over):
@@ -107,7 +112,7 @@ class _Run:
 
     def __init__(
         self,
-        temporal: TemporalClient,
+        server: Server,
         put: Callable[[Any], Awaitable[None]],
         execution_id: str,
         place: int,
@@ -118,8 +123,8 @@ class _Run:
         self.ended_well = False
         self.awaited = asyncio.Event()
         """Set for a subagent when its parent has its answer: if it has not begun by then, it never will."""
-        self._temporal, self._put, self._subagents = temporal, put, subagents
-        self._reader = Reader(temporal, execution_id)
+        self._server, self._put, self._subagents = server, put, subagents
+        self._reader = Reader(server.temporal, execution_id, server.closed_runs)
         self._place = place
         """How many of its events have been told, counted from its beginning."""
         self._answer: AnswerSeen | None = None
@@ -133,7 +138,8 @@ class _Run:
         try:
             run_id: str | None = await self._reader.first_run(self._place)
             while run_id is not None:
-                history = History(self._temporal, self.execution_id, run_id)
+                closed = await self._reader.is_closed(run_id)
+                history = History(self._server.temporal, self.execution_id, run_id, closed=closed)
                 await self._follow(history)
                 run_id, self.ended_well = history.next_run_id, history.ended_well
             await self._children_end()
@@ -165,11 +171,11 @@ class _Run:
                     await self._look(history.run_id)
                     continue
                 news.result()
-                over = history.over
-                if not over:
+                if not history.over:
                     news = asyncio.create_task(history.news())
                     await asyncio.sleep(self._read_after - time.monotonic())
-                await self._read(history.run_id)
+                over = history.over  # it can have ended meanwhile
+                await self._read(history.run_id, closed=over)
                 if over:
                     return
         finally:
@@ -177,11 +183,11 @@ class _Run:
 
     # --- events
 
-    async def _read(self, run_id: str) -> None:
+    async def _read(self, run_id: str, *, closed: bool) -> None:
         """Tell the events since the last reading."""
         while True:
             began = time.monotonic()
-            page = await self._reader.page(run_id, self._place)
+            page = await self._reader.page(run_id, self._place, closed=closed)
             self._read_after = _next_time(began, READ_SECONDS)
             for event in page.events:
                 await self._tell(event)
@@ -236,7 +242,7 @@ class _Run:
 
     def _child_begins(self, event: SubagentSpawned) -> None:
         child_id = named_id(self.execution_id, call_name(event.step_number, event.index))
-        run = _Run(self._temporal, self._put, child_id, 0, subagents=True)
+        run = _Run(self._server, self._put, child_id, 0, subagents=True)
         self._children[event.call_id] = run, asyncio.create_task(run.follow_child())
 
     async def _child_ends(self, call_id: str) -> None:
@@ -265,4 +271,4 @@ class _Run:
 def _next_time(began: float, pause: float) -> float:
     """Return when to ask again after an answer that was asked for at `began`."""
     now = time.monotonic()
-    return now + max(pause, (now - began) * BUSY_SHARE)
+    return now + max(pause, min((now - began) * BUSY_SHARE, BUSY_SECONDS_MAX))

@@ -41,13 +41,14 @@ def check_parts() -> None:
             raise MissingPart(f"a worker needs {package}, which is not installed: pip install 'holdfast[{extra}]'")
 
 
-def worker_command(settings: Settings, modules: Sequence[str]) -> list[str]:
+def worker_command(settings: Settings, modules: Sequence[str], *, tools_only: bool = False) -> list[str]:
     """Return the command line of a worker. `-P` keeps the current folder from shadowing our modules."""
     command = [sys.executable, "-P", "-m", "worker", f"--task-queue={settings.task_queue}"]
     command += [f"--data-dir={settings.data_dir}", f"--agents={settings.agents_dir}"]
     told = (("--address", settings.address), ("--namespace", settings.namespace), ("--storage", settings.storage))
     for flag, value in told:
         command += [f"{flag}={value}"] if value else []
+    command += ["--tools-only"] if tools_only else []
     return [*command, *(f"--import={module}" for module in modules)]
 
 

@@ -16,6 +16,10 @@ from holdfast.testing.script import Turn
 
 FAILURE_CHARS_MAX: Final = 500
 
+NEEDS_SERVER: Final = (
+    "a script whose `body` or `then` is a chat completion or a stream needs the fake server: use FakeOpenAI for it"
+)
+
 
 def failure_of(turn: Turn) -> ModelFailure | None:
     """Return the failure that `turn` is to whoever asks, none for an answer; the table is `activities.failures`'s.
@@ -31,7 +35,10 @@ def failure_of(turn: Turn) -> ModelFailure | None:
     if turn.body is None:
         return None
     cut = turn.pieces_max == 0 or (isinstance(turn.body, tuple) and turn.pieces_max is not None)
-    return _unusable() if cut else failure_within(_body(turn))
+    body = _body(turn)
+    if not cut and body.count(b"data:") > 1:
+        raise InvalidInput(NEEDS_SERVER)
+    return _unusable() if cut else failure_within(body)
 
 
 def failure_within(said: bytes, used: Usage = NOTHING_USED) -> ModelFailure:
@@ -42,8 +49,8 @@ def failure_within(said: bytes, used: Usage = NOTHING_USED) -> ModelFailure:
     error: object = cast("dict[str, object]", data).get("error") if isinstance(data, dict) else None
     if error:
         return _refused(refusal_within(error), f"the script answers with the error {json.dumps(error)}", used)
-    if _is_completion(data) or said.lstrip().startswith((b"data:", b"event:", b":")):
-        raise InvalidInput("a script whose `body` is a chat completion needs the fake server: use FakeOpenAI for it")
+    if _is_completion(data):
+        raise InvalidInput(NEEDS_SERVER)
     return _unusable(used)
 
 
@@ -90,5 +97,6 @@ def _body(turn: Turn) -> bytes:
 def _is_completion(data: Any) -> bool:  # noqa: ANN401  # any JSON value
     """Return whether `data` could be read as an answer; what lacks a first choice with a message cannot."""
     with suppress(LookupError, TypeError):
-        return isinstance(data["choices"][0]["message"], dict)
+        choice = data["choices"][0]
+        return isinstance(choice["delta"] if "delta" in choice else choice["message"], dict)
     return False

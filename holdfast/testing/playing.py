@@ -43,7 +43,11 @@ async def played(turn: Turn, body: Mapping[str, Any], listener: AnswerListener |
     if turn.hold is not None and not answer.breaks:
         await answer.tell(answer.pieces[first:])
     if not answer.is_complete or (answer.breaks and not answer.streamed):
-        raise failure_within(b"") if first == 0 and not answer.breaks else cut(answer.used)
+        raise (
+            failure_within(b"")
+            if first == 0 and not answer.breaks
+            else cut(answer.used if answer.streamed else NOTHING_USED)
+        )
     return turn if answer.usage_told else replace(turn, usage=None)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import runpy
 import signal
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
@@ -40,7 +42,7 @@ from holdfast.core.state import call_name, named_id
 from holdfast.core.tools import tool
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Script, Turn, call, calls, say, turn_number
-from tests.chaos.test_worker_killed import worker
+from tests.chaos.processes import worker
 from tests.scenarios.driving import on_temporal
 from tests.scenarios.hooks import HOOKS
 from tests.scenarios.scenario import CASES, Scenario, load
@@ -54,6 +56,7 @@ pytestmark = pytest.mark.temporal
 AGENT = AgentDefinition(name="watched")
 SECONDS_MAX = 20
 WATCHERS = 20
+PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
 WORDS = "".join(f"word {number:03} " for number in range(120))
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
@@ -216,7 +219,7 @@ async def test_a_failed_attempt_leaves_a_mark_and_its_text_is_void(serve: Serve)
 
 
 async def test_twenty_watchers_are_told_the_same_and_leave_no_trace(serve: Serve) -> None:
-    script = [*(call("add", a=number, b=1) for number in range(6)), slowly(WORDS)]
+    script = [*(call("add", a=number, b=1) for number in range(6)), slowly(WORDS, 0.15)]
     async with serve(script, [add]) as served:
         unwatched = (await served.client.run(AGENT, "add")).running.execution_id
         execution_id = await served.client.start(AGENT, "add")
@@ -511,3 +514,18 @@ async def test_a_server_that_stays_away_is_not_waited_for_without_end(
         os.kill(server.address.pid, signal.SIGKILL)
         with pytest.raises(ServerUnavailable, match="the Temporal server says"):
             await watching
+
+
+async def test_the_page_on_watching_shows_what_works(
+    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [code] = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "page.py").write_text(code)
+    show = runpy.run_path(str(tmp_path / "page.py"))["show"]
+    async with serve([slowly(WORDS)]) as served:
+        execution_id = await served.client.start(AGENT, "tell me")
+        await show(served.client, execution_id)
+    shown = capsys.readouterr().out
+    assert WORDS in shown
+    assert shown.startswith("\n[AgentExecutionStarted in step 0]\n")
+    assert shown.endswith("\n[AgentExecutionCompleted in step 1]\n")

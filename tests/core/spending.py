@@ -191,7 +191,8 @@ class World:
                 given: dict[str, JsonValue] = {"agent": who, "task": "look " + self._text(800)}
                 calls.append(ToolCall(id=f"c{place}", name="spawn", arguments=given))
             else:
-                given = {"a": draw.choice((1, 1e15, [1e15] * 20, self._text(2_000)))}
+                big: list[JsonValue] = [1e15] * 20
+                given = {"a": draw.choice((1, 1e15, big, self._text(2_000)))}
                 calls.append(
                     ToolCall(id=draw.choice(("", f"c{place}")), name=draw.choice(("add", "lone")), arguments=given)
                 )

@@ -7,12 +7,14 @@ import pytest
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import CallModel, CallTool, SummariseBuffer
 from holdfast.core.definition import LLM
+from holdfast.core.errors import ModelFailure
 from holdfast.core.events import BufferSummarised, ModelAnswered, ModelFailed, SummaryFailed
 from holdfast.core.frozen import replace
 from holdfast.core.hooks import Changes, Trigger
 from holdfast.core.loop import new_agent, user_message
 from holdfast.core.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.steps import InferenceResponse
+from holdfast.core.retries import BUDGET_SPENT, allowed_output
+from holdfast.core.steps import ErrorRecord, InferenceResponse
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import NOTHING_USED, Prices, Usage
 from tests.core.building import AGENT_ID, BOOM, COMPLETED, DEFINITION, FAILED, START, USAGE, Run, call, moment, stopped
@@ -195,6 +197,24 @@ def test_attempts_of_a_summary_that_failed_count_whether_it_succeeds_or_not() ->
         run = Ruled(SUMMARISING).begin().answer("", call("a"), usage=Usage(input_tokens=400)).returns("a")
         run.feed(ended)
         assert run.state.usage == Usage(input_tokens=400) + USAGE
+
+
+def test_attempts_that_failed_leave_the_next_one_less_to_put_out() -> None:
+    asked = Ruled(PRICED, budget=ExecutionBudget(max_tokens=2_000)).begin().model_call
+    room = asked.room
+    assert room is not None
+    assert asked.max_output_tokens == room
+    assert allowed_output(asked, NOTHING_USED) == room
+    assert allowed_output(asked, Usage(input_tokens=100, output_tokens=9)) == room - 109
+    with pytest.raises(ModelFailure, match="the budget has nothing left for the model call: its failed attempts used"):
+        allowed_output(asked, Usage(output_tokens=room))
+
+
+def test_attempts_that_failed_and_leave_nothing_for_another_end_the_run_by_its_budget() -> None:
+    run = Ruled(PRICED, budget=ExecutionBudget(max_tokens=2_000)).begin()
+    run.model_fails(ErrorRecord(type=BUDGET_SPENT, message="nothing left", source="model"), Usage(input_tokens=1_990))
+    assert run.ended == stopped(StopReason.TOKEN_LIMIT)
+    assert run.state.usage.total_tokens == 1_990
 
 
 def test_what_hooks_say_before_the_call_counts_before_it_is_made() -> None:

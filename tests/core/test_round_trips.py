@@ -16,17 +16,24 @@ from holdfast.core.capabilities import Capability
 from holdfast.core.contracts import (
     ApprovalDecision,
     BufferPage,
+    CallProgress,
+    Carried,
+    EventsPage,
+    EventsRequest,
     ExecutionFailure,
     ExecutionInput,
     ExecutionResult,
     HooksRan,
     HooksRequest,
+    InferenceAnswer,
     InferenceInput,
     PageRequest,
+    Segment,
     StatePage,
     StopRequest,
     SummaryInput,
     SummaryText,
+    TakenUp,
     ToolCatalog,
     ToolsRequest,
     TranscriptPage,
@@ -37,6 +44,7 @@ from holdfast.core.frozen import Frozen, canonical
 from holdfast.core.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
 from holdfast.core.limits import MESSAGES_WAITING_MAX
 from holdfast.core.messages import Message
+from holdfast.core.observed import InferenceResponseReceived, StopSignalReceived, ToolCallCompleted
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.stopping import StopReason
 from holdfast.core.tools import ToolReply, ToolSchema, ToolTraits
@@ -104,6 +112,20 @@ openings = st.builds(
 )
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
+catalogs = st.builds(
+    ToolCatalog,
+    at=moments,
+    tools=st.lists(tool_traits, max_size=2).map(tuple),
+    hooks=st.lists(hook_traits, max_size=2).map(tuple),
+    prompt=texts,
+)
+envelope = {"agent_id": ids, "execution_id": ids, "parent_id": st.none() | ids, "at": moments, "step_number": counts}
+observed = (
+    st.builds(StopSignalReceived, **envelope, signal=signals)
+    | st.builds(InferenceResponseReceived, **envelope, response=responses)
+    | st.builds(ToolCallCompleted, **envelope, tool_execution=tool_executions)
+)
+
 VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     states,
     definitions,
@@ -167,12 +189,31 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(BufferPage, messages=some_messages),
     st.builds(SummaryText, text=texts, usage=usages),
     st.builds(ToolsRequest, agent=names, tools=st.none(), at=moments, compiler=st.none() | names),
+    catalogs,
+    st.builds(TakenUp, at=moments),
+    st.builds(Segment, series=st.none() | names, count=st.integers(1, 9), size=counts),
     st.builds(
-        ToolCatalog,
-        at=moments,
-        tools=st.lists(tool_traits, max_size=2).map(tuple),
-        hooks=st.lists(hook_traits, max_size=2).map(tuple),
-        prompt=texts,
+        Carried,
+        head=states,
+        segments=st.lists(st.builds(Segment, series=st.none() | names, count=st.integers(1, 9)), max_size=2).map(tuple),
+        steps=st.tuples(step_executions),
+        messages=st.tuples(some_messages),
+        opening=openings,
+        told=st.none() | marks,
+        catalog=catalogs,
+        events_total=counts,
+        previous_run_id=names,
+    ),
+    st.builds(InferenceAnswer, response=responses, complete=st.booleans(), failed_usage=usages),
+    st.builds(CallProgress, chars=counts, tail=texts, usage=st.none() | usages, failed_usage=usages),
+    st.builds(EventsRequest, start=counts),
+    st.builds(
+        EventsPage,
+        first=counts,
+        start=counts,
+        events=st.lists(observed, max_size=3).map(tuple),
+        total=counts,
+        previous_run_id=st.none() | names,
     ),
 )
 
@@ -204,15 +245,14 @@ def test_whatever_is_in_them_values_of_every_type_come_back_from_json_as_they_we
     seen: set[type[Any]] = set()
 
     # the same values each time, so that the last line does not hang on luck
-    @settings(max_examples=4, derandomize=True, suppress_health_check=list(SLOW), database=None)
-    @given(st.data())
-    def come_back(data: st.DataObject) -> None:
-        for strategy in VALUES:
-            value = data.draw(strategy)
-            seen.update(type(each) for each in inside(value))
-            assert type(value).model_validate_json(canonical(value)) == value
+    same = settings(max_examples=16, derandomize=True, suppress_health_check=list(SLOW), database=None)
 
-    come_back()
+    def come_back(value: Frozen) -> None:
+        seen.update(type(each) for each in inside(value))
+        assert type(value).model_validate_json(canonical(value)) == value
+
+    for strategy in VALUES:
+        same(given(strategy)(come_back))()
     assert {each.__name__ for each in every_type()} - {each.__name__ for each in seen} == set()
 
 

@@ -140,8 +140,10 @@ async def record(names: Sequence[str] = ()) -> list[Recorded]:
         EmbeddedServer.start(Path(folder) / "data", port=0, ui_port=0) as server,
     ):
         studio = Studio(server.address.address, Path(folder))
-        async with asyncio.TaskGroup() as group:
-            takes = [group.create_task(studio.recorded(name, run)) for name, run in chosen.items()]
+        takes = [asyncio.create_task(studio.recorded(name, run)) for name, run in chosen.items()]
+        ends = await asyncio.gather(*takes, return_exceptions=True)
+    if failed := [str(end) for end in ends if isinstance(end, BaseException)]:
+        raise SystemExit("\n".join(["nothing is written, because not every run ends as it must:", *failed]))
     return [each for take in takes for each in take.result()]
 
 
@@ -163,7 +165,7 @@ class Studio:
                 return await run(Take(name, execution_id, settings, self._folder / f"{execution_id}.jsonl"))
         except (AssertionError, TimeoutError, ServerUnavailable) as error:
             if not self._repeats_left:
-                raise RuntimeError(f"{name} does not end as it must: {error}") from error
+                raise RuntimeError(f"{name}: {type(error).__name__}: {error}") from error
             self._repeats_left -= 1
             sys.stderr.write(f"{name}: once more ({type(error).__name__}: {error})\n")
         return await self.recorded(name, run, attempt + 1)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -15,21 +17,23 @@ from hypothesis import strategies as st
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import InvalidInput, ModelFailure
-from holdfast.core.inference import Model, ModelRequest
+from holdfast.core.inference import AnswerPart, Model, ModelRequest
 from holdfast.core.limits import ARGUMENTS_BYTES_MAX, CALLS_KEPT_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.loop import user_message
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.refusals import CONTEXT_WORDS
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.tools import tool
+from holdfast.core.usage import NOTHING_USED, Usage
 from holdfast.local import LocalDriver
 from holdfast.testing import scripted
+from holdfast.testing.holds import Hold
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Scripts, Turn, call, calls, say
 from holdfast.testing.scripted import ScriptedModel
 
-Ending = InferenceResponse | tuple[str, bool, timedelta | None]
-"""An answer, or what a driver sees of a failure: kind, whether to ask again, and after which wait."""
+Ending = InferenceResponse | tuple[str, bool, timedelta | None, Usage]
+"""An answer, or what a driver sees of a failure: kind, whether to ask again, after which wait, and what it used."""
 
 
 @tool
@@ -41,6 +45,7 @@ def add(a: int, b: int = 2) -> int:
 ASKED = Message(role="assistant", tool_calls=(ToolCall(id="1", name="add", arguments={"a": 1, "b": 2}),))
 TOLD = Message(role="tool", tool_call_id="1", content="3")
 FIRST = ModelRequest(LLM(), "Be brief.", (user_message("What is it? ü😀"),), (add.schema,), 50)
+PLAIN = ModelRequest(LLM(stream=False), "Be brief.", (user_message("What is it?"),), (add.schema,), 50)
 SECOND = ModelRequest(LLM(model="m", temperature=0.5), "", (user_message("Add."), ASKED, TOLD), (), None)
 
 
@@ -58,7 +63,7 @@ async def ending(model: Model, request: ModelRequest) -> Ending:
     try:
         return await model(request)
     except ModelFailure as failure:
-        return failure.kind, failure.again, failure.after
+        return failure.kind, failure.again, failure.after, failure.usage
 
 
 async def same(turn: Turn, request: ModelRequest = FIRST) -> Ending:
@@ -156,6 +161,67 @@ async def test_a_failure_is_of_the_same_kind_in_python_and_over_http(turn: Turn)
     assert isinstance(await same(turn), tuple)
 
 
+WORDS = "It is a hare, and it is fast."
+CUT_CALL = Turn(calls=(Call("add", {"a": 1, "b": 22}),), text="Well.", usage=(7, 3), usage_in="every")
+PIECES = range(8)
+"""The call above has seven pieces before its finish reason, and then the usage and the end."""
+
+
+@pytest.mark.parametrize("pieces_max", PIECES)
+@pytest.mark.parametrize("usage_in", ["last", "every"])
+@pytest.mark.parametrize("disconnect", [False, True])
+@pytest.mark.parametrize("request_", [FIRST, PLAIN], ids=["streamed", "plain"])
+async def test_an_answer_that_ends_too_early_is_the_same_in_python_and_over_http(
+    pieces_max: int, usage_in: Literal["last", "every"], request_: ModelRequest, *, disconnect: bool
+) -> None:
+    turn = replace(CUT_CALL, pieces_max=pieces_max, usage_in=usage_in, disconnect=disconnect)
+    mine = await same(turn, request_)
+    complete = pieces_max >= len(PIECES) - 2 if request_.llm.stream else pieces_max > 0 and not disconnect
+    assert isinstance(mine, InferenceResponse) is complete
+
+
+THEN = {
+    "corrupt": b"data: {corrupt\n\n",
+    "an error": b'data: {"error": {"message": "it broke", "type": "server_error"}}\n\n',
+    "a bare error": b'{"error": "it broke"}\n\n',
+    "a limit of rate": b'data: {"error": {"message": "slow down", "code": 429}}\n\n',
+    "no quota": b'data: {"error": {"message": "pay", "code": "insufficient_quota"}}\n\n',
+    "too long": b'data: {"error": {"message": "n", "code": "context_length_exceeded"}}\n\n',
+}
+
+
+@pytest.mark.parametrize("then", THEN.values(), ids=THEN)
+@pytest.mark.parametrize("pieces_max", [1, 3])
+async def test_a_fault_within_an_answer_is_the_same_in_python_and_over_http(then: bytes, pieces_max: int) -> None:
+    ended = await same(say(WORDS, usage=(7, 3), usage_in="every", pieces_max=pieces_max, then=then))
+    assert isinstance(ended, tuple)
+    assert ended[3] == Usage(input_tokens=7, output_tokens=3)
+
+
+@pytest.mark.parametrize("request_", [FIRST, PLAIN], ids=["streamed", "plain"])
+@pytest.mark.parametrize("turn", [say(WORDS), say(WORDS, usage_in="every"), say(WORDS, piece_chars=3), CUT_CALL])
+async def test_a_listener_hears_the_same_in_python_and_over_http(turn: Turn, request_: ModelRequest) -> None:
+    heard: tuple[list[AnswerPart], list[AnswerPart]] = [], []
+    async with both(lambda _: turn) as (local, remote, _):
+        mine = await local(replace(request_, listener=heard[0].append))
+        assert mine == await remote(replace(request_, listener=heard[1].append))
+    for parts in heard:
+        assert "".join(part.text for part in parts) == turn.text
+        assert parts[-1].usage == mine.usage
+        assert (parts[-1].model, parts[-1].response_id) == (mine.model, mine.response_id)
+
+
+async def test_an_answer_that_is_held_goes_on_when_the_test_lets_it() -> None:
+    heard: list[AnswerPart] = []
+    hold = Hold()
+    model = ScriptedModel([say(WORDS, piece_chars=5, pieces_max=3, hold=hold)])
+    asking = asyncio.ensure_future(model(replace(FIRST, listener=heard.append)))
+    await hold.until_held()
+    assert "".join(part.text for part in heard) == WORDS[:10]
+    hold.release()
+    assert (await asking).text == "".join(part.text for part in heard) == WORDS
+
+
 async def test_failures_come_before_the_turn_and_are_counted_per_conversation() -> None:
     turn = say("at last", failures=(Turn(status=503), Turn(status=429, headers={"retry-after": "1"})))
     async with both(lambda _: turn) as (local, remote, _):
@@ -193,7 +259,11 @@ async def test_each_model_plays_its_own_script_and_others_are_unknown() -> None:
 async def test_what_the_api_would_refuse_is_refused() -> None:
     unanswered = ModelRequest(LLM(), "", (user_message("Add."), ASKED), (), None)
     async with both([say("x")] * 3) as (local, remote, _):
-        assert await ending(local, unanswered) == await ending(remote, unanswered) == ("RequestRefused", False, None)
+        assert (
+            await ending(local, unanswered)
+            == await ending(remote, unanswered)
+            == ("RequestRefused", False, None, NOTHING_USED)
+        )
         with pytest.raises(ModelFailure, match="without an answer: 1"):
             await local(unanswered)
 
@@ -203,7 +273,9 @@ async def test_a_script_that_raises_says_so() -> None:
         raise LookupError("no such turn")
 
     async with both(script) as (local, remote, _):
-        assert await ending(local, FIRST) == await ending(remote, FIRST) == ("RequestRefused", False, None)
+        assert (
+            await ending(local, FIRST) == await ending(remote, FIRST) == ("RequestRefused", False, None, NOTHING_USED)
+        )
         with pytest.raises(ModelFailure, match="LookupError: no such turn"):
             await local(FIRST)
 

@@ -84,6 +84,9 @@ def worker(
     task_queue: TaskQueue = None,
     data_dir: DataDir = None,
     agents: AgentsDir = None,
+    tools_only: Annotated[
+        bool, typer.Option("--tools-only", help="Serve the tools that name the task queue, and no agents.")
+    ] = False,
     storage: Storage = None,
 ) -> None:
     """Run a worker against a Temporal server, until SIGTERM or Ctrl-C."""
@@ -96,7 +99,7 @@ def worker(
         storage=storage,
     )
     check_parts()
-    command = worker_command(settings, modules or [])
+    command = worker_command(settings, modules or [], tools_only=tools_only)
     sys.stdout.flush()
     os.execve(command[0], command, worker_environment())  # noqa: S606  # this very interpreter, no shell
 

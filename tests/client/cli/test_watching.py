@@ -110,7 +110,7 @@ def in_terminal(project: Project, *arguments: str) -> str:
     """Run a command in a terminal of its own and return what it shows."""
     terminal, program_side = pty.openpty()
     env = {**project.env, "TERM": "dumb", "COLUMNS": "1000", "NO_COLOR": "1"}
-    command = [project.program, *arguments]
+    command = [str(project.program), *arguments]
     with subprocess.Popen(command, cwd=project.folder, env=env, stdin=program_side, stdout=program_side) as process:
         os.close(program_side)
         shown = b""

@@ -1,0 +1,263 @@
+"""Whether budgets hold on the real server, measured at the model's endpoint. `python -m bench.budget`.
+
+Random agents, with subagents that run side by side and below each other, tools that return nothing or far too much,
+hooks that talk, summaries, attempts that fail and people who stop; against an endpoint that is honest (a token is at
+least a byte of what it is sent) and spends whatever it is allowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import random
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+from activities.provider import OpenAIModel, ProviderSettings
+from bench.report import Goal, show_goals, show_table
+from holdfast import AgentDefinition, tool
+from holdfast.client import Client, Settings
+from holdfast.client.embedded import EmbeddedServer
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.definition import LLM
+from holdfast.core.errors import ExecutionFailed
+from holdfast.core.hooks import Changes, HookContext, Trigger, hook
+from holdfast.core.loop import user_message
+from holdfast.core.offer import Offer
+from holdfast.core.policies import ContextPolicy, SummaryPolicy
+from holdfast.core.usage import NOTHING_USED, Prices, Usage
+from holdfast.testing.openai_server import FakeOpenAI
+from holdfast.testing.script import Call, Turn
+from worker import make_worker
+
+RUNS: Final = 200
+AT_ONCE: Final = 4
+RUN_SECONDS_MAX: Final = 120.0
+CALLS_MAX: Final = 30
+"""After so many model calls of one tree its models only answer, so that unlimited runs end."""
+
+TAGS: Final = 12
+"""What the endpoint's template puts around each message and each call."""
+
+ROUNDING_USD: Final = 1e-9
+SUMMARY_PROMPT: Final = "You summarise the conversation"
+
+T = TypeVar("T")
+
+
+@tool
+async def fetch(chars: int) -> str:
+    """Return a text of so many characters.
+
+    Args:
+        chars: how many.
+    """
+    return 'a "word" ' * (chars // 9)
+
+
+@hook(Trigger.BEFORE_INFERENCE)
+def talk(context: HookContext) -> Changes | None:
+    """Say something before every other model call."""
+    return Changes(messages=(user_message("And mind this. " * 40),)) if context.step_number % 2 else None
+
+
+@dataclass
+class Account:
+    """What one run's models were asked and put out, as the endpoint counts."""
+
+    rng: random.Random
+    root: AgentDefinition
+    agents: dict[str, AgentDefinition]
+    spent: Usage = NOTHING_USED
+    cost: float = 0.0
+    first: Usage | None = None
+    calls: int = 0
+    failed: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+
+    def spend(self, name: str, usage: Usage) -> None:
+        """Charge one attempt of a model call."""
+        self.calls += 1
+        if self.first is None:
+            self.first = Usage(input_tokens=usage.input_tokens)
+        self.spent += usage
+        prices = self.agents[name].llm.prices
+        self.cost += prices.cost(usage) if prices else 0.0
+
+    @property
+    def over(self) -> tuple[int, float, bool]:
+        """By how much each limit was passed beyond what a first call's input may, and whether that one did."""
+        budget, first = self.root.budget, self.first or NOTHING_USED
+        prices = self.root.llm.prices
+        tokens = 0 if budget.max_tokens is None else max(0, self.spent.total_tokens - budget.max_tokens)
+        cost = 0.0 if budget.max_cost is None else max(0.0, self.cost - budget.max_cost - ROUNDING_USD)
+        tokens_excused = max(0, first.input_tokens - (budget.max_tokens or 0) // 2)
+        cost_excused = max(0.0, (prices.cost(first) if prices else 0.0) - (budget.max_cost or 0.0) / 2)
+        excused = bool((tokens and tokens_excused) or (cost and cost_excused))
+        return max(0, tokens - tokens_excused), max(0.0, cost - cost_excused), excused
+
+
+class Endpoint:
+    """The models of all runs; a model's name says whose it is."""
+
+    def __init__(self) -> None:
+        self.accounts: dict[str, Account] = {}
+
+    def answer(self, body: dict[str, Any]) -> Turn:
+        """Spend what is allowed, and ask for more."""
+        run, name = body["model"].split("/")
+        account, rng = self.accounts[run], self.accounts[run].rng
+        most = body.get("max_completion_tokens")
+        output = min(rng.choice((5, 60, 60, 60, 300, 300, 300, 300, 10**9)), 20_000 if most is None else most)
+        usage = Usage(input_tokens=_tokens(body), output_tokens=output)
+        account.spend(name, usage)
+        told = (usage.input_tokens, usage.output_tokens)
+        place = (name, len(body["messages"]))
+        if rng.random() < 0.1 and place not in account.failed:  # noqa: PLR2004  # one in ten
+            account.failed.add(place)
+            return Turn(text="half an answ", usage=told, usage_in="every", pieces_max=3)
+        ending = "length" if output == most else None
+        text = "words and " * rng.choice((1, 5, 200))
+        calls = () if account.calls > CALLS_MAX or not body.get("tools") else _calls(rng, account.agents[name])
+        return Turn(text=text, calls=calls, usage=told, finish_reason=ending if not calls else None)
+
+
+def _calls(rng: random.Random, agent: AgentDefinition) -> tuple[Call, ...]:
+    calls: list[Call] = []
+    for _ in range(rng.choice((0, 1, 1, 1, 1, 1, 1, 1, 2, 3))):
+        if agent.subagents and rng.random() < 0.4:  # noqa: PLR2004  # two in five
+            calls.append(Call("spawn", {"agent": rng.choice(agent.subagents), "task": "look " * rng.choice((1, 80))}))
+        else:
+            calls.append(Call("fetch", {"chars": rng.choice((0, 20, 200, 200, 500, 500, 5_000, 60_000))}))
+    return tuple(calls)
+
+
+def _tokens(body: dict[str, Any]) -> int:
+    """Return what the endpoint counts: every byte that it is sent of words, calls and tools, and a template's tags."""
+    tokens = 0
+    for message in body["messages"]:
+        tokens += TAGS + len((message.get("content") or "").encode()) + len(message.get("tool_call_id") or "")
+        for call in message.get("tool_calls") or ():
+            said = call["id"] + call["function"]["name"] + call["function"]["arguments"]
+            tokens += TAGS + len(said.encode())
+    for each in body.get("tools") or ():
+        tokens += TAGS + len(json.dumps(each["function"], ensure_ascii=False, separators=(",", ":")).encode())
+    return tokens
+
+
+def drawn(rng: random.Random, run: str) -> Account:
+    """Return a random root with its agents."""
+    prices = rng.choice((None, Prices(input_usd=1, output_usd=4), Prices(input_usd=9, output_usd=2)))
+    tokens = rng.choice((None, 400, 3_000, 20_000, 60_000, 200_000, 200_000))
+    cost = rng.choice((None, None, 0.01, 0.1, 1.0))
+    budget = ExecutionBudget(
+        max_steps=rng.choice((None, None, 3, 12)),
+        max_tokens=None if tokens is None else tokens + rng.randint(0, tokens),
+        max_seconds=rng.choice((None, None, None, 3.0)),
+        max_cost=cost,
+    )
+    agents: dict[str, AgentDefinition] = {}
+    for name, below in (("root", ("left", "right")), ("left", ("right", "leaf")), ("right", ("leaf",)), ("leaf", ())):
+        summary = SummaryPolicy(above_input_tokens=4_000, keep_messages=3) if rng.random() < 0.3 else None  # noqa: PLR2004
+        agents[name] = AgentDefinition(
+            name=name,
+            system_prompt="You spend. " * rng.choice((1, 100)),
+            llm=LLM(model=f"{run}/{name}", prices=prices, max_output_tokens=rng.choice((None, None, 200))),
+            budget=budget if name == "root" else rng.choice((ExecutionBudget(), ExecutionBudget(max_tokens=30_000))),
+            subagents=below,
+            hooks=rng.choice(((), ("talk",))),
+            sequential=rng.random() < 0.2,  # noqa: PLR2004  # one in five
+            context=ContextPolicy(summary=summary, tool_output_chars_max=rng.choice((None, None, 400))),
+        )
+    return Account(rng, agents["root"], agents)
+
+
+async def measure(address: str, folder: Path, runs: int, seed: int) -> dict[str, tuple[Account, str]]:
+    """Return what `runs` random runs on the server at `address` were charged, and how each of them ended."""
+    settings = Settings(address=address, task_queue=f"budget-{uuid4()}", storage=(folder / "objects").as_uri())
+    endpoint, ended = Endpoint(), dict[str, tuple[Account, str]]()
+    at_once = asyncio.Semaphore(AT_ONCE)
+    async with FakeOpenAI(endpoint.answer) as server:
+        client = await Client.connect(settings)
+        model = OpenAIModel(ProviderSettings(base_url=server.base_url, api_key="any"))
+
+        async def run(number: int) -> None:
+            rng = random.Random(seed * 1_000_003 + number)  # noqa: S311  # nothing secret
+            name = f"r{number}"
+            account = endpoint.accounts[name] = drawn(rng, name)
+            async with at_once:
+                ended[name] = account, await _ended(client, account, stop_after=rng.choice((None,) * 9 + (1.0,)))
+
+        try:
+            async with make_worker(client.temporal, settings, Offer(tools=(fetch,), hooks=(talk,)), model):
+                await asyncio.gather(*(run(number) for number in range(runs)))
+        finally:
+            await model.close()
+    return ended
+
+
+async def _ended(client: Client, account: Account, stop_after: float | None) -> str:
+    below = tuple(each for each in account.agents.values() if each is not account.root)
+    execution_id = await client.start(account.root, "Spend it.", subagents=below)
+    async with asyncio.timeout(RUN_SECONDS_MAX):
+        if stop_after is not None:
+            await asyncio.sleep(stop_after)
+            with suppress(Exception):  # it may have ended
+                await client.stop(execution_id, "enough")
+        try:
+            state = await client.result(execution_id)
+        except ExecutionFailed:
+            return "failed"
+    return str(state.stop_reason)
+
+
+def show(ended: dict[str, tuple[Account, str]], seed: int) -> bool:
+    """Print the figures; return whether no budget was passed."""
+    over = {name: account.over for name, (account, _) in ended.items()}
+    ends = Counter(why for _, why in ended.values())
+    calls = sum(account.calls for account, _ in ended.values())
+    failed = sum(len(account.failed) for account, _ in ended.values())
+    tokens = sum(account.spent.total_tokens for account, _ in ended.values())
+    worst_tokens = max((each[0] for each in over.values()), default=0)
+    worst_cost = max((each[1] for each in over.values()), default=0.0)
+    excused = sum(each[2] for each in over.values())
+    rows = [
+        ["runs (seed)", f"{len(ended)} ({seed})"],
+        ["model calls, of them failed attempts", f"{calls}, {failed}"],
+        ["tokens", f"{tokens:,}"],
+        ["ended by", ", ".join(f"{why} {count}" for why, count in ends.most_common())],
+        ["tokens over", str(worst_tokens)],
+        ["US dollars over", f"{worst_cost:g}"],
+        ["passed by a first call's own input alone", str(excused)],
+    ]
+    show_table("Budgets, at the endpoint", ("figure", "value"), rows)
+    held = worst_tokens == 0 and math.isclose(worst_cost, 0.0)
+    show_goals([Goal("overshoot 0", f"{worst_tokens} tokens, {worst_cost:g} USD", held)])
+    for name, each in over.items():
+        if each[0] or each[1]:
+            account, why = ended[name]
+            sys.stderr.write(f"{name}: {account.spent} {account.cost} against {account.root.budget}, {why}\n")
+    return held
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; return 1 when a budget was passed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.budget", description=__doc__)
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"how many runs (default {RUNS})")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="to repeat a bench")
+    given = parser.parse_args(arguments)
+    with TemporaryDirectory() as folder, EmbeddedServer.start(Path(folder) / "data", port=0, ui_port=0) as server:
+        ended = asyncio.run(measure(server.address.address, Path(folder), given.runs, given.seed))
+    return 0 if show(ended, given.seed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

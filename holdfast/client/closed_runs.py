@@ -1,0 +1,66 @@
+"""The events of runs that have ended, read once for all watchers of one client.
+
+A worker that is asked about a run that has ended goes through its whole history again, up to a second of work; and all
+who watch a run live ask when it has ended. What such a run tells never changes, so one answer serves them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final
+from weakref import WeakValueDictionary
+
+from holdfast.core.contracts import EventsPage
+from holdfast.core.frozen import replace
+
+PAGES_KEPT_MAX: Final = 8
+"""How many pages are kept, the latest: each has up to PAGE_BYTES_MAX of events."""
+
+BEHIND: Final = 64
+"""So many events before its own place are read, too, for other watchers that are not as far."""
+
+Ask = Callable[[int], Awaitable[EventsPage]]
+"""Asks a worker for the run's events from a place on."""
+
+
+class ClosedRuns:
+    """Pages of runs that have ended."""
+
+    def __init__(self) -> None:
+        self._pages: OrderedDict[tuple[str, int], EventsPage] = OrderedDict()
+        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def page(self, run_id: str, place: int, ask: Ask) -> EventsPage:
+        """Return the run's events from `place` on, as many as there are at hand."""
+        lock = self._asking.setdefault(run_id, asyncio.Lock())
+        async with lock:  # who comes while another asks waits for the same answer
+            kept = self._kept(run_id, place)
+            if kept is None:
+                kept = await ask(max(0, place - BEHIND))
+                if not _serves(kept, place):  # so large that it ends before our place
+                    kept = await ask(place)
+                self._keep(run_id, kept)
+        return _from(kept, place)
+
+    def _kept(self, run_id: str, place: int) -> EventsPage | None:
+        own = (page for (each, _), page in self._pages.items() if each == run_id)
+        return next((page for page in own if _serves(page, place)), None)
+
+    def _keep(self, run_id: str, page: EventsPage) -> None:
+        self._pages[run_id, page.start] = page
+        self._pages.move_to_end((run_id, page.start))
+        while len(self._pages) > PAGES_KEPT_MAX:
+            self._pages.popitem(last=False)
+
+
+def _serves(page: EventsPage, place: int) -> bool:
+    """Whether the page has what is at `place`, or shows that there is nothing."""
+    end = page.start + len(page.events)
+    return page.start <= max(place, page.first) and (place < end or end >= page.total)
+
+
+def _from(page: EventsPage, place: int) -> EventsPage:
+    passed = min(max(0, place - page.start), len(page.events))
+    return replace(page, start=page.start + passed, events=page.events[passed:])

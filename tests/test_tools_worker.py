@@ -1,0 +1,64 @@
+"""The worker process that serves the tools of one queue and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from holdfast import AgentDefinition
+from holdfast.client import Settings
+from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
+from holdfast.core.tools import AnyTool, tool
+from holdfast.testing.script import Call, calls, say
+from tests.serving import Serve
+
+pytestmark = pytest.mark.temporal
+
+READY_SECONDS_MAX = 40
+MODULE = """
+from holdfast import tool
+
+@tool(task_queue={queue!r})
+def where() -> str:
+    '''Say where this is.'''
+    return __name__
+"""
+
+
+async def test_a_worker_process_serves_the_tools_of_its_queue_without_a_model_or_agents(
+    settings: Settings, serve: Serve, tmp_path: Path
+) -> None:
+    queue, heard = f"gpu-{uuid4()}", list[str]()
+    (tmp_path / "gpu_tools.py").write_text(MODULE.format(queue=queue))
+    command = worker_command(replace(settings, task_queue=queue), ["gpu_tools"], tools_only=True)
+    inherited = {name: value for name, value in worker_environment().items() if not name.startswith("OPENAI_")}
+    environment = {**inherited, "PYTHONPATH": f"{inherited['PYTHONPATH']}:{tmp_path}"}
+
+    def where() -> str:
+        """Say where this is."""
+        return "in the wrong place"
+
+    known: AnyTool = tool(task_queue=queue)(where)
+    async with serve([calls(Call("where")), say("done")], [known]) as served:
+        with WorkerProcess(command, heard.append, environment) as process:
+            assert await asyncio.to_thread(process.wait_until_ready, READY_SECONDS_MAX), heard
+            state = await served.client.run(AgentDefinition(name="asker"), "where?")
+    assert state.steps[0].tool_executions[0].result == "gpu_tools"
+    assert heard[0] == f"worker ready: task queue '{queue}', tools: where"
+
+
+def test_a_queue_that_no_tool_names_is_refused_in_one_line(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "gpu_tools.py").write_text(MODULE.format(queue="gpu"))
+    command = worker_command(replace(settings, task_queue="cpu"), ["gpu_tools"], tools_only=True)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=worker_environment(), capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 2
+    said = "error: no tool here names the task queue 'cpu': the queues named are ['gpu']"
+    assert done.stderr.strip().startswith(said)
+    assert len(done.stderr.strip().splitlines()) == 1
