@@ -172,7 +172,7 @@ async def test_spent_tokens_stop_the_run_before_its_tools_start(serve: Serve) ->
         state = await served.client.run(AGENT, "sleep", budget=ExecutionBudget(max_tokens=100))
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TOKEN_LIMIT)
     assert [each.outcome for each in state.last_step_tool_executions] == [Outcome.CANCELLED]
-    assert served.endpoint.requests[0].body["max_completion_tokens"] == 100
+    assert 0 < served.endpoint.requests[0].body["max_completion_tokens"] < 100, "the question takes its share"
 
 
 def _handle(client: Client, execution_id: str) -> WorkflowHandle[object, object]:
