@@ -51,12 +51,11 @@ def cancel(turn: Turn) -> None:
 def take_in(turn: Turn, event: Event) -> bool:
     """Take in what is learnt of what was cancelled, and what comes from outside; return whether all has ended."""
     match event:
-        case ModelAnswered() | ModelCancelled() | ModelFailed():
+        case ModelAnswered() | ModelCancelled() | ModelFailed() if not turn.execution.open_calls:
             _model_ended(turn, event)
             return True
         case SubagentReturned():
-            _subagent_ended(turn, event)
-            return not turn.execution.open_calls
+            return _subagent_ended(turn, event)
         case DriverFailed():
             turn.fail(event.error)
             return True
@@ -90,11 +89,13 @@ def _model_ended(turn: Turn, event: ModelAnswered | ModelCancelled | ModelFailed
     turn.spend(used + event.failed_usage, cost + wasted)
 
 
-def _subagent_ended(turn: Turn, event: SubagentReturned) -> None:
-    """Count what a subagent used until it was cancelled; one that came to its end just then keeps its result."""
+def _subagent_ended(turn: Turn, event: SubagentReturned) -> bool:
+    """Count what a subagent used until it was cancelled; return whether it was the last one that is awaited."""
     each = next((each for each in turn.execution.open_calls if each.call.id == event.call_id), None)
-    if each is not None:
-        calls.cancelled_subagent_ended(turn, each, event)
+    if each is None:
+        return False
+    calls.cancelled_subagent_ended(turn, each, event)
+    return not turn.execution.open_calls
 
 
 def _standing(turn: Turn) -> set[StopReason]:

@@ -64,6 +64,21 @@ def out_of_time(turn: Turn) -> bool:
     return _signal_struck(turn) and turn.must_stop
 
 
+def signal_cut(turn: Turn, response: InferenceResponse, failed_usage: Usage) -> None:
+    """Signal the limit that cut an answer short, before it is counted: the endpoint was allowed no more than was left."""
+    asked = model_call(turn)
+    room = asked.room
+    if response.finish_reason != "length" or room is None or asked.max_output_tokens != room:
+        return
+    if response.usage.output_tokens < room - failed_usage.total_tokens:  # attempts that failed left it less
+        return
+    budget, told = turn.execution.budget, f"allowed this answer no more than {room} tokens"
+    if _tokens_left(turn, _next_input(turn)) == room:
+        turn.signal_once(StopReason.TOKEN_LIMIT, f"max_tokens {budget.max_tokens} {told}", "budget")
+    else:
+        turn.signal_once(StopReason.COST_LIMIT, f"max_cost {budget.max_cost or 0.0:g} USD {told}", "budget")
+
+
 def after_inference(turn: Turn, response: InferenceResponse) -> bool:
     """Signal what the answer used up, where more would have come; return whether to stop before its tools."""
     budget, execution = turn.execution.budget, turn.execution

@@ -273,6 +273,7 @@ def _model_answered(turn: Turn, event: ModelAnswered) -> None:
         return
     step = turn.step
     response = calls.with_own_call_ids(turn, event.response)
+    checkpoints.signal_cut(turn, response, event.failed_usage)
     cost = checkpoints.cost_of(turn, response.usage, response.cost, response.model)
     wasted = checkpoints.cost_of(turn, event.failed_usage)
     turn.change_step(

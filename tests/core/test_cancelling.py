@@ -162,3 +162,13 @@ def test_a_call_with_a_partial_answer_never_becomes_a_tool_call() -> None:
     assert step is not None
     assert step.partial_response is not None
     assert step.partial_response.tool_calls == ()
+
+
+def test_an_end_that_nobody_awaits_ends_no_waiting() -> None:
+    asked = cancelling(Run(subagents=[HELPER])).stop()
+    asked.child("nobody")
+    assert asked.state.status is ExecutionStatus.IN_PROGRESS
+    called = cancelling(Run(subagents=[HELPER])).answer("", spawn("a")).stop()
+    called.feed(ModelCancelled(PARTIAL, called.tick()))
+    assert called.state.status is ExecutionStatus.IN_PROGRESS
+    assert called.child("a", "", ExecutionStatus.STOPPED).ended == USER

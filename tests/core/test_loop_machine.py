@@ -179,7 +179,7 @@ class LoopMachine(RuleBasedStateMachine):
         self._follow()
         assert self.model_asked or not asked or self.run.state.status.is_terminal or self.run.hooks_asked
 
-    @precondition(lambda self: self.run.state.execution is not None and self.run.state.running.cancelling)
+    @precondition(lambda self: self.cancelling)
     @rule(usage=usages, said=st.text(max_size=5))
     def what_was_cancelled_reports(self, usage: Usage, said: str) -> None:
         used, calls = self.run.state.usage, self.run.state.running.open_calls
@@ -298,13 +298,13 @@ class LoopMachine(RuleBasedStateMachine):
     def something_comes_that_nobody_waits_for(self, call_id: str, kind: str) -> None:
         running = [*(each.call.id for each in self.tools), *(each.call_id for each in self.children)]
         waiting = [each.call.id for each in self.questions]
-        if call_id in (waiting if kind in ("decide", "expires") else running):
+        if self.cancelling or call_id in (waiting if kind in ("decide", "expires") else running):
             return
         before = self.run.state
         getattr(self.run, kind)(call_id)
         assert self.run.state is before
 
-    @precondition(lambda self: not self.model_asked)
+    @precondition(lambda self: not self.model_asked and not self.cancelling)
     @rule(calls=wanted_calls)
     def the_model_answers_again(self, calls: list[ToolCall]) -> None:
         before = self.run.state
@@ -355,13 +355,22 @@ class LoopMachine(RuleBasedStateMachine):
     def a_run_in_progress_waits_for_something(self) -> None:
         if self.run.state.status is ExecutionStatus.IN_PROGRESS:
             asked = (self.model_asked, self.summary_asked, self.tools, self.children, self.questions)
-            assert any(asked) or self.run.hooks_asked or self.run.state.running.cancelling
+            assert any(asked) or self.run.hooks_asked or self.cancelling or self._is_late()
 
     @invariant()
     def the_time_limit_has_its_timer(self) -> None:
         execution = self.run.state.execution
         if execution is not None and execution.status is ExecutionStatus.IN_PROGRESS and self.timer is not None:
             assert execution.paused_at is not None or self.timer.fires_at == execution.time_limit_at
+
+    @property
+    def cancelling(self) -> bool:
+        return self.run.state.execution is not None and self.run.state.execution.cancelling
+
+    def _is_late(self) -> bool:
+        """Nothing begins any more, but the timer's own event comes behind others of its moment."""
+        strikes_at = self.run.state.running.time_limit_at
+        return strikes_at is not None and self.run.tick(0) >= strikes_at
 
     def _begin(self) -> None:
         self._forget()
