@@ -73,6 +73,7 @@ class _Heartbeating(ActivityInboundInterceptor):
             await refuse_if_unwanted()
             return await super().execute_activity(input)
         except asyncio.CancelledError:
+            pulse.beat()  # so that the next attempt, if there is one, knows all that this one did
             raise _cancelled() from None
         finally:
             beating.cancel()

@@ -10,9 +10,11 @@ from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedErr
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
+from activities.progress import Progress
 from holdfast.core.contracts import DEBUG_QUERY, INFERENCE_ACTIVITY
 from holdfast.core.limits import LATE_SECONDS
 from holdfast.core.state import ExecutionStatus
+from holdfast.core.usage import Usage
 
 ASK_TIMEOUT: Final = timedelta(seconds=10)
 
@@ -27,7 +29,8 @@ async def refuse_if_unwanted() -> None:
         # both moments are the server's: no clock of ours decides about a budget
         late_at = info.scheduled_time + info.schedule_to_close_timeout - timedelta(seconds=LATE_SECONDS)
         if info.started_time >= late_at:
-            raise _refused("the run's time is over; this attempt is not made")
+            used = Progress.after(info.heartbeat_details).failed_usage  # by the attempts before
+            raise _refused("the run's time is over; this attempt is not made", used)
     if info.attempt == 1:
         return
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
@@ -39,5 +42,6 @@ async def refuse_if_unwanted() -> None:
         raise _refused("the run has ended; this attempt is not made")
 
 
-def _refused(text: str) -> ApplicationError:
-    return ApplicationError(text, type="RunEnded", non_retryable=True, category=ApplicationErrorCategory.BENIGN)
+def _refused(text: str, *details: Usage) -> ApplicationError:
+    benign = ApplicationErrorCategory.BENIGN
+    return ApplicationError(text, *details, type="RunEnded", non_retryable=True, category=benign)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 from uuid import uuid4
 
@@ -28,7 +29,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.connection import connect
 from holdfast.client.definitions import find_agent, load_agents
-from holdfast.client.refusals import answered, refusal
+from holdfast.client.reading import LOST_TIMEOUT
+from holdfast.client.refusals import NO_WORKER, answered, refusal
 from holdfast.client.requests import (
     check_decision,
     check_definition,
@@ -366,8 +368,14 @@ class Client:
 
     async def _query(self, execution_id: str, name: str, request: object, kind: type[T]) -> T:
         args = [] if request is None else [request]
+        ask = partial(self._handle(execution_id).query, name, args=args, result_type=kind)
         try:
-            answer = await self._handle(execution_id).query(name, args=args, result_type=kind, rpc_timeout=RPC_TIMEOUT)
+            try:
+                answer = await ask(rpc_timeout=min(LOST_TIMEOUT, RPC_TIMEOUT))
+            except RPCError as error:
+                if error.status not in NO_WORKER:
+                    raise
+                answer = await ask(rpc_timeout=RPC_TIMEOUT)
         except RPCError as error:
             raise refusal(error, execution_id, asks_worker=await self._queue_of(execution_id)) from None
         except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:

@@ -26,6 +26,9 @@ from holdfast.core.errors import ExecutionNotFound, ServerUnavailable
 ASK_TIMEOUT: Final = timedelta(seconds=10)
 """How long one question to the server or, by query, to a worker may take."""
 
+LOST_TIMEOUT: Final = timedelta(seconds=3)
+"""How long the first try of a query may take: the SDK loses one that arrives at the moment at which a run ends."""
+
 AGAIN_SECONDS: Final = 0.2
 """How long to wait before asking again a worker that was not there."""
 
@@ -85,13 +88,14 @@ class Reader:
 
     async def _asked(self, run_id: str, place: int) -> EventsPage:
         handle = self._temporal.get_workflow_handle(self._id, run_id=run_id)
-        gives_up_at, unable = time.monotonic() + ENDED_SECONDS_MAX, 0
+        gives_up_at, unable, timeout = time.monotonic() + ENDED_SECONDS_MAX, 0, min(LOST_TIMEOUT, ASK_TIMEOUT)
         while True:
             try:
                 page: EventsPage = await handle.query(
-                    EVENTS_QUERY, EventsRequest(start=place), result_type=EventsPage, rpc_timeout=ASK_TIMEOUT
+                    EVENTS_QUERY, EventsRequest(start=place), result_type=EventsPage, rpc_timeout=timeout
                 )
             except RPCError as error:
+                timeout = ASK_TIMEOUT
                 await self._without_page(error, gives_up_at)
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
                 unable += 1

@@ -124,7 +124,8 @@ def model_call(turn: Turn) -> CallModel:
 def summary_call(turn: Turn) -> SummariseBuffer | None:
     """Return the call that summarises the store's buffer, none where the budget has no room for it."""
     input_max = _summary_input(turn)
-    if any(limit < SUMMARY_ROOM_MIN for limit in _limits(turn, input_max)):
+    money = _money_left(turn, input_max)
+    if (money is not None and money < 0) or any(limit < SUMMARY_ROOM_MIN for limit in _limits(turn, input_max)):
         return None
     return SummariseBuffer(turn.step.number, *_allowed(turn, input_max))
 

@@ -11,9 +11,11 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.inference import SOONEST, Inference
+from activities.provider import OpenAIModel, ProviderSettings
 from activities.transcripts import TranscriptCache
 from holdfast.core.contracts import CallProgress, InferenceAnswer, InferenceInput
 from holdfast.core.definition import AgentDefinition
+from holdfast.core.inference import AnswerPart, ModelRequest
 from holdfast.core.messages import Message
 from holdfast.core.offer import Offer
 from holdfast.core.policies import JsonSchemaFormat, ResponseFormat, TextFormat
@@ -25,8 +27,7 @@ from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.activities.asking import asking
 
 SAID = (Message(role="user", content="What is it?"),)
-HEARD_SECONDS = 0.1
-"""What was written before a hold is there by then; nothing tells when."""
+HEARD_SECONDS_MAX = 10
 
 SUM = JsonSchemaFormat(name="sum", json_schema={"type": "object", "required": ["sum"]})
 
@@ -66,22 +67,45 @@ def told_by(environment: ActivityEnvironment) -> list[CallProgress]:
     return told
 
 
-async def cancelled(why: ActivityCancellationDetails, turn: Turn) -> InferenceAnswer:
-    """Return what a call returns that is cancelled while `turn`'s hold stands."""
+class Listening(OpenAIModel):
+    """A model that tells when so many characters of its answer have come."""
+
+    def __init__(self, settings: ProviderSettings, chars: int) -> None:
+        super().__init__(settings)
+        self.all_heard = asyncio.Event()
+        self._chars_left = chars
+
+    async def __call__(self, request: ModelRequest) -> InferenceResponse:
+        assert request.listener is not None
+        told = request.listener
+
+        def listen(part: AnswerPart) -> None:
+            told(part)
+            self._chars_left -= len(part.text)
+            if self._chars_left <= 0:
+                self.all_heard.set()
+
+        return await super().__call__(replace(request, listener=listen))
+
+
+async def cancelled(why: ActivityCancellationDetails, turn: Turn, chars: int) -> InferenceAnswer:
+    """Return what a call returns that is cancelled when so many characters have come and `turn`'s hold stands."""
     assert turn.hold is not None
     environment = ActivityEnvironment()
     async with asking(turn) as (endpoint, model):
-        activity = Inference(model, Offer(), TranscriptCache())
+        listening = Listening(model.settings, chars)
+        activity = Inference(listening, Offer(), TranscriptCache())
         running = asyncio.ensure_future(environment.run(activity.run, wanted(TextFormat())))
         await turn.hold.until_held()
-        if turn.pieces_max:
-            await endpoint.until(bool)
-            await asyncio.sleep(HEARD_SECONDS)
+        if chars:
+            async with asyncio.timeout(HEARD_SECONDS_MAX):
+                await listening.all_heard.wait()
         environment.cancel(cancellation_details=why)
         try:
             return await running
         finally:
             await endpoint.until(lambda seen: seen[0].outcome == "disconnected-by-client", seconds_max=5)
+            await listening.close()
 
 
 STOPPED = ActivityCancellationDetails(cancel_requested=True)
@@ -91,7 +115,7 @@ async def test_a_cancelled_call_returns_what_had_come_without_its_tool_calls() -
     turn = calls(
         Call("pay", {"cents": 100}), text="I will pay it.", pieces_max=4, usage=(7, 3), usage_in="every", hold=Hold()
     )
-    answer = await cancelled(STOPPED, turn)
+    answer = await cancelled(STOPPED, turn, 14)
     assert not answer.complete
     assert answer.response == InferenceResponse(
         text="I will pay it.",
@@ -103,20 +127,20 @@ async def test_a_cancelled_call_returns_what_had_come_without_its_tool_calls() -
 
 
 async def test_a_cancelled_call_whose_usage_was_not_told_counts_none() -> None:
-    answer = await cancelled(STOPPED, say("I will pay it.", pieces_max=2, hold=Hold()))
+    answer = await cancelled(STOPPED, say("I will pay it.", pieces_max=2, hold=Hold()), 12)
     assert (answer.response.text, answer.response.usage) == ("I will pay i", NOTHING_USED)
 
 
 async def test_a_cancelled_call_of_which_nothing_is_known_is_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
-        await cancelled(STOPPED, say("I will pay it.", hold=Hold()))
+        await cancelled(STOPPED, say("I will pay it.", hold=Hold()), 0)
 
 
 @pytest.mark.parametrize("why", ["worker_shutdown", "not_found", "paused", "reset", "timed_out"])
 async def test_a_call_that_is_not_stopped_but_interrupted_returns_nothing(why: str) -> None:
     details = ActivityCancellationDetails(**{why: True})
     with pytest.raises(asyncio.CancelledError):
-        await cancelled(details, say("I will pay it.", pieces_max=3, hold=Hold()))
+        await cancelled(details, say("I will pay it.", pieces_max=3, hold=Hold()), 14)
 
 
 async def test_what_attempts_used_that_failed_before_is_told_with_the_answer() -> None:

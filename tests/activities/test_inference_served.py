@@ -99,8 +99,9 @@ async def test_a_failed_attempts_usage_counts_against_the_budget(serve: Serve) -
     spent = ExecutionBudget(max_tokens=15)
     async with serve([say(TEXT, usage=(2, 2), failures=(CUT, CUT))]) as served:
         state = await served.client.result(await served.client.start(AGENT, "Tell me.", budget=spent))
-    assert state.usage.total_tokens == 24
-    assert not state.budget_remaining.max_tokens
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TOKEN_LIMIT)
+    assert state.usage == USED
+    assert not state.final_response
 
 
 async def test_retry_after_zero_is_no_wait(serve: Serve) -> None:

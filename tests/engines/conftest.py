@@ -31,6 +31,7 @@ def llmock_process(tmp_path_factory: pytest.TempPathFactory) -> Generator[LLMock
     """Llmock on a free port; offered tools are not called unless a test says so."""
     program = "import sys; from llmock.cli import app; sys.argv[0] = 'llmock'; app()"
     command = [sys.executable, "-c", program, "serve", "--port=0", "--tool-mode=off", "--response-style=hello"]
+    command += ["--stream-chunk-delay-ms=100"]  # or it has sent all before it can see that nobody listens any more
     with running(command, tmp_path_factory.mktemp("llmock") / "log", r"running on (http://[^\s(]+)") as address:
         yield LLMock(address)
 

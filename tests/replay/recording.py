@@ -7,22 +7,23 @@ times and the order in which things that happen at once came to the server.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import NAMESPACE_URL, uuid5
 
+from holdfast import AgentDefinition
 from holdfast.client import Client, Settings
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.leaving import leave
 from holdfast.core.errors import ServerUnavailable
 from holdfast.core.frozen import replace
 from holdfast.core.offer import Offer
-from holdfast.testing.script import Scripts, say
+from holdfast.testing.script import Scripts, call, say
 from tests.replay.archive import UNRELEASED, Recorded, write
 from tests.replay.collecting import recorded
 from tests.replay.replaying import deviations, report
@@ -37,12 +38,14 @@ from tests.workflows.rich import PLACES, RICH, Stage, start
 AT_ONCE = 3
 """How many runs are recorded at the same time: few, so that none of the time limits strikes too early."""
 
-RUN_SECONDS_MAX = 60
+ATTEMPTS_MAX = 3
+RUN_SECONDS_MAX = 30
+LARGE_STEPS = 12
 REPEATS_MAX = 10
 """How many runs are made once more: those that live on fractions of a second can miss them on a busy machine."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Take:
     """One recording of the run `name`: where it happens and by which id. `ledger` is a file that nobody has written."""
 
@@ -124,12 +127,39 @@ async def cancelled_run(take: Take) -> list[Recorded]:
         return await take.result(at_work.client)
 
 
+def continued(run: Run) -> Run:
+    """Return what makes the same run, going on in a new run of its own after every step."""
+
+    async def again(take: Take) -> list[Recorded]:
+        return await run(dataclasses.replace(take, settings=dataclasses.replace(take.settings, continue_events=1)))
+
+    return again
+
+
+async def large_run(take: Take) -> list[Recorded]:
+    """Have more said than a history holds: what is handed on to the next run is kept outside of it."""
+    script = [*[call("echo", text="large", times=5_000)] * LARGE_STEPS, say("read")]
+    async with take.serve(script, Offer(tools=tuple(tools_at(Gate())))) as at_work:
+        reader = AgentDefinition(name="reader", tools=("echo",))
+        await at_work.client.start(reader, "read", execution_id=take.execution_id, agent_id=take.execution_id)
+        found = await take.result(at_work.client)
+        if not any(run.objects for run in found):
+            raise AssertionError("everything was small enough for the history")
+        return found
+
+
 def runs() -> dict[str, Run]:
     """Return every run that is recorded, by its name."""
     scenarios = {path.stem: scenario_run(path) for path in sorted(CASES.glob("*.yaml"))}
     stops = {f"rich, stopped at {place}": rich_run(place) for place in PLACES if place != "start"}
     early = {"early message": early_run(stopped=False), "early stop": early_run(stopped=True)}
-    return scenarios | {"rich": rich_run()} | stops | early | {"cancelled": cancelled_run}
+    chains = {
+        "rich, continued": continued(rich_run()),
+        "rich, continued, stopped at re-ask": continued(rich_run("re-ask")),
+        "several_steps, continued": continued(scenario_run(CASES / "several_steps.yaml")),
+        "large, continued": continued(large_run),
+    }
+    return scenarios | {"rich": rich_run()} | stops | early | {"cancelled": cancelled_run} | chains
 
 
 async def record(names: Sequence[str] = ()) -> list[Recorded]:
@@ -164,7 +194,7 @@ class Studio:
             async with self._at_once, asyncio.timeout(RUN_SECONDS_MAX):
                 return await run(Take(name, execution_id, settings, self._folder / f"{execution_id}.jsonl"))
         except (AssertionError, TimeoutError, ServerUnavailable) as error:
-            if not self._repeats_left:
+            if attempt == ATTEMPTS_MAX or not self._repeats_left:
                 raise RuntimeError(f"{name}: {type(error).__name__}: {error}") from error
             self._repeats_left -= 1
             sys.stderr.write(f"{name}: once more ({type(error).__name__}: {error})\n")

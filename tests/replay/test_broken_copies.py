@@ -25,6 +25,7 @@ RUNS = (
     "rich, stopped at approval",
     "parallel_tools",
     "the_time_is_up_during_a_tool",
+    "several_steps, continued",
 )
 """Runs that have every kind of command between them: few, because each copy replays them in a process of its own."""
 
@@ -50,10 +51,20 @@ BREAKS = {
     ),
     "an event less": Break("workflows/agent_execution.py", r"workflow\.upsert_search_attributes\(", "repr("),
     "another order": Break(
-        "workflows/agent_execution.py", r"for command in commands:", "for command in reversed(commands):"
+        "workflows/agent_execution.py",
+        r"for command in commands:(\s+self\._perform)",
+        r"for command in reversed(commands):\1",
     ),
     "calls that a stop leaves running": Break(
-        "workflows/agent_execution.py", r"(CancelInFlight\(\)(?:.|\n)*?)task\.cancel\(\)", r"\1task.done()"
+        "workflows/agent_execution.py",
+        r"(CancelInFlight\(\):(?:.|\n)*?)task\.cancel\(\)((?:.|\n)*?_let_go\(self\)(?:.|\n)*?)task\.cancel\(\)",
+        r"\1task.done()\2task.done()",
+    ),
+    "an execution that does not go on in a new run": Break(
+        "workflows/agent_execution.py", r"(_is_long\(\):\s+)self\._go_on_in_a_new_run\(\)", r"\1pass"
+    ),
+    "an execution that goes on at another moment": Break(
+        "workflows/agent_execution.py", r"idle and self\._state\.step_count > self", "self._state.step_count - 1 > self"
     ),
     "another id of the subagent's run": Break(
         "holdfast/core/state.py", r"uuid5\(_space\(execution_id\), name\)", "uuid5(_space(execution_id), name * 2)"

@@ -21,6 +21,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from holdfast.core.errors import InvalidInput, PortTaken
 from holdfast.testing import openai_server
+from holdfast.testing.holds import Hold
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI, load_script
 from holdfast.testing.script import Call, Scripts, Turn, call, calls, say
@@ -532,3 +533,51 @@ def test_only_the_server_needs_aiohttp() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "MissingPart: " in done.stderr
     assert "pip install 'holdfast[testing]'" in done.stderr
+
+
+async def test_a_streamed_answer_waits_in_the_middle_until_the_test_lets_it_go() -> None:
+    hold = Hold()
+    async with playing([say("abcdef", piece_chars=2, pieces_max=3, hold=hold)]) as (server, client):
+        streaming = asyncio.create_task(stream(client))
+        await hold.until_held()
+        before = server.requests[0].outcome
+        hold.release()
+        chunks = await streaming
+    assert [chunk.choices[0].delta.content for chunk in chunks] == ["", "ab", "cd", "ef", None]
+    assert (before, server.requests[0].outcome) == ("pending", "answered")
+
+
+async def test_an_answer_that_waits_does_not_hold_up_the_end() -> None:
+    hold = Hold()
+    async with playing([say("abcdef", pieces_max=1, hold=hold)]) as (_, client):
+        streaming = asyncio.create_task(stream(client))
+        await hold.until_held()
+    with pytest.raises(openai.APIError):
+        await streaming
+
+
+async def test_a_stream_can_be_reset_in_the_middle() -> None:
+    async with playing([say("abcdef", pieces_max=1, reset=True)]) as (server, client):
+        with pytest.raises(openai.APIError) as caught:
+            await stream(client)
+        await server.until(lambda requests: requests[0].outcome == "disconnected-by-server")
+    assert type(caught.value.__cause__).__name__ == "ReadError"  # closed, it would be incomplete instead
+
+
+async def test_something_else_can_come_instead_of_the_rest() -> None:
+    async with playing([say("abcdef", pieces_max=2, then=b'data: {"error": {"message": "it broke"}}\n\n')]) as (
+        _,
+        client,
+    ):
+        with pytest.raises(openai.APIError, match="it broke"):
+            await stream(client)
+    async with playing([say("abcdef", then=b"<html>")]) as (_, client):
+        with pytest.raises(json.JSONDecodeError):
+            await ask(client)
+
+
+async def test_usage_can_come_with_every_piece_and_the_bytes_one_by_one() -> None:
+    async with playing([say("ü😀", usage=(7, 3), usage_in="every", write_bytes=1)]) as (_, client):
+        chunks = await stream(client)
+    assert [chunk.usage and chunk.usage.total_tokens for chunk in chunks] == [10] * len(chunks)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "ü😀"
