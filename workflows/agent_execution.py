@@ -16,7 +16,7 @@ from typing import Any, assert_never
 
 from pydantic_core import to_json
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
@@ -316,7 +316,7 @@ class AgentExecution:
                 self._begins_at = (await take_up()).at
         except asyncio.CancelledError:
             self._cancelled()
-        except (ActivityError, ApplicationError) as error:  # a local activity's failure can come bare
+        except FailureError as error:  # in a replay a local activity's failure comes bare, whatever it is
             if workflow.cancellation_reason() is not None:
                 self._cancelled()
                 return

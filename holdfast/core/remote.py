@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Unpack
 from pydantic import ConfigDict, JsonValue, create_model
 
 from holdfast.core.errors import InvalidInput
+from holdfast.core.frozen import canonical, replace
 from holdfast.core.tools import RemoteOptions, Tool, schema_of, traits_of
 
 
@@ -45,7 +46,9 @@ def remote_tool(
     if parameters.get("type") != "object":
         raise InvalidInput(f"tool {name!r}: `parameters` must be a JSON Schema of an object: {{'type': 'object', ...}}")
     anything = create_model(name, __config__=ConfigDict(extra="allow"))
-    return RemoteTool(_elsewhere(name, task_queue), schema_of(name, description, parameters), traits, anything, None)
+    schema = schema_of(name, description, parameters)
+    traits = replace(traits, described_bytes=len(canonical(schema)))
+    return RemoteTool(_elsewhere(name, task_queue), schema, traits, anything, None)
 
 
 def _elsewhere(name: str, task_queue: str) -> Callable[..., NoReturn]:

@@ -260,12 +260,12 @@ def traits_of(called: str, options: Mapping[str, Any], retry_on: tuple[type[Exce
         raise InvalidInput(f"{called!r} cannot name a tool: use letters, digits, `_` and `-`, at most 64 of them")
     if called in RESERVED_NAMES:
         raise InvalidInput(f"{called!r} is a name of our own; choose another with @tool(name=...)")
-    known = [*ToolTraits.model_fields][1:]
+    known = [name for name in ToolTraits.model_fields if name not in ("name", "described_bytes")]
     for unknown in sorted(options.keys() - set(known)):
         raise InvalidInput(f"tool {called!r} is given the option {unknown!r}, {nearest(unknown, known)}")
     if problem := _contradiction(options, retry_on):
         raise InvalidInput(f"tool {called!r}: {problem}")
-    usual = {
+    usual: dict[str, Any] = {
         "attempts_max": 1 if options.get("at_most_once") else ATTEMPTS_MAX,
         "timeout_seconds": LOCAL_TIMEOUT_SECONDS if options.get("local") else TIMEOUT_SECONDS,
     }
@@ -279,19 +279,20 @@ def traits_of(called: str, options: Mapping[str, Any], retry_on: tuple[type[Exce
     return traits
 
 
-def _contradiction(options: Mapping[str, Any], retry_on: tuple[type[Exception], ...]) -> str | None:
+def _contradiction(options: Mapping[str, Any], retry_on: object) -> str | None:
     """Return which options cannot be meant together, and what to do; none when they can."""
     once, local = bool(options.get("at_most_once")), bool(options.get("local"))
     attempts: object = options.get("attempts_max")
-    kinds: object = retry_on
+    again = bool(retry_on)
+    kinds = cast("tuple[object, ...]", retry_on) if isinstance(retry_on, tuple) else (None,)
     cases = (
         (once and bool(options.get("idempotent")), "it is `at_most_once` or `idempotent`, not both"),
         (
             once and attempts not in (None, 1),
             f"`at_most_once` is one attempt, not {attempts}; leave out `attempts_max`",
         ),
-        (once and bool(retry_on), "`at_most_once` is never begun again; leave out `retry_on`"),
-        (bool(retry_on) and attempts == 1, "`retry_on` needs an `attempts_max` of 2 or more"),
+        (once and again, "`at_most_once` is never begun again; leave out `retry_on`"),
+        (again and attempts == 1, "`retry_on` needs an `attempts_max` of 2 or more"),
         (local and not options.get("idempotent"), "`local` is for tools that are `idempotent` too"),
         (local and options.get("task_queue") is not None, "`local` runs in the workflow's own worker; no `task_queue`"),
         (
@@ -299,15 +300,11 @@ def _contradiction(options: Mapping[str, Any], retry_on: tuple[type[Exception], 
             "`queue_seconds_max` is about a `task_queue` of its own; name one",
         ),
         (
-            not (isinstance(kinds, tuple) and all(map(_is_exception, cast("tuple[object, ...]", kinds)))),
+            not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds),
             "`retry_on` is a tuple of exception classes, such as (ConnectionError,)",
         ),
     )
     return next((text for holds, text in cases if holds), None)
-
-
-def _is_exception(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Exception)
 
 
 def reply_of(value: object) -> ToolReply:

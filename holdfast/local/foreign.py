@@ -20,9 +20,10 @@ THREADS_MAX: Final = 1_000
 Kind = Literal["tool", "hook", "process"]
 """What is called: tools that never return leave hooks their threads."""
 
-_places: Final[Mapping[str, threading.BoundedSemaphore]] = {
+THREADS: Final[Mapping[str, threading.BoundedSemaphore]] = {
     kind: threading.BoundedSemaphore(THREADS_MAX) for kind in get_args(Kind)
 }
+"""Those that are left of each kind."""
 
 
 class TooManyThreads(HoldfastError):
@@ -82,7 +83,7 @@ async def _guarded(value: Awaitable[object]) -> object:
 
 
 async def _in_thread(kind: Kind, name: str, function: Callable[[], object]) -> object:
-    if not _places[kind].acquire(blocking=False):
+    if not THREADS[kind].acquire(blocking=False):
         raise TooManyThreads(f"{THREADS_MAX:,} sync {kind} calls have not returned yet; restart the worker")
     call = Interruptible()
     loop = asyncio.get_running_loop()
@@ -110,7 +111,7 @@ async def _in_thread(kind: Kind, name: str, function: Callable[[], object]) -> o
             ordinary = isinstance(error, Exception) and not isinstance(error, StopIteration)
             failed = error if ordinary else Exited(error)
         finally:
-            _places[kind].release()
+            THREADS[kind].release()
         with suppress(RuntimeError):  # the loop is closed: nobody awaits it any more
             loop.call_soon_threadsafe(settle, value, failed)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import HoldfastError, InvalidArguments, InvalidInput
+from holdfast.core.frozen import canonical
 from holdfast.core.limits import LOCAL_TOOL_SECONDS_MAX, TOOL_DESCRIPTION_CHARS_MAX
 from holdfast.core.remote import RemoteTool, remote_tool
 from holdfast.core.tools import AnyTool, ToolTraits, ended_without_answer, never_begun, tool
@@ -15,7 +16,8 @@ SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "intege
 
 
 def declared(**given: Any) -> RemoteTool:  # noqa: ANN401  # any option, also wrong ones
-    return remote_tool(**{"name": "far", "description": "d", "parameters": SCHEMA, "task_queue": "gpu", **given})
+    usual: dict[str, Any] = {"name": "far", "description": "d", "parameters": SCHEMA, "task_queue": "gpu"}
+    return remote_tool(**usual | given)
 
 
 def made(**options: Any) -> AnyTool:  # noqa: ANN401  # as above
@@ -28,7 +30,10 @@ def made(**options: Any) -> AnyTool:  # noqa: ANN401  # as above
 def test_a_remote_tool_is_a_schema_and_traits() -> None:
     far = declared(timeout_seconds=5, idempotent=True)
     assert far.schema.parameters == SCHEMA
-    assert far.traits == ToolTraits(name="far", timeout_seconds=5, idempotent=True, task_queue="gpu", heartbeats=False)
+    size = len(canonical(far.schema))
+    assert far.traits == ToolTraits(
+        name="far", timeout_seconds=5, idempotent=True, task_queue="gpu", heartbeats=False, described_bytes=size
+    )
 
 
 def test_calling_a_remote_tool_says_where_it_is() -> None:

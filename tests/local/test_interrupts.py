@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.local.foreign import THREADS_MAX, Kind, TooManyThreads, _places, call_foreign
+from holdfast.local.foreign import THREADS, THREADS_MAX, Kind, TooManyThreads, call_foreign
 from holdfast.local.interrupts import CallCancelled, Interruptible, shielded
 
 PROMPTLY_SECONDS = 5.0
@@ -140,7 +140,7 @@ def test_a_shield_outside_a_call_is_nothing() -> None:
 
 @pytest.mark.parametrize(("full", "free"), [("tool", "hook"), ("hook", "tool")])
 async def test_threads_of_tools_and_hooks_are_counted_apart(full: Kind, free: Kind) -> None:
-    places = [_places[full].acquire(blocking=False) for _ in range(THREADS_MAX)]
+    places = [THREADS[full].acquire(blocking=False) for _ in range(THREADS_MAX)]
     try:
         with pytest.raises(TooManyThreads, match=f"1,000 sync {full} calls have not returned"):
             await call_foreign(full, "work", lambda: 1, apart=False)
@@ -148,4 +148,4 @@ async def test_threads_of_tools_and_hooks_are_counted_apart(full: Kind, free: Ki
     finally:
         for held in places:
             if held:
-                _places[full].release()
+                THREADS[full].release()
