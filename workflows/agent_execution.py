@@ -374,7 +374,7 @@ class AgentExecution:
             case StartTimer():
                 if self._timer is not None:
                     self._timer.cancel()
-                self._timer = asyncio.create_task(self._guarded(self._wait(command)))
+                self._timer = self._task(self._wait(command))
             case CallModel():
                 self._begin(self._work.call_model(command), lambda at: ModelCancelled(None, at))
             case SummariseBuffer():
@@ -391,7 +391,7 @@ class AgentExecution:
                 for task in self._in_flight:
                     task.cancel()
                 if self._state.running.cancelling:
-                    self._grace = asyncio.create_task(self._guarded(self._give_up()))
+                    self._grace = self._task(self._give_up())
             case Finish() | Emit():
                 pass  # what is told has been kept
             case _:
@@ -400,13 +400,17 @@ class AgentExecution:
     def _begin(self, work: Coroutine[Any, Any, Ends], cancelled: Callable[[datetime], Event] | None = None) -> None:
         """Begin `work`; `cancelled` makes what is told when it is cancelled before it could tell anything itself."""
         self._in_flight = [task for task in self._in_flight if not task.done()]
-        task = asyncio.create_task(self._guarded(work))
+        task = self._task(work)
         self._in_flight.append(task)
-        task.add_done_callback(lambda _: work.close())  # one that is cancelled before it began would complain
         if cancelled is not None:
             task.add_done_callback(
                 lambda ended: self._inbox.append(cancelled(workflow.now())) if ended.cancelled() else None
             )
+
+    def _task(self, work: Coroutine[Any, Any, Ends]) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._guarded(work))
+        task.add_done_callback(lambda _: work.close())  # one that is cancelled before it began would complain
+        return task
 
     async def _give_up(self) -> Ends:
         """Tell of what was cancelled and has not reported in time that nothing is known of it."""

@@ -65,7 +65,7 @@ def out_of_time(turn: Turn) -> bool:
 
 
 def signal_cut(turn: Turn, response: InferenceResponse, failed_usage: Usage) -> None:
-    """Signal the limit that cut an answer short, before it is counted: the endpoint was allowed no more than was left."""
+    """Signal the limit that cut an answer short, before that is counted: no more was allowed than was left."""
     asked = model_call(turn)
     room = asked.room
     if response.finish_reason != "length" or room is None or asked.max_output_tokens != room:
