@@ -138,7 +138,7 @@ class AgentExecution:
         else:
             carried = start.carried
             self._state = self._past.opened(carried, segments)
-            self._telling = Telling(carried.opening, carried.told)
+            self._telling = Telling(carried.opening, carried.told, self._state)
             self._observing = Observing(carried.events_total, carried.previous_run_id)
             self._offered(carried.catalog)
         self._steps_before = self._state.step_count

@@ -16,9 +16,10 @@ with workflow.unsafe.imports_passed_through():
 class Telling:
     """The transcript as the model sees it: `opening`, then the view of the conversation that its policy gives."""
 
-    def __init__(self, opening: Opening, told: Mark | None = None) -> None:
+    def __init__(self, opening: Opening, told: Mark | None = None, state: AgentState | None = None) -> None:
         self.opening = opening
-        self._view: View | None = None
+        # the view that `told` is about: older messages may be summarised before the first call of this run
+        self._view = self._view_of(state) if told is not None and state is not None else None
         self._told = told
         """How far the model has been told this view; none before its first call."""
 
@@ -62,11 +63,8 @@ class Telling:
 
     def _advance(self, state: AgentState) -> Mark:
         """Bring the view up to date; return where what is new begins."""
-        if self._view is None:
-            policy, execution_id = self.opening.definition.context, state.running.execution_id
-            self._view = View.of(state.store, policy, execution_id)
-            told = self._told  # by the run before this one
-        else:
-            self._view = self._view.advanced(state.store)
-            told = self._told if self._view.continues else None
-        return told or root(self.opening)
+        self._view = self._view.advanced(state.store) if self._view is not None else self._view_of(state)
+        return (self._told if self._view.continues else None) or root(self.opening)
+
+    def _view_of(self, state: AgentState) -> View:
+        return View.of(state.store, self.opening.definition.context, state.running.execution_id)
