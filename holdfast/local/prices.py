@@ -137,14 +137,14 @@ def table_prices(model: str, base_url: str | None = None, *, today: date | None 
         return None
     owner, found = known
     read = INPUT_PRICES if owner.id in CACHING_WHEN_ASKED else (*INPUT_PRICES, CACHE_WRITE_PRICE)
-    applying = applying(found, today or datetime.now(UTC).date())
+    applying = prices_applying(found, today or datetime.now(UTC).date())
     input_usd, output_usd = _dearest(applying, read), _dearest(applying, OUTPUT_PRICES)
     if input_usd is None or output_usd is None:  # it is paid by other things than tokens
         return None
     return Prices(input_usd=input_usd, output_usd=output_usd)
 
 
-def applying(model: ModelInfo, today: date) -> list[ModelPrice]:
+def prices_applying(model: ModelInfo, today: date) -> list[ModelPrice]:
     """Return the prices of a model that can apply on or after `today`: of those that began, what replaced the rest."""
     if not isinstance(model.prices, list):
         return [model.prices]

@@ -16,7 +16,7 @@ from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import InvalidInput
 from holdfast.core.usage import Prices
 from holdfast.local import LocalDriver
-from holdfast.local.prices import PriceList, applying, read_prices, table_prices
+from holdfast.local.prices import PriceList, prices_applying, read_prices, table_prices
 from holdfast.testing import ScriptedModel, say
 
 DEEPSEEK = "https://api.deepseek.com"
@@ -54,9 +54,9 @@ def test_a_price_that_has_given_way_to_another_counts_no_more() -> None:
     model = ModelInfo(
         id="m", match=ClauseEquals("m"), prices=[at(9, None), at(3, date(2025, 1, 1)), at(5, date(2026, 1, 1))]
     )
-    applying = applying(model, date(2025, 6, 1))
+    applying = prices_applying(model, date(2025, 6, 1))
     assert [each.input_mtok for each in applying] == [3, 5], "the next one may begin while a run is under way"
-    assert [each.input_mtok for each in applying(model, date(2026, 6, 1))] == [5]
+    assert [each.input_mtok for each in prices_applying(model, date(2026, 6, 1))] == [5]
 
 
 def test_a_definitions_prices_come_first_then_the_workers_then_the_tables() -> None:
