@@ -11,7 +11,6 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.heartbeats import pulse
-from activities.progress import Progress
 from activities.provider import OpenAIModel
 from activities.transcripts import Transcript, TranscriptCache
 from holdfast.core.contracts import (
@@ -39,6 +38,7 @@ from holdfast.core.tools import ToolSchema
 from holdfast.core.transcript import Opening
 from holdfast.core.usage import NOTHING_USED, Usage
 from holdfast.local.formats import checked
+from holdfast.local.progress import Progress
 from holdfast.local.remote import checked_calls
 
 AnswerT = TypeVar("AnswerT")

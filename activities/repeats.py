@@ -1,4 +1,4 @@
-"""A repeated attempt first asks whether its run still wants it: a stop may have come while no worker was there."""
+"""Attempts that are not wanted any more: behind the run's time limit, or of a run that a stop ended with no worker there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedErr
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from activities.progress import Progress
 from holdfast.core.contracts import DEBUG_QUERY, INFERENCE_ACTIVITY
 from holdfast.core.limits import LATE_SECONDS
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.usage import Usage
+from holdfast.local.progress import Progress
 
 ASK_TIMEOUT: Final = timedelta(seconds=10)
 

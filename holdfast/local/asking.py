@@ -22,7 +22,7 @@ from holdfast.core.summarising import summary_request
 from holdfast.core.texts import clamped_json
 from holdfast.core.tools import ToolSchema
 from holdfast.local.formats import checked
-from holdfast.local.hearing import Heard
+from holdfast.local.progress import Progress
 
 
 class Asking:
@@ -37,8 +37,8 @@ class Asking:
             self._tools = (*self._tools, spawn_schema(subagents))
         self._view: View | None = None
 
-    async def answer(self, state: AgentState, asked: OutputLimits, heard: Heard) -> InferenceResponse:
-        """Return the model's answer to the conversation as it stands in `state`; tell `heard` of it as it comes."""
+    async def answer(self, state: AgentState, asked: OutputLimits, progress: Progress) -> InferenceResponse:
+        """Return the model's answer to the conversation in `state`; `progress` takes note of it as it comes."""
         wanted = state.context.response_format
         request = ModelRequest(
             llm=state.llm or LLM(),
@@ -47,13 +47,13 @@ class Asking:
             tools=self._tools,
             max_output_tokens=asked.max_output_tokens,
             response_format=wanted,
-            listener=heard.take,
+            listener=progress.hear,
         )
-        response = await _answered(self._model, request, asked, heard)
+        response = await _answered(self._model, request, asked, progress)
         response = replace(response, text=clamped_json(response.text, RESPONSE_BYTES_MAX))  # any model may be behind it
         return checked(response, wanted)
 
-    async def summary(self, state: AgentState, asked: OutputLimits, heard: Heard) -> InferenceResponse:
+    async def summary(self, state: AgentState, asked: OutputLimits, progress: Progress) -> InferenceResponse:
         """Return the model's summary of what is in the buffer: in words, whatever form the agent's answers have."""
         request = ModelRequest(
             llm=state.llm or LLM(),
@@ -62,7 +62,7 @@ class Asking:
             tools=(),
             max_output_tokens=asked.max_output_tokens,
         )
-        return await _answered(self._model, request, asked, heard)
+        return await _answered(self._model, request, asked, progress)
 
     def _shown(self, state: AgentState) -> Sequence[Message]:
         execution_id = state.running.execution_id
@@ -77,16 +77,17 @@ class Asking:
 
 
 async def _answered(
-    model: Model, request: ModelRequest, asked: OutputLimits, heard: Heard, attempt: int = 1
+    model: Model, request: ModelRequest, asked: OutputLimits, progress: Progress, attempt: int = 1
 ) -> InferenceResponse:
     """Ask the model, and again where that can help, as often and after the same waits as on Temporal."""
-    request = dataclasses.replace(request, max_output_tokens=allowed_output(asked, heard.failed_usage))
+    request = dataclasses.replace(request, max_output_tokens=allowed_output(asked, progress.failed_usage))
     try:
         return await model(request)
     except ModelFailure as failure:
-        heard.failed(failure.usage)
+        progress.fail(failure.usage)
+        progress.begin_again()
         if not failure.again or attempt >= MODEL_RETRIES.attempts_max:
             raise
         wait = failure.after.total_seconds() if failure.after is not None else MODEL_RETRIES.wait_seconds(attempt)
     await asyncio.sleep(wait)
-    return await _answered(model, request, asked, heard, attempt + 1)
+    return await _answered(model, request, asked, progress, attempt + 1)

@@ -38,8 +38,8 @@ from holdfast.core.verdicts import Verdict
 from holdfast.local.asking import Asking
 from holdfast.local.calling import Results, run_tool
 from holdfast.local.foreign import was_cancelled
-from holdfast.local.hearing import Heard
 from holdfast.local.hooking import run_hooks
+from holdfast.local.progress import Progress
 
 Approver = Callable[[ToolCall], Awaitable[Verdict]]
 """Asked about each call that waits for approval; one that raises has denied it."""
@@ -61,26 +61,26 @@ class Work:
 
     async def call_model(self, command: CallModel, state: AgentState) -> Event:
         """Ask the model; when that is cancelled, tell what had come of its answer."""
-        heard = Heard()
-        asked = asyncio.create_task(_said(self.asking.answer(state, command, heard)))
+        progress = Progress()
+        asked = asyncio.create_task(_said(self.asking.answer(state, command, progress)))
         try:
             said = await asyncio.shield(asked)
         except asyncio.CancelledError:
-            partial = heard.partial
+            partial = progress.partial()
             asked.cancel()
             await asyncio.wait([asked], timeout=MODEL_GRACE_SECONDS)
-            return ModelCancelled(partial=partial, at=self.clock(), failed_usage=heard.failed_usage)
+            return ModelCancelled(partial=partial, at=self.clock(), failed_usage=progress.failed_usage)
         if isinstance(said, ErrorRecord):
-            return ModelFailed(error=said, at=self.clock(), failed_usage=heard.failed_usage)
-        return ModelAnswered(response=said, at=self.clock(), failed_usage=heard.failed_usage)
+            return ModelFailed(error=said, at=self.clock(), failed_usage=progress.failed_usage)
+        return ModelAnswered(response=said, at=self.clock(), failed_usage=progress.failed_usage)
 
     async def summarise(self, command: SummariseBuffer, state: AgentState) -> Event:
         """Ask the model for a summary of the buffer."""
-        heard = Heard()
-        said = await _said(self.asking.summary(state, command, heard))
+        progress = Progress()
+        said = await _said(self.asking.summary(state, command, progress))
         if isinstance(said, ErrorRecord):
-            return SummaryFailed(error=said, at=self.clock(), failed_usage=heard.failed_usage)
-        return BufferSummarised(said.text, said.usage, self.clock(), heard.failed_usage)
+            return SummaryFailed(error=said, at=self.clock(), failed_usage=progress.failed_usage)
+        return BufferSummarised(said.text, said.usage, self.clock(), progress.failed_usage)
 
     async def call_tool(self, command: CallTool, execution_id: str) -> Event:
         """Run a tool."""

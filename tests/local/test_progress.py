@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from activities.progress import Progress
 from holdfast.core.contracts import CallProgress
 from holdfast.core.inference import AnswerPart
 from holdfast.core.limits import PAYLOAD_BYTES_MAX, PROGRESS_CHARS_MAX, REASONING_BYTES_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.usage import Usage
+from holdfast.local.progress import Progress
 
 USED = Usage(input_tokens=7, output_tokens=3)
 
@@ -42,6 +42,16 @@ def test_usage_is_counted_once_however_an_attempt_ends() -> None:
     second.hear(AnswerPart("b", usage=USED))
     assert second.fail() == USED + USED
     assert Progress.after([second.details()]).failed_usage == USED + USED
+
+
+def test_an_attempt_that_failed_leaves_its_usage_and_none_of_its_text() -> None:
+    progress = Progress()
+    progress.hear(AnswerPart("a", "hm", usage=USED, model="m", response_id="7"))
+    progress.fail()
+    progress.begin_again()
+    assert (progress.failed_usage, progress.partial()) == (USED, None)
+    progress.hear(AnswerPart("b"))
+    assert progress.details() == CallProgress(attempt=2, chars=1, tail="b", failed_usage=USED)
 
 
 @pytest.mark.parametrize("filling", ["x", "ü", "😀", "\x00"])

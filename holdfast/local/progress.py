@@ -1,4 +1,4 @@
-"""How far a model call has come: what its listener hears, what its heartbeats carry, what a cancelled one returns."""
+"""How far a model call has come: what its listener hears, its heartbeats carry, a cancelled one returns."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ from holdfast.core.texts import clamped, clamped_json
 from holdfast.core.usage import NOTHING_USED, Usage
 
 CANCELLED: Final = "cancelled"
-"""The finish reason of an answer that was not waited for."""
+"""The finish reason of an answer whose call was cancelled: our own word, no provider's."""
 
 
 class Progress:
-    """One attempt's progress; `failed_usage` is what the attempts before it used, as far as anybody said."""
+    """An attempt's progress; `failed_usage` is what the attempts before it used, as far as anybody said.
+
+    On Temporal each attempt has one of its own (`after`); in-process one serves all attempts of a call (`begin_again`).
+    """
 
     def __init__(self, failed_usage: Usage = NOTHING_USED, attempt: int = 1) -> None:
         self.failed_usage = failed_usage
         self._attempt = attempt
+        self._begin()
+
+    def _begin(self) -> None:
         self._usage: Usage | None = None
         self._text = _Kept(RESPONSE_BYTES_MAX)
         self._reasoning = _Kept(REASONING_BYTES_MAX)
@@ -53,6 +59,11 @@ class Progress:
         self.failed_usage += usage if usage != NOTHING_USED else self._usage or NOTHING_USED
         self._usage = None  # counted
         return self.failed_usage
+
+    def begin_again(self) -> None:
+        """Go over to the next attempt: what had come of the answer of one that failed is void."""
+        self._attempt += 1
+        self._begin()
 
     def details(self) -> CallProgress:
         """Return what a heartbeat tells."""
