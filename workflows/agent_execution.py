@@ -287,7 +287,7 @@ class AgentExecution:
             return
         carried = Carried(
             head=without_bulk(self._state),
-            segments=tuple(part.segment for part in self._past.parts),
+            segments=tuple(each.segment for each in self._past.sealed),
             steps=steps,
             messages=messages,
             opening=self._telling.opening,
@@ -297,7 +297,7 @@ class AgentExecution:
             previous_run_id=workflow.info().run_id,
         )
         following = replace(self._start, question="", carried=carried)
-        workflow.continue_as_new(args=[following, *(part.data for part in self._past.parts)])
+        workflow.continue_as_new(args=[following, *(each.data for each in self._past.sealed)])
 
     def _cancelled(self) -> None:
         """Take Temporal's own cancellation (the Web UI's button) for a stop; call it from where that is caught."""

@@ -32,7 +32,7 @@ STEPS: Final = None
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Sealed:
     """A sealed segment with its bytes: a JSON list."""
 
     segment: Segment
@@ -40,46 +40,46 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sealed:
-    """A series as far as it is sealed: `log` has what `parts` hold."""
+class _Series:
+    """A series as far as it is sealed: `log` has what `sealed` hold."""
 
     log: Log[Any]
-    parts: tuple[Part, ...] = ()
+    sealed: tuple[Sealed, ...] = ()
 
 
 class Past:
     """What of one execution is sealed. A run keeps one, and asks it what to hand on."""
 
     def __init__(self) -> None:
-        self._sealed: dict[str | None, _Sealed] = {}
+        self._series: dict[str | None, _Series] = {}
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def sealed(self) -> tuple[Sealed, ...]:
         """The sealed segments, series by series."""
-        return tuple(part for sealed in self._sealed.values() for part in sealed.parts)
+        return tuple(each for series in self._series.values() for each in series.sealed)
 
     @property
     def size(self) -> int:
         """How many bytes the sealed segments take together."""
-        return sum(len(part.data) for part in self.parts)
+        return sum(len(each.data) for each in self.sealed)
 
     def seal(self, state: AgentState) -> tuple[tuple[StepExecution, ...], tuple[tuple[Message, ...], ...]]:
         """Seal what has come together since; return the tails that are not sealed yet: steps, and each section's."""
-        before, self._sealed = self._sealed, {}
+        before, self._series = self._series, {}
         steps = self._seal(STEPS, state.running.step_executions, before)
         return steps, tuple(self._seal(each.name, each.messages, before) for each in state.store.sections)
 
-    def _seal(self, series: str | None, log: Log[Any], before: dict[str | None, _Sealed]) -> tuple[Any, ...]:
-        sealed = before.get(series)
-        if sealed is None or not log.continues(sealed.log):  # nothing yet, or messages were moved away
-            sealed = _Sealed(log.before(0))
-        tail = tuple(log[len(sealed.log) :])
+    def _seal(self, series: str | None, log: Log[Any], before: dict[str | None, _Series]) -> tuple[Any, ...]:
+        known = before.get(series)
+        if known is None or not log.continues(known.log):  # nothing yet, or messages were moved away
+            known = _Series(log.before(0))
+        tail = tuple(log[len(known.log) :])
         data = _items(series).dump_json(list(tail)) if tail else b""
         if len(data) < SEGMENT_BYTES_MIN:
-            self._sealed[series] = sealed
+            self._series[series] = known
             return tail
-        part = Part(Segment(series=series, count=len(tail)), data)
-        self._sealed[series] = _Sealed(log, _joined((*sealed.parts, part)))
+        added = Sealed(Segment(series=series, count=len(tail)), data)
+        self._series[series] = _Series(log, _joined((*known.sealed, added)))
         return ()
 
     def opened(self, carried: Carried, segments: Sequence[bytes]) -> AgentState:
@@ -89,37 +89,37 @@ class Past:
         """
         if len(segments) != len(carried.segments):
             raise StateInvalid(f"{len(segments)} segments came with a run that needs {len(carried.segments)}")
-        parts = [Part(segment, data) for segment, data in zip(carried.segments, segments, strict=True)]
-        steps = self._opened(STEPS, parts, carried.steps)
+        sealed = [Sealed(segment, data) for segment, data in zip(carried.segments, segments, strict=True)]
+        steps = self._opened(STEPS, sealed, carried.steps)
         tails = zip(carried.head.store.sections, carried.messages, strict=True)
-        sections = [self._opened(section.name, parts, tail) for section, tail in tails]
+        sections = [self._opened(section.name, sealed, tail) for section, tail in tails]
         return with_bulk(carried.head, sections, steps)
 
-    def _opened(self, series: str | None, parts: Sequence[Part], tail: Sequence[Any]) -> Log[Any]:
-        own = tuple(part for part in parts if part.segment.series == series)
-        sealed: Log[Any] = Log(item for part in own for item in _read(part))
-        whole = sealed.extend(tail)
-        self._sealed[series] = _Sealed(whole.before(len(sealed)), own)
+    def _opened(self, series: str | None, sealed: Sequence[Sealed], tail: Sequence[Any]) -> Log[Any]:
+        own = tuple(each for each in sealed if each.segment.series == series)
+        past: Log[Any] = Log(item for each in own for item in _read(each))
+        whole = past.extend(tail)
+        self._series[series] = _Series(whole.before(len(past)), own)
         return whole
 
 
-def _joined(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return the parts of a series with those joined that have become many enough."""
-    while len(parts) >= JOINED:
-        last = parts[-JOINED:]
+def _joined(sealed: tuple[Sealed, ...]) -> tuple[Sealed, ...]:
+    """Return the segments of a series with those joined that have become many enough."""
+    while len(sealed) >= JOINED:
+        last = sealed[-JOINED:]
         size = last[0].segment.size
-        if any(part.segment.size != size for part in last) or sum(len(part.data) for part in last) > SEGMENT_BYTES_MAX:
+        if any(each.segment.size != size for each in last) or sum(len(each.data) for each in last) > SEGMENT_BYTES_MAX:
             break
-        count = sum(part.segment.count for part in last)
+        count = sum(each.segment.count for each in last)
         joined = Segment(series=last[0].segment.series, count=count, size=size + 1)
-        parts = (*parts[:-JOINED], Part(joined, b"[" + b",".join(part.data[1:-1] for part in last) + b"]"))
-    return parts
+        sealed = (*sealed[:-JOINED], Sealed(joined, b"[" + b",".join(each.data[1:-1] for each in last) + b"]"))
+    return sealed
 
 
-def _read(part: Part) -> list[Any]:
-    items: list[Any] = _items(part.segment.series).validate_json(part.data)
-    if len(items) != part.segment.count:
-        raise StateInvalid(f"a segment of {part.segment.count} has {len(items)} in it; its store was changed")
+def _read(sealed: Sealed) -> list[Any]:
+    items: list[Any] = _items(sealed.segment.series).validate_json(sealed.data)
+    if len(items) != sealed.segment.count:
+        raise StateInvalid(f"a segment of {sealed.segment.count} has {len(items)} in it; its store was changed")
     return items
 
 

@@ -29,7 +29,7 @@ def carried(past: Past, state: AgentState) -> tuple[Carried, list[bytes]]:
     steps, messages = past.seal(state)
     value = Carried(
         head=without_bulk(state),
-        segments=tuple(part.segment for part in past.parts),
+        segments=tuple(each.segment for each in past.sealed),
         steps=steps,
         messages=messages,
         opening=OPENING,
@@ -38,7 +38,7 @@ def carried(past: Past, state: AgentState) -> tuple[Carried, list[bytes]]:
         events_total=0,
         previous_run_id="one",
     )
-    return Carried.model_validate_json(canonical(value)), [part.data for part in past.parts]
+    return Carried.model_validate_json(canonical(value)), [each.data for each in past.sealed]
 
 
 def handed_on(past: Past, state: AgentState) -> tuple[Past, AgentState, Carried, list[bytes]]:
@@ -83,7 +83,7 @@ def test_a_sealed_segment_is_never_written_again_but_for_being_joined_once() -> 
         written |= {sha256(data).hexdigest(): len(data) for data in segments}
         raw = sum(map(len, segments))
         assert len(segments) < 2 * JOINED + raw / (JOINED * SEGMENT_BYTES_MIN)
-    assert past.parts
+    assert past.sealed
     assert sum(written.values()) < 2 * raw + 2 * SEGMENT_BYTES_MIN
 
 
