@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from holdfast.core.errors import InvalidInput
+from holdfast.interrupts import shielded
 from holdfast.local.foreign import call_foreign
-from holdfast.local.interrupts import shielded
 
 OUTPUT_BYTES_MAX: Final = 64 * 1024
 """How much of the end of a command's output is kept; a model is shown less than that."""
@@ -57,7 +57,7 @@ class Ended:
     timed_out: bool
 
 
-def run(  # one argument per thing that a command has
+def run(
     argv: Sequence[str],
     *,
     timeout_seconds: float,
@@ -89,7 +89,7 @@ def run(  # one argument per thing that a command has
     return group.end(timed_out=not in_time)
 
 
-async def run_async(  # as above
+async def run_async(
     argv: Sequence[str],
     *,
     timeout_seconds: float,

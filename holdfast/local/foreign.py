@@ -12,7 +12,7 @@ from functools import cache
 from typing import Final, Literal, get_args
 
 from holdfast.core.errors import HoldfastError
-from holdfast.local.interrupts import Interruptible
+from holdfast.interrupts import Interruptible
 
 THREADS_MAX: Final = 1_000
 """Sync calls of one kind in one process, those included that were given up on and have not returned yet."""

@@ -24,7 +24,7 @@ from holdfast.core.offer import Offer
 from holdfast.core.state import ExecutionStatus, call_name, named_id
 from holdfast.core.steps import Outcome
 from holdfast.core.stopping import StopReason
-from holdfast.local.interrupts import CallCancelled
+from holdfast.interrupts import CallCancelled
 from holdfast.testing import Hold, ScriptedTool, scripted_tool
 from holdfast.testing.script import Call, Turn, calls, say, turn_number
 from tests.pids import until_gone

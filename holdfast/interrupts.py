@@ -1,4 +1,7 @@
-"""Interrupting sync code that runs in a thread of its own, as cancelling does with async code. Starts no threads."""
+"""Interrupting sync code that runs in a thread of its own, as cancelling does with async code. Starts no threads.
+
+Tools and hooks use `shielded` and `CallCancelled`; `Interruptible` is for whoever calls them.
+"""
 
 from __future__ import annotations
 

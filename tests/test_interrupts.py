@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.interrupts import CallCancelled, Interruptible, shielded
 from holdfast.local.foreign import THREADS, THREADS_MAX, Kind, TooManyThreads, call_foreign
-from holdfast.local.interrupts import CallCancelled, Interruptible, shielded
 
 PROMPTLY_SECONDS = 5.0
 
