@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from holdfast.client.settings import Settings
+from holdfast.client.watched import AttemptFailed, TextDelta, Watched
 from holdfast.core.errors import MissingPart
 
 if TYPE_CHECKING:
     from holdfast.client.executions import Client
 
-__all__ = ["Client", "Settings"]
+__all__ = ["AttemptFailed", "Client", "Settings", "TextDelta", "Watched"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # what a module holds
