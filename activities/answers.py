@@ -18,6 +18,7 @@ from holdfast.core.limits import (
     ARGUMENTS_BYTES_MAX,
     CALLS_KEPT_MAX,
     REASONING_BYTES_MAX,
+    REPORTED_TOKENS_MAX,
     RESPONSE_BYTES_MAX,
     WORD_CHARS_MAX,
 )
@@ -25,10 +26,6 @@ from holdfast.core.messages import ToolCall
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.texts import clamped, clamped_json, encodable
 from holdfast.core.usage import Usage
-
-TOKENS_MAX: Final = 10**12
-"""A reported token count above this is a fault of the endpoint and is cut to it."""
-
 
 NO_COMPLETION: Final = "the answer is JSON but not a chat completion; check OPENAI_BASE_URL"
 
@@ -70,7 +67,7 @@ def arguments_of(value: object) -> str:
 
 def _count(value: object) -> int | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return int(min(value, TOKENS_MAX))
+        return int(min(value, REPORTED_TOKENS_MAX))
     return None
 
 

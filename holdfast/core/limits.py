@@ -178,11 +178,11 @@ CARRIED_BYTES_MAX: Final = 128 * 1024 * 1024
 MODEL_GRACE_SECONDS: Final = 1.0
 """How long an execution that is stopped waits for what had come of its model call."""
 
-LATE_SECONDS: Final = 2 * MODEL_GRACE_SECONDS
-"""How long after the time limit the server waits for a model call's end; no attempt of it is begun in that time."""
-
 SUBAGENT_GRACE_SECONDS: Final = 3.0
 """The same for what its subagents had used: each of them waits for its own model call first."""
+
+LATE_SECONDS: Final = 2 * MODEL_GRACE_SECONDS
+"""How long after the time limit the server waits for a model call's end; no attempt of it is begun in that time."""
 
 PROGRESS_CHARS_MAX: Final = 4_000
 """How much of the end of an answer that is still coming its heartbeats show: some 0.3 s of the fastest models."""
@@ -282,3 +282,6 @@ STREAM_BYTES_MAX: Final = 96 * 1024 * 1024
 
 Nothing of it is kept but what it says, and that is at most ANSWER_BYTES_MAX.
 """
+
+REPORTED_TOKENS_MAX: Final = 10**12
+"""A reported token count above this is a fault of the endpoint and is cut to it."""

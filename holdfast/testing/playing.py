@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from holdfast.core.inference import AnswerListener, AnswerPart
+from holdfast.core.limits import REPORTED_TOKENS_MAX
 from holdfast.core.texts import encodable
 from holdfast.core.usage import NOTHING_USED, Usage
 from holdfast.testing.failures import cut, failure_within
 from holdfast.testing.openai_format import answer_chunks
 from holdfast.testing.script import Turn, turn_number
-
-TOKENS_MAX: Final = 10**12
-"""The most tokens that are believed, as the provider's client has it."""
 
 
 async def waited(turn: Turn) -> None:
@@ -86,5 +84,5 @@ def _reported(usage: Mapping[str, int] | None) -> Usage | None:
     """Return what is possible of a scripted usage, none when nothing is."""
     if usage is None or (usage["prompt_tokens"] < 0 and usage["completion_tokens"] < 0):
         return None
-    sent, received = (min(max(usage[name], 0), TOKENS_MAX) for name in ("prompt_tokens", "completion_tokens"))
+    sent, received = (min(max(usage[name], 0), REPORTED_TOKENS_MAX) for name in ("prompt_tokens", "completion_tokens"))
     return Usage(input_tokens=sent, output_tokens=received)

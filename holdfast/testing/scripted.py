@@ -16,14 +16,20 @@ from typing import Any, Final, cast
 from pydantic_core import to_json
 
 from holdfast.core.inference import ModelRequest
-from holdfast.core.limits import ARGUMENTS_BYTES_MAX, CALLS_KEPT_MAX, RESPONSE_BYTES_MAX, WORD_CHARS_MAX
+from holdfast.core.limits import (
+    ARGUMENTS_BYTES_MAX,
+    CALLS_KEPT_MAX,
+    REPORTED_TOKENS_MAX,
+    RESPONSE_BYTES_MAX,
+    WORD_CHARS_MAX,
+)
 from holdfast.core.messages import ToolCall
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.texts import clamped, clamped_json, encodable
 from holdfast.core.usage import Usage
 from holdfast.testing.failures import failure_of, final, refused
 from holdfast.testing.openai_format import Refusal, read_request, request_body
-from holdfast.testing.playing import TOKENS_MAX, played, waited
+from holdfast.testing.playing import played, waited
 from holdfast.testing.script import (
     Attempts,
     Script,
@@ -99,8 +105,8 @@ def answer(turn: Turn, body: Mapping[str, Any]) -> InferenceResponse:
         tool_calls=_tool_calls(wanted),
         finish_reason=encodable(turn.ending)[:WORD_CHARS_MAX],
         usage=Usage(
-            input_tokens=min(prompt, TOKENS_MAX) if prompt > 0 else _sent_bytes(body),
-            output_tokens=min(completion, TOKENS_MAX) if completion >= 0 else _received_bytes(text, wanted),
+            input_tokens=min(prompt, REPORTED_TOKENS_MAX) if prompt > 0 else _sent_bytes(body),
+            output_tokens=min(completion, REPORTED_TOKENS_MAX) if completion >= 0 else _received_bytes(text, wanted),
         ),
         model=clamped(body["model"], WORD_CHARS_MAX),
         response_id=f"chatcmpl-{number}",

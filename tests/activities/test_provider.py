@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from activities.answers import TOKENS_MAX
 from activities.provider import JSON_WANTED, OpenAIModel, ProviderSettings
 from holdfast.core.definition import LLM
 from holdfast.core.errors import InvalidInput, ModelFailure
@@ -23,6 +22,7 @@ from holdfast.core.limits import (
     NAME_CHARS_MAX,
     PAYLOAD_BYTES_MAX,
     REASONING_BYTES_MAX,
+    REPORTED_TOKENS_MAX,
     RESPONSE_BYTES_MAX,
     WORD_CHARS_MAX,
 )
@@ -255,7 +255,7 @@ async def test_odd_names_of_model_and_answer_are_bounded_and_encodable(field: st
         ({"prompt_tokens": 7, "completion_tokens": 3}, (7, 3)),
         ({"prompt_tokens": 0, "completion_tokens": 0}, (None, 0)),
         ({"prompt_tokens": 7.9, "completion_tokens": 3}, (7, 3)),
-        ({"prompt_tokens": 10**30, "completion_tokens": 3}, (TOKENS_MAX, 3)),
+        ({"prompt_tokens": 10**30, "completion_tokens": 3}, (REPORTED_TOKENS_MAX, 3)),
         ({"prompt_tokens": -7, "completion_tokens": 3}, (None, 3)),
         ({"prompt_tokens": 7, "completion_tokens": -1}, (7, None)),
         ({"prompt_tokens": 7}, (7, None)),
