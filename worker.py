@@ -55,7 +55,7 @@ STUBBORN_SECONDS: Final = 2.0
 REFUSED_MAX: Final = 50
 """Slots for tool calls that are on their way to the waiting queue; each takes one for a moment."""
 
-KNOBS: Final = {knob.name: str(knob.metadata["about"]) for knob in fields(WorkerSettings)}
+OPTIONS: Final = {each.name: str(each.metadata["about"]) for each in fields(WorkerSettings)}
 """What can be set of a worker, and what it means."""
 
 INTERRUPTED: Final = 130
@@ -286,7 +286,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--storage", metavar="URL", help="where large data is kept")
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
     parser.add_argument("--tools-only", action="store_true", help="serve the tools that name the task queue, no agents")
-    for name, about in KNOBS.items():
+    for name, about in OPTIONS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", help=about)
     given = parser.parse_args(arguments)
     log_to_stderr()
@@ -299,7 +299,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         agents_dir=given.agents,
         storage=given.storage,
     )
-    serving = WorkerSettings.from_environment(**{name: getattr(given, name) for name in KNOBS})
+    serving = WorkerSettings.from_environment(**{name: getattr(given, name) for name in OPTIONS})
     asyncio.run(serve(settings, serving, given.modules, attended=given.attended, tools_only=given.tools_only))
     return 0
 

@@ -34,6 +34,9 @@ BODY_CHARS_MAX: Final = 500
 CAUSES_MAX: Final = 8
 """How many causes of a broken connection are looked at; the first that says something is three deep."""
 
+TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore2", "anyio"})
+"""The packages below the provider's client, whichever of them its version stands on; not all are installed."""
+
 REMEDIES: Final = {
     "QuotaExceeded": "the account has no credit left",
     "NotAuthorised": "check OPENAI_API_KEY of the worker",
@@ -81,12 +84,7 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
 
 def is_broken_connection(error: Exception) -> bool:
     """Return whether `error` comes raw from the client's transport, as it does while a body is read."""
-    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in (
-        "httpx",
-        "httpx2",
-        "httpcore2",
-        "anyio",
-    )
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in TRANSPORTS
 
 
 def _status_failure(error: ErrorStatus, settings: ProviderSettings) -> ModelFailure:

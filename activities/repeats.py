@@ -1,4 +1,4 @@
-"""Attempts that are not wanted any more: behind the run's time limit, or of a run that a stop ended with no worker there."""
+"""Attempts that nobody wants: behind the run's time limit, or of a run that ended while no worker was there."""
 
 from __future__ import annotations
 

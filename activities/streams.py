@@ -236,10 +236,12 @@ class StreamedAnswer:
 
 
 def _text(value: object) -> str:
+    """Any text as it is, also half a character, whose other half comes in the next event; anything else as none."""
     return value if isinstance(value, str) else ""
 
 
 def _content(value: object) -> str:
+    """The same, or a list of content parts as their texts."""
     if value is None or isinstance(value, str):
         return value or ""
     try:

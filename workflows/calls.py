@@ -131,7 +131,7 @@ async def call_model(command: CallModel, wanted: InferenceInput, time_left: time
         result_type=InferenceAnswer,
         activity_id=call_name(command.step_number),
         start_to_close_timeout=MODEL_TIMEOUT,
-        # the time limit's timer comes first and asks for what had come; no attempt is begun after it (`refuse_if_late`)
+        # the limit's timer comes first and asks for what had come; no attempt begins after it (`activities.repeats`)
         schedule_to_close_timeout=None if time_left is None else time_left + LATE_MARGIN,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=MODEL_RETRY,

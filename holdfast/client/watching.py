@@ -79,7 +79,7 @@ async def watch(server: Server, execution_id: str, *, start: int, subagents: boo
     """Yield what `Client.watch` promises."""
     told: asyncio.Queue[Watched | _Over] = asyncio.Queue(WAITING_MAX)
     run = _Run(server, told.put, execution_id, start, subagents=subagents)
-    telling = asyncio.create_task(_tell(server, run, told))
+    telling = asyncio.create_task(_follow_to_its_end(server, run, told))
     try:
         while not isinstance(each := await told.get(), _Over):
             yield each
@@ -89,7 +89,8 @@ async def watch(server: Server, execution_id: str, *, start: int, subagents: boo
         await _ended(telling)
 
 
-async def _tell(server: Server, run: _Run, told: asyncio.Queue[Watched | _Over]) -> None:
+async def _follow_to_its_end(server: Server, run: _Run, told: asyncio.Queue[Watched | _Over]) -> None:
+    """Put what happens in the run into `told`, and last how the watch is to end."""
     try:
         await run.follow()
         if not run.ended_well:

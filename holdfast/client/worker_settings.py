@@ -13,7 +13,7 @@ from holdfast.core.errors import InvalidInput
 ENVIRONMENT_PREFIX: Final = "HOLDFAST_"
 
 
-def _knob(default: float, lowest: float, highest: float, about: str) -> Any:  # noqa: ANN401  # what dataclasses.field gives
+def _within(default: float, lowest: float, highest: float, about: str) -> Any:  # noqa: ANN401  # what dataclasses.field gives
     return field(default=default, metadata={"lowest": lowest, "highest": highest, "about": about})
 
 
@@ -26,18 +26,18 @@ class WorkerSettings:
     Each has the flag and the environment variable of its name (`--tool-slots`, `HOLDFAST_TOOL_SLOTS`).
     """
 
-    inference_slots: int = _knob(500, 1, 100_000, "model calls at once")
-    tool_slots: int = _knob(500, 1, 100_000, "tool calls at once")
-    waiting_slots: int = _knob(100, 1, 100_000, "tool calls at once beyond those; further ones wait in a queue")
-    local_slots: int = _knob(500, 1, 100_000, "hooks and `local` tools at once")
-    workflow_slots: int = _knob(100, 2, 10_000, "workflow tasks at once")
-    cached_runs: int = _knob(2_000, 0, 1_000_000, "runs kept in memory; beyond that a task replays its whole history")
-    workflow_pollers: int = _knob(5, 2, 100, "requests for workflow tasks at once")
-    activity_pollers: int = _knob(2, 1, 100, "requests for model calls or tool calls at once")
+    inference_slots: int = _within(500, 1, 100_000, "model calls at once")
+    tool_slots: int = _within(500, 1, 100_000, "tool calls at once")
+    waiting_slots: int = _within(100, 1, 100_000, "tool calls at once beyond those; further ones wait in a queue")
+    local_slots: int = _within(500, 1, 100_000, "hooks and `local` tools at once")
+    workflow_slots: int = _within(100, 2, 10_000, "workflow tasks at once")
+    cached_runs: int = _within(2_000, 0, 1_000_000, "runs kept in memory; beyond that a task replays its whole history")
+    workflow_pollers: int = _within(5, 2, 100, "requests for workflow tasks at once")
+    activity_pollers: int = _within(2, 1, 100, "requests for model calls or tool calls at once")
     """Few: each that a frozen worker has open takes an attempt of a call with it."""
-    grace_seconds: float = _knob(10.0, 0, 3_600, "how long calls under way may take to end after the first signal")
-    sticky_seconds: float = _knob(1.0, 0.1, 60, "how long a run waits for a dead worker that knew it")
-    heartbeat_throttle_seconds: float = _knob(0.25, 0.05, 1.0, "heartbeats reach the server this often at the most")
+    grace_seconds: float = _within(10.0, 0, 3_600, "how long calls under way may take to end after the first signal")
+    sticky_seconds: float = _within(1.0, 0.1, 60, "how long a run waits for a dead worker that knew it")
+    heartbeat_throttle_seconds: float = _within(0.25, 0.05, 1.0, "heartbeats reach the server this often at the most")
 
     def __post_init__(self) -> None:
         """Refuse what is out of bounds."""

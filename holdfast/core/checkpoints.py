@@ -19,7 +19,6 @@ from holdfast.core.usage import TOKENS_PRICED, Usage
 UNKNOWN_PRICE: Final = "nobody knows what the tokens of "
 """How the one warning begins that names a model without prices."""
 
-
 FREE_ROOM: Final = 1_000_000_000
 """What stands for the room of an answer that nothing limits."""
 

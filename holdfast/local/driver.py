@@ -43,6 +43,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.hooks import Hook
 from holdfast.core.inference import Model
+from holdfast.core.keeping import ROLES, ROLES_TOLD
 from holdfast.core.limits import SUBAGENT_GRACE_SECONDS
 from holdfast.core.loop import AgentLoop, new_agent, user_message
 from holdfast.core.messages import Message
@@ -217,8 +218,8 @@ class LocalDriver:
         Raises InvalidInput for a message that speaks for the model or a tool.
         """
         said = user_message(message) if isinstance(message, str) else message
-        if said.role not in ("user", "system"):
-            raise InvalidInput(f"a message of the role {said.role!r} cannot be said from outside; use user or system")
+        if said.role not in ROLES:
+            raise InvalidInput(f"a message of the role {said.role!r} is not taken: {ROLES_TOLD}")
         self._inbox.put(MessageArrived(message=said, at=self._clock()))
 
     def decide(self, call_id: str, verdict: Verdict, *, execution_id: str | None = None) -> None:
