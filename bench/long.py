@@ -54,7 +54,8 @@ each request's body at the endpoint.
 
 The last table is one execution of 10,000 steps with 2 KB each, whose model sees 21 messages per call.
 
-JSON: {machine, large: [...], replay: {bytes: {...}}, continued: {...}, endless: {...}, goals: [{wanted, measured, met}]}.
+JSON: {machine, large: [...], replay: {bytes: {...}}, continued: {...}, endless: {...},
+goals: [{wanted, measured, met}]}.
 """
 
 

@@ -74,8 +74,8 @@ MODEL_RETRY: Final = RetryPolicy(
 LATE_MARGIN: Final = timedelta(seconds=LATE_SECONDS)
 """How much longer than the run's time the server gives to a call.
 
-So that it is the time limit's own timer which cancels it, and the worker is told at once. No attempt is begun in that time:
-our workers refuse it (`activities.repeats`).
+So that it is the time limit's own timer which cancels it, and the worker is told at once. No attempt is begun in that
+time: our workers refuse it (`activities.repeats`).
 """
 
 RESOLVE_TIMEOUT: Final = timedelta(seconds=5)
