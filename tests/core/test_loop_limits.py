@@ -213,7 +213,7 @@ def test_no_summary_is_begun_after_the_time_limit_though_its_timer_comes_late() 
     policy = ContextPolicy(summary=SummaryPolicy(above_input_tokens=10, keep_messages=1))
     run = Run(ExecutionBudget(max_seconds=60), hooks=[hook_at(Trigger.BEFORE_INFERENCE)], context=policy).begin()
     run.hooked().answer("", call("a")).returns("a")
-    assert run.hooks_asked
+    run.hooked().answer("", call("b")).returns("b")
     in_time = run.state
     assert run.hooked().wanted(SummariseBuffer)
     run.state = in_time
