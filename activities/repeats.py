@@ -10,7 +10,7 @@ from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedErr
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from holdfast.core.contracts import DEBUG_QUERY, INFERENCE_ACTIVITY
+from holdfast.core.contracts import DEBUG_QUERY
 from holdfast.core.limits import LATE_SECONDS
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.usage import Usage
@@ -25,7 +25,8 @@ async def refuse_if_unwanted() -> None:
     A run that cannot be asked is taken to go on.
     """
     info = activity.info()
-    if info.activity_type == INFERENCE_ACTIVITY and info.schedule_to_close_timeout is not None:
+    if info.heartbeat_timeout is not None and info.schedule_to_close_timeout is not None:
+        # The call of a run with a time limit, until LATE_SECONDS after it (`workflows.calls`);
         # both moments are the server's: no clock of ours decides about a budget
         late_at = info.scheduled_time + info.schedule_to_close_timeout - timedelta(seconds=LATE_SECONDS)
         if info.started_time >= late_at:

@@ -6,7 +6,7 @@ import argparse
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError, WorkflowHistory
 
 from bench.report import Goal, hand_over, show_goals, show_table
+from bench.runs import histories, steps_run
 from bench.stage import Loop, Stage, fresh_id, perform, set_stage
 from bench.task import TOOL, Task
 
@@ -34,7 +35,7 @@ EPILOG: Final = """\
 Bytes are the encoded sizes of the history's events, all of them: the start and the result too. `events per step` is
 the difference to the row before divided by the difference in steps, so that what a run needs once does not count.
 
-JSON: {machine, page_bytes, runs: [{loop, steps_asked, steps, outcome, events, bytes, bytes_per_step, by_kind:
+JSON: {machine, page_bytes, runs: [{loop, steps_asked, steps, runs, outcome, events, bytes, bytes_per_step, by_kind:
 {kind of event: {events, bytes}}}], goals: [{wanted, measured, met}]}; `outcome` is "completed" or the server's reason.
 """
 
@@ -49,11 +50,12 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What one run left behind. `steps` are those that really ran their tool."""
+    """What one execution left behind. `steps` are those that really ran their tool; it was continued in `runs` runs."""
 
     loop: str
     steps_asked: int
     steps: int
+    runs: int
     outcome: str
     by_kind: dict[str, Share]
 
@@ -93,20 +95,15 @@ async def _kept(stage: Stage, loop: Loop, task: Task) -> Kept:
         await loop.run(task, workflow_id)
     except WorkflowFailureError as error:
         outcome = f"{type(error.cause).__name__}: {error.cause}"
-    history = await stage.history(workflow_id)
-    return Kept(loop.name, task.steps, _steps_run(history), outcome, _by_kind(history))
+    kept = [history async for history in histories(stage.client.temporal, workflow_id)]
+    return Kept(loop.name, task.steps, sum(map(steps_run, kept)), len(kept), outcome, _by_kind(kept))
 
 
-def _steps_run(history: WorkflowHistory) -> int:
-    """Count the tool calls that were scheduled."""
-    return sum(event.activity_task_scheduled_event_attributes.activity_type.name == TOOL for event in history.events)
-
-
-def _by_kind(history: WorkflowHistory) -> dict[str, Share]:
+def _by_kind(runs: Sequence[WorkflowHistory]) -> dict[str, Share]:
     """Add up the events by type; those of activities also by whether they belong to a model call or a tool call."""
     called: dict[int, str] = {}
     sizes: defaultdict[str, list[int]] = defaultdict(list)
-    for event in history.events:
+    for event in chain.from_iterable(history.events for history in runs):
         kind = EventType.Name(event.event_type).removeprefix("EVENT_TYPE_").lower()
         if event.HasField("activity_task_scheduled_event_attributes"):
             name = event.activity_task_scheduled_event_attributes.activity_type.name
@@ -122,7 +119,8 @@ def goals(runs: Sequence[Kept]) -> list[Goal]:
     """Judge Holdfast's runs by the goals their steps allow."""
     ours = sorted((run for run in runs if run.loop == "holdfast"), key=lambda run: run.steps)
     found: list[Goal] = []
-    if slopes := [_slope(one, other) for one, other in pairwise(ours) if one.steps != other.steps]:
+    alone = [run for run in ours if run.runs == 1]  # a new run has some events of its own
+    if slopes := [_slope(one, other) for one, other in pairwise(alone) if one.steps != other.steps]:
         told = ", ".join(f"{slope:g}" for slope in sorted(set(slopes)))
         found.append(Goal(f"{EVENTS_PER_STEP} events per step", told, set(slopes) == {EVENTS_PER_STEP}))
     for run in ours:
@@ -155,9 +153,9 @@ def show(runs: Sequence[Kept], page_bytes: int) -> None:
         whole = run.outcome == COMPLETED and before is not None and before.loop == run.loop
         slope = f"{_slope(before, run):.2f}" if before is not None and whole else ""
         sizes = (f"{run.bytes / KB:,.0f}", f"{run.bytes_per_step / KB:,.2f}")
-        rows.append((run.loop, f"{run.steps:,}", f"{run.events:,}", slope, *sizes, run.outcome))
+        rows.append((run.loop, f"{run.steps:,}", str(run.runs), f"{run.events:,}", slope, *sizes, run.outcome))
         before = run
-    columns = ("loop", "steps", "events", "events per step", "KB", "KB per step", "outcome")
+    columns = ("loop", "steps", "runs", "events", "events per step", "KB", "KB per step", "outcome")
     show_table(f"History, {page_bytes:,} bytes per tool result", columns, rows)
     _show_kinds(runs)
 

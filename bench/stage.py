@@ -18,8 +18,6 @@ from tempfile import TemporaryDirectory
 from typing import Final, Protocol, TypeVar
 from uuid import uuid4
 
-from temporalio.client import WorkflowHistory
-
 from bench.bare import BareLoop
 from bench.task import PROMPT, Task
 from holdfast import AgentDefinition
@@ -115,10 +113,6 @@ class Stage:
     server_pid: int
     objects: Path
     endpoint: str
-
-    async def history(self, workflow_id: str) -> WorkflowHistory:
-        """Return every event the server keeps of a run."""
-        return await self.client.temporal.get_workflow_handle(workflow_id).fetch_history()
 
     async def open_seconds(self, workflow_id: str) -> float:
         """Return how long a run that has ended was open, by the server's own clock."""

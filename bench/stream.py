@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from temporalio.api.history.v1 import HistoryEvent
+
 from activities.provider import OpenAIModel, ProviderSettings
 from bench.endpoint import TICK, TICK_SECONDS, Endpoint
 from bench.report import Goal, hand_over, quantile, show_goals, show_table
@@ -37,8 +39,11 @@ Each piece says when it was sent. Watchers (`Client.watch`) see the pieces; the 
 piece to the watcher who gets it. Endpoint, worker and watchers share one process, so that 50 watchers also pay for
 each other.
 
-JSON: {{machine, seconds, streams: [{{watchers, events, bytes, deltas, p50_seconds, p99_seconds, max_seconds}}], goals:
-[{{wanted, measured, met}}]}}.
+"call" are the events of the model call itself, up to the workflow task that takes its answer; "run" all of the run that
+makes this one call: its start and its result hold the agent and, once more, the answer.
+
+JSON: {{machine, seconds, streams: [{{watchers, events, bytes, call_events, call_bytes, answer_chars, deltas,
+p50_seconds, p99_seconds, max_seconds}}], goals: [{{wanted, measured, met}}]}}.
 """
 
 
@@ -49,6 +54,8 @@ class Streamed:
     watchers: int
     events: int
     bytes: int
+    call_events: int
+    call_bytes: int
     answer_chars: int
     deltas: int
     p50_seconds: float
@@ -64,17 +71,27 @@ async def streamed(client: Client, seconds: float, watchers: int) -> Streamed:
     if state.status is not ExecutionStatus.COMPLETED or any(text != state.final_response for text, _, _ in seen):
         raise AssertionError(f"the run ended {state.status}, or a watcher saw something else than the answer")
     history = await client.temporal.get_workflow_handle(execution_id).fetch_history()
+    call = _call(history.events)
     delays = [delay for _, several, _ in seen for delay in several] or [0.0]
     return Streamed(
         watchers=watchers,
         events=len(history.events),
         bytes=sum(event.ByteSize() for event in history.events),
+        call_events=len(call),
+        call_bytes=sum(event.ByteSize() for event in call),
         answer_chars=len(state.final_response),
         deltas=sum(number for _, _, number in seen),
         p50_seconds=quantile(delays, 0.5),
         p99_seconds=quantile(delays, 0.99),
         max_seconds=max(delays),
     )
+
+
+def _call(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
+    """Return what is there from the beginning of the model call to the workflow task that has taken its answer."""
+    first = next(n for n, each in enumerate(events) if each.HasField("activity_task_scheduled_event_attributes"))
+    last = max(n for n, each in enumerate(events) if each.HasField("workflow_task_completed_event_attributes"))
+    return events[first : last + 1]
 
 
 async def _watched(client: Client, execution_id: str) -> tuple[str, list[float], int]:
@@ -110,15 +127,24 @@ def show(found: Sequence[Streamed], seconds: float) -> None:
     rows = [
         (
             str(each.watchers),
-            str(each.events),
-            f"{each.bytes:,}",
+            f"{each.call_events} / {each.events}",
+            f"{each.call_bytes:,} / {each.bytes:,}",
             f"{each.answer_chars:,}",
             f"{each.deltas:,}",
             *(f"{1_000 * each_s:.0f}" if each.watchers else "" for each_s in _delays(each)),
         )
         for each in found
     ]
-    columns = ("watchers", "events", "bytes", "answer chars", "deltas", "p50 ms", "p99 ms", "max ms")
+    columns = (
+        "watchers",
+        "events: call / run",
+        "bytes: call / run",
+        "answer chars",
+        "deltas",
+        "p50 ms",
+        "p99 ms",
+        "max ms",
+    )
     show_table(f"An answer streamed for {seconds:g} s", columns, rows)
 
 
@@ -128,11 +154,11 @@ def _delays(each: Streamed) -> tuple[float, float, float]:
 
 def goals(found: Sequence[Streamed]) -> list[Goal]:
     """Judge the largest history."""
-    events, size = max(each.events for each in found), max(each.bytes for each in found)
+    events, size = max(each.call_events for each in found), max(each.call_bytes for each in found)
     alike = len({each.events for each in found}) == 1
     return [
-        Goal(f"<= {EVENTS_MAX} events, whatever the watchers", str(events), events <= EVENTS_MAX),
-        Goal(f"<= {BYTES_MAX:,} bytes", f"{size:,}", size <= BYTES_MAX),
+        Goal(f"the call: <= {EVENTS_MAX} events, whatever the watchers", str(events), events <= EVENTS_MAX),
+        Goal(f"the call: <= {BYTES_MAX:,} bytes", f"{size:,}", size <= BYTES_MAX),
         Goal("as many events with watchers as without", "yes" if alike else "no", alike),
     ]
 

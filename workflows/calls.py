@@ -72,7 +72,11 @@ MODEL_RETRY: Final = RetryPolicy(
 )
 
 LATE_MARGIN: Final = timedelta(seconds=LATE_SECONDS)
-"""How much longer than the run's time a model call may take to tell what had come of it."""
+"""How much longer than the run's time the server gives to a call.
+
+So that it is the time limit's own timer which cancels it, and the worker is told at once. No attempt is begun in that
+time: our workers refuse it (`activities.repeats`).
+"""
 
 RESOLVE_TIMEOUT: Final = timedelta(seconds=5)
 
@@ -131,8 +135,7 @@ async def call_model(command: CallModel, wanted: InferenceInput, time_left: time
         result_type=InferenceAnswer,
         activity_id=call_name(command.step_number),
         start_to_close_timeout=MODEL_TIMEOUT,
-        # the limit's timer comes first and asks for what had come; no attempt begins after it (`activities.repeats`)
-        schedule_to_close_timeout=None if time_left is None else time_left + LATE_MARGIN,
+        schedule_to_close_timeout=_until_late(time_left),
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=MODEL_RETRY,
         cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -154,7 +157,7 @@ async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | N
         result_type=SummaryText,
         activity_id=f"step-{command.step_number}-summary",
         start_to_close_timeout=MODEL_TIMEOUT,
-        schedule_to_close_timeout=time_left,
+        schedule_to_close_timeout=_until_late(time_left),
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=MODEL_RETRY,
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
@@ -276,7 +279,7 @@ async def _tool_on(
         activity_id=call_name(command.step_number, command.index),
         start_to_close_timeout=timedelta(seconds=traits.timeout_seconds),
         schedule_to_start_timeout=timedelta(seconds=traits.queue_seconds_max) if traits.queue_seconds_max else None,
-        schedule_to_close_timeout=time_left,
+        schedule_to_close_timeout=_until_late(time_left) if traits.heartbeats else time_left,
         heartbeat_timeout=HEARTBEAT_TIMEOUT if traits.heartbeats else None,
         retry_policy=_tool_retry(attempts_max),
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
@@ -310,6 +313,10 @@ async def _local_tool(command: CallTool, traits: ToolTraits, time_left: timedelt
             retry_state=None,
         ) from error
     return result
+
+
+def _until_late(time_left: timedelta | None) -> timedelta | None:
+    return None if time_left is None else time_left + LATE_MARGIN
 
 
 def _tool_retry(attempts_max: int) -> RetryPolicy:

@@ -240,7 +240,7 @@ def _before_step_passed(turn: Turn) -> None:
 
 def _before_inference_passed(turn: Turn) -> None:
     say_waiting(turn)
-    if compacting.begin(turn):
+    if not checkpoints.out_of_time(turn) and compacting.begin(turn):
         return
     if checkpoints.before_grown_call(turn):
         _end(turn)  # hooks have said more than the budget has room for; a call that cannot fit is not made

@@ -7,14 +7,16 @@ from datetime import timedelta
 import pytest
 
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Finish, StartTimer
+from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Finish, StartTimer, SummariseBuffer
 from holdfast.core.definition import LLM
-from holdfast.core.events import TimerFired
+from holdfast.core.events import HooksReturned, TimerFired
+from holdfast.core.hooks import Trigger
+from holdfast.core.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.reserving import messages_tokens
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Usage
-from tests.core.building import COMPLETED, Run, call, moment, stopped
+from tests.core.building import COMPLETED, Run, call, hook_at, moment, stopped
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7])
@@ -205,3 +207,16 @@ def test_the_longest_time_limit_that_is_accepted_can_be_run() -> None:
         except ValueError:
             continue  # refused as a value is fine; accepted and then unable to begin is not
         assert Run(budget).begin().state.status is ExecutionStatus.IN_PROGRESS
+
+
+def test_no_summary_is_begun_after_the_time_limit_though_its_timer_comes_late() -> None:
+    policy = ContextPolicy(summary=SummaryPolicy(above_input_tokens=10, keep_messages=1))
+    run = Run(ExecutionBudget(max_seconds=60), hooks=[hook_at(Trigger.BEFORE_INFERENCE)], context=policy).begin()
+    run.hooked().answer("", call("a")).returns("a")
+    run.hooked().answer("", call("b")).returns("b")
+    in_time = run.state
+    assert run.hooked().wanted(SummariseBuffer)
+    run.state = in_time
+    run.feed(HooksReturned(Trigger.BEFORE_INFERENCE, None, (), run.tick(100)))
+    assert run.wanted(SummariseBuffer) == ()
+    assert run.ended == stopped(StopReason.TIME_LIMIT)
