@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core import checkpoints
+from holdfast.core import checkpoints, room
 from holdfast.core.events import BufferSummarised, SummaryFailed
 from holdfast.core.summarising import due, summarised, to_buffer
 from holdfast.core.turn import Turn
@@ -21,7 +21,7 @@ def begin(turn: Turn) -> bool:
     before, turn.store = turn.store, to_buffer(turn.store, policy)
     if turn.store is before:
         return False
-    asked = checkpoints.summary_call(turn)
+    asked = room.summary_call(turn)
     if asked is None:
         turn.store = before
         return False
@@ -43,6 +43,6 @@ def take_in(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
         turn.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}")
     elif event.text.strip():
         turn.store = summarised(turn.store, event.text)
-        checkpoints.count_summary(turn)
+        room.count_summary(turn)
     else:
         turn.warn("older messages could not be summarised: the model's summary was empty")

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, assert_never
 
-from holdfast.core import calls, cancelling, checkpoints, compacting, ending
+from holdfast.core import calls, cancelling, checkpoints, compacting, ending, room
 from holdfast.core.commands import CancelInFlight, Command, RunHooks, SummariseBuffer
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import (
@@ -154,7 +154,7 @@ def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Turn
     state = state.changed(event.at, execution=execution, execution_count=state.execution_count + 1)
     turn = Turn(rules, state, execution, event.at)
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
-    checkpoints.count_opening(turn)
+    room.count_opening(turn)
     turn.say(event.messages)
     _reach(turn, Trigger.BEFORE_EXECUTION)
     start_timer(turn)
@@ -188,7 +188,7 @@ def _go_on(turn: Turn, *, resumed: bool) -> None:
         calls.take_up(turn)
         _go_on_when_answered(turn)
     elif execution.summary_under_way:
-        turn.do(checkpoints.summary_call(turn) or SummariseBuffer(step.number, 1))
+        turn.do(room.summary_call(turn) or SummariseBuffer(step.number, 1))
     else:
         _ask_model(turn, tell=resumed)
     start_timer(turn)
@@ -262,7 +262,7 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
 
 def _ask_model(turn: Turn, *, tell: bool = True) -> None:
     turn.change_step(input_length=len(turn.store.messages))
-    asked = checkpoints.model_call(turn)
+    asked = room.model_call(turn)
     turn.do(asked)
     if tell:
         turn.tell(InferenceRequestStarted, max_output_tokens=asked.max_output_tokens)
