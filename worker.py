@@ -138,12 +138,10 @@ def make_worker(
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
         **_alike(serving),
     )
-    parts = (
-        [_tools_part(client, waiting_queue(settings.task_queue), tools, serving, serving.waiting_slots, results)]
-        if tools
-        else []
-    )
-    return Workers(agents, *parts)
+    if not tools:
+        return Workers(agents)
+    queue = waiting_queue(settings.task_queue)
+    return Workers(agents, _tools_part(client, queue, tools, serving, serving.waiting_slots, results))
 
 
 def make_tools_worker(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 from uuid import uuid4
@@ -29,7 +28,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.connection import connect
 from holdfast.client.definitions import find_agent, load_agents
-from holdfast.client.reading import LOST_TIMEOUT
+from holdfast.client.reading import ASK_TIMEOUT, LOST_TIMEOUT
 from holdfast.client.refusals import NO_WORKER, answered, refusal
 from holdfast.client.requests import (
     check_decision,
@@ -70,9 +69,6 @@ from holdfast.core.texts import clamped
 from holdfast.core.verdicts import Verdict
 
 T = TypeVar("T")
-
-RPC_TIMEOUT: Final = timedelta(seconds=10)
-"""How long one question to the server or, by query, to a worker may take."""
 
 FOLLOW_SECONDS: Final = 0.25
 """How often `follow` looks for what is new."""
@@ -160,7 +156,7 @@ class Client:
                     id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                     search_attributes=at_start(definition.name) if searchable else None,
                     static_summary=clamped(f"{definition.name}: {question}", SUMMARY_CHARS_MAX),
-                    rpc_timeout=RPC_TIMEOUT,
+                    rpc_timeout=ASK_TIMEOUT,
                 )
             )
         except WorkflowAlreadyStartedError:
@@ -208,7 +204,7 @@ class Client:
         A small run that has ended well is read from its result; anything else asks a worker.
         """
         handle = self._handle(execution_id, ExecutionResult)
-        described = await answered(handle.describe(rpc_timeout=RPC_TIMEOUT), execution_id)
+        described = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id)
         if described.status is WorkflowExecutionStatus.COMPLETED:
             return await self._whole(await answered(handle.result(), execution_id))
         return await self._queried(execution_id)
@@ -269,7 +265,7 @@ class Client:
     async def _signalled(self, execution_id: str, signal: str, told: BaseModel) -> bool:
         """Return when the server has taken note; False when the run had ended already."""
         try:
-            await self._handle(execution_id).signal(signal, told, rpc_timeout=RPC_TIMEOUT)
+            await self._handle(execution_id).signal(signal, told, rpc_timeout=ASK_TIMEOUT)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND and "already completed" in str(error):
                 return False
@@ -324,7 +320,7 @@ class Client:
         # a run that went on in a new one is no line of its own
         query = f"WorkflowType = '{AGENT_EXECUTION}' AND ExecutionStatus != 'ContinuedAsNew'"
         try:
-            found = self.temporal.list_workflows(query, limit=limit, rpc_timeout=RPC_TIMEOUT)
+            found = self.temporal.list_workflows(query, limit=limit, rpc_timeout=ASK_TIMEOUT)
             return [summary(each) async for each in found]
         except RPCError as error:
             raise refusal(error) from None
@@ -336,7 +332,7 @@ class Client:
             task_queue=TaskQueue(name=self.settings.task_queue),
             task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
         )
-        described = await answered(self.temporal.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT))
+        described = await answered(self.temporal.workflow_service.describe_task_queue(request, timeout=ASK_TIMEOUT))
         return bool(described.pollers)
 
     async def _failed(self, execution_id: str, error: WorkflowFailureError) -> ExecutionFailed:
@@ -371,11 +367,11 @@ class Client:
         ask = partial(self._handle(execution_id).query, name, args=args, result_type=kind)
         try:
             try:
-                answer = await ask(rpc_timeout=min(LOST_TIMEOUT, RPC_TIMEOUT))
+                answer = await ask(rpc_timeout=min(LOST_TIMEOUT, ASK_TIMEOUT))
             except RPCError as error:
                 if error.status not in NO_WORKER:
                     raise
-                answer = await ask(rpc_timeout=RPC_TIMEOUT)
+                answer = await ask(rpc_timeout=ASK_TIMEOUT)
         except RPCError as error:
             raise refusal(error, execution_id, asks_worker=await self._queue_of(execution_id)) from None
         except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
@@ -385,7 +381,7 @@ class Client:
     async def _queue_of(self, execution_id: str) -> str:
         """Return the task queue that the run's worker serves; our own where the server does not say."""
         try:
-            return (await self._handle(execution_id).describe(rpc_timeout=RPC_TIMEOUT)).task_queue
+            return (await self._handle(execution_id).describe(rpc_timeout=ASK_TIMEOUT)).task_queue
         except RPCError:
             return self.settings.task_queue
 
@@ -397,7 +393,7 @@ class Client:
         if self._searchable is None:
             request = ListSearchAttributesRequest(namespace=self.temporal.namespace)
             try:
-                known = await self.temporal.operator_service.list_search_attributes(request, timeout=RPC_TIMEOUT)
+                known = await self.temporal.operator_service.list_search_attributes(request, timeout=ASK_TIMEOUT)
                 self._searchable = set(SEARCH_ATTRIBUTES) <= set(known.custom_attributes)
             except RPCError as error:
                 if error.status not in NOT_FOR_US:

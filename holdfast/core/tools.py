@@ -323,11 +323,6 @@ def whole_reply(value: object) -> tuple[str, str | None]:
     return encodable(_as_text(value)), None
 
 
-def render_result(value: object) -> str:
-    """Return a tool's result as the bounded text the model sees."""
-    return reply_of(value).text
-
-
 def bounded_result(text: str) -> str:
     """Return a tool's result cut to what the model sees of one."""
     return shortened(text, TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX)

@@ -265,7 +265,7 @@ async def test_what_only_a_worker_knows_is_not_waited_for_without_end(
 ) -> None:
     client = await Client.connect(settings)
     chosen = await client.start(CLERK, "hi")
-    monkeypatch.setattr(executions, "RPC_TIMEOUT", timedelta(seconds=0.5))
+    monkeypatch.setattr(executions, "ASK_TIMEOUT", timedelta(seconds=0.5))
     with pytest.raises(ServerUnavailable, match="no worker answers"):
         await client.state(chosen)
 
@@ -277,7 +277,7 @@ async def test_a_failed_run_is_raised_with_its_state(serve: Serve) -> None:
     async with serve([call("add", a=1, b=2), Turn(status=401, text="no such key")], [add]) as at_work:
         with pytest.raises(ExecutionFailed) as caught:
             await at_work.client.run(CLERK, "what is 1+2?")
-    assert "401: Error code: 401 - " in str(caught.value)
+    assert "answered 401: no such key" in str(caught.value)
     assert "no such key; check OPENAI_API_KEY of the worker" in str(caught.value)
     assert caught.value.state is not None
     state = AgentState.from_dict(caught.value.state)

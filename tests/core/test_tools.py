@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from holdfast.core.errors import InvalidArguments, InvalidInput
 from holdfast.core.frozen import canonical
 from holdfast.core.limits import ERROR_CHARS_MAX, NAME_CHARS_MAX, PAYLOAD_BYTES_MAX, TOOL_RESULT_CHARS_MAX
-from holdfast.core.tools import AnyTool, ToolContext, ToolTraits, render_result, tool
+from holdfast.core.tools import AnyTool, ToolContext, ToolTraits, reply_of, tool
 
 CONTEXT = ToolContext(execution_id="e", idempotency_key="k", attempt=1)
 
@@ -283,13 +283,13 @@ def generate() -> Iterator[int]:
     ],
 )
 def test_a_result_becomes_text(value: object, text: str) -> None:
-    assert render_result(value) == text
+    assert reply_of(value).text == text
 
 
 def test_a_result_that_contains_itself_becomes_text() -> None:
     circle: list[object] = []
     circle.append(circle)
-    assert render_result(circle) == "[[...]]"
+    assert reply_of(circle).text == "[[...]]"
 
 
 def nest(depth: int) -> list[Any]:
@@ -310,13 +310,13 @@ class Unspeakable:
     "value", [nest(100_000), Unspeakable(), [Unspeakable()], 10**6_000], ids=lambda v: type(v).__name__
 )
 def test_a_result_that_has_no_text_still_becomes_one(value: object) -> None:
-    assert render_result(value)  # the effect has happened: an error would tell the model that it had not
+    assert reply_of(value).text  # the effect has happened: an error would tell the model that it had not
 
 
 @given(st.integers(0, 3), st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=5))
 def test_a_result_is_cut_to_the_limit_and_says_so(beyond: int, text: str) -> None:
     whole = (text + "x") * (TOOL_RESULT_CHARS_MAX // (len(text) + 1) + beyond)
-    told = render_result(whole)
+    told = reply_of(whole).text
     assert len(told) <= TOOL_RESULT_CHARS_MAX
     if len(whole) > TOOL_RESULT_CHARS_MAX:
         assert told.endswith(f"[cut: the beginning of {len(whole):,} characters]")
@@ -326,16 +326,16 @@ def test_a_result_is_cut_to_the_limit_and_says_so(beyond: int, text: str) -> Non
 
 
 def test_a_cut_result_is_not_cut_again() -> None:
-    once = render_result("x" * 10**6)
-    assert render_result(once) == once
+    once = reply_of("x" * 10**6).text
+    assert reply_of(once).text == once
 
 
 def test_a_result_of_control_characters_is_cut_and_the_cut_names_what_there_was() -> None:
-    told = render_result("\x1b" * 10**6)
+    told = reply_of("\x1b" * 10**6).text
     assert "[cut: " in told[-80:]
     assert "1,000,000 characters]" in told[-80:]
 
 
 @pytest.mark.parametrize("filling", ["x", "\U0001f600", "ä", '"', "\x1b", "\x00", "\\"])
 def test_the_longest_result_fits_a_payload_whatever_its_characters(filling: str) -> None:
-    assert len(to_json(render_result(filling * 10**6))) <= PAYLOAD_BYTES_MAX
+    assert len(to_json(reply_of(filling * 10**6).text)) <= PAYLOAD_BYTES_MAX
