@@ -76,7 +76,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.keeping import problem_with_message
     from holdfast.core.loop import AgentLoop, new_agent, user_message
     from holdfast.core.messages import Message
-    from holdfast.core.nearest import nearest
+    from holdfast.core.nearest import suggestion
     from holdfast.core.paging import page, without_bulk
     from holdfast.core.steps import ErrorRecord
     from holdfast.core.stopping import StopReason, StopSignal
@@ -208,7 +208,7 @@ class AgentExecution:
     def _refuse_decision(self, decision: ApprovalDecision) -> None:
         waiting = [each.call.id for each in self._state.waiting_calls]
         if decision.call_id not in waiting:
-            text = f"the call {decision.call_id!r} does not wait for approval, {nearest(decision.call_id, waiting)}"
+            text = f"the call {decision.call_id!r} does not wait for approval; {suggestion(decision.call_id, waiting)}"
             raise ApplicationError(text, type="DecisionRefused", non_retryable=True)
 
     @workflow.query(name=STATE_QUERY, description="The state, page by page.")

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
+from holdfast.core.contracts import APPROVAL_SIGNAL, BUDGET_QUERY, ApprovalDecision
 from holdfast.core.errors import InvalidInput
 from holdfast.core.limits import ARGUMENTS_BYTES_MAX
 from holdfast.core.offer import Offer
@@ -53,6 +55,35 @@ async def test_an_approval_outlasts_its_worker(settings: Settings, tmp_path: Pat
         assert len(after.endpoint.requests) == 1, "the first model call is not repeated"
         await replayed(client, execution_id)
     assert paid == [5]
+
+
+async def test_a_decision_by_update_is_refused_where_nothing_waits_for_it(serve: Serve) -> None:
+    paid: list[int] = []
+    async with serve([call("pay", amount=5), say("done")], offer=till(paid)) as served:
+        execution_id = await served.client.start(AGENT, "pay")
+        (call_id,) = await waiting_calls(served.client, execution_id)
+        handle: Any = served.client.temporal.get_workflow_handle(execution_id)
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await handle.execute_update(APPROVAL_SIGNAL, ApprovalDecision(call_id=f"{call_id}x", verdict=YES))
+        assert paid == []
+        await handle.execute_update(APPROVAL_SIGNAL, ApprovalDecision(call_id=call_id, verdict=YES))
+        assert (await served.client.result(execution_id)).final_response == "done"
+    assert f"did you mean {call_id!r}" in str(refused.value.cause)
+    assert paid == [5]
+
+
+async def test_the_budget_is_told_while_a_run_waits(serve: Serve) -> None:
+    async with serve([call("pay", amount=5), say("done")], offer=till([])) as served:
+        execution_id = await served.client.start(AGENT, "pay", budget=ExecutionBudget(max_steps=3, max_tokens=50_000))
+        await waiting_calls(served.client, execution_id)
+        handle: Any = served.client.temporal.get_workflow_handle(execution_id)
+        told = await handle.query(BUDGET_QUERY)
+        used = (await served.client.state(execution_id)).usage.total_tokens
+        await served.client.stop(execution_id)
+        await served.client.result(execution_id)
+    assert (told["budget"]["max_steps"], told["budget"]["max_cost"]) == (3, None)
+    assert (told["remaining"]["max_tokens"], told["remaining"]["max_cost"]) == (50_000 - used, None)
+    assert used > 0
 
 
 async def test_decisions_that_decide_nothing_change_nothing(serve: Serve) -> None:
