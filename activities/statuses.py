@@ -71,7 +71,7 @@ def _words(body: bytes) -> str:
 
 def words_of(error: object) -> str:
     """Return the words and numbers of an endpoint's account of an error, without the JSON around them."""
-    return " ".join(_leaves(error))
+    return ", ".join(_leaves(error))
 
 
 def _leaves(value: object) -> Iterator[str]:
