@@ -8,9 +8,10 @@ from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
+from pydantic_core import to_json
 
 from holdfast.core.contracts import CallProgress
-from holdfast.core.limits import PROGRESS_CHARS_MAX
+from holdfast.core.limits import PROGRESS_CHARS_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.observed import AnyObserved
 
 
@@ -89,6 +90,8 @@ class AnswerSeen:
 
     def answered(self, text: str) -> Iterator[TextDelta | AttemptFailed]:
         """Give what is missing of the whole answer; it can be that of an attempt that nobody looked at."""
+        if self._place > len(text) and len(to_json(text)) > RESPONSE_BYTES_MAX // 2:
+            return  # it is cut to what is kept of an answer; more than that has been told
         if self._place > len(text) or not text.startswith(self._end, self._place - len(self._end)):
             yield self._failed(self._attempt + 1, "")
         if self._place < len(text):

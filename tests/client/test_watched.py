@@ -9,8 +9,9 @@ import pytest
 
 from holdfast.client.watched import AnswerSeen, AttemptFailed, TextDelta, Watched, from_dict, to_dict
 from holdfast.core.contracts import CallProgress
-from holdfast.core.limits import PROGRESS_CHARS_MAX
+from holdfast.core.limits import PROGRESS_CHARS_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.observed import AgentExecutionCompleted
+from holdfast.core.texts import clamped_json
 
 TEXT = "".join(f"{number:04} " for number in range(4_000))
 
@@ -51,6 +52,13 @@ def test_looks_give_each_character_once_and_the_answer_gives_the_rest() -> None:
 def test_an_answer_that_nobody_looked_at_is_one_delta_and_an_empty_one_none() -> None:
     assert told(answer=TEXT) == [TextDelta("run", 3, 1, TEXT)]
     assert told(None, progress(""), answer="") == []
+
+
+def test_an_answer_that_is_cut_to_what_is_kept_of_one_is_no_failed_attempt() -> None:
+    whole = "x" * (RESPONSE_BYTES_MAX + 1_000)
+    (delta,) = told(progress(whole), answer=clamped_json(whole, RESPONSE_BYTES_MAX))
+    assert isinstance(delta, TextDelta)
+    assert delta.skipped + len(delta.text) == len(whole)
 
 
 def test_what_the_tail_no_longer_holds_is_counted() -> None:

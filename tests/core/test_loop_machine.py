@@ -298,7 +298,7 @@ class LoopMachine(RuleBasedStateMachine):
     def something_comes_that_nobody_waits_for(self, call_id: str, kind: str) -> None:
         running = [*(each.call.id for each in self.tools), *(each.call_id for each in self.children)]
         waiting = [each.call.id for each in self.questions]
-        if self.cancelling or call_id in (waiting if kind in ("decide", "expires") else running):
+        if self.cancelling or self._is_late() or call_id in (waiting if kind in ("decide", "expires") else running):
             return
         before = self.run.state
         getattr(self.run, kind)(call_id)
@@ -369,7 +369,8 @@ class LoopMachine(RuleBasedStateMachine):
 
     def _is_late(self) -> bool:
         """Nothing begins any more, but the timer's own event comes behind others of its moment."""
-        strikes_at = self.run.state.running.time_limit_at
+        execution = self.run.state.execution
+        strikes_at = execution.time_limit_at if execution else None
         return strikes_at is not None and self.run.tick(0) >= strikes_at
 
     def _begin(self) -> None:
