@@ -15,6 +15,7 @@ from holdfast import LLM, AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Settings
 from holdfast.client.cli.main import app
 from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
+from holdfast.core.tools import ToolOptions
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import call, say
 
@@ -41,7 +42,8 @@ def test_the_page_on_agents_shows_code_that_runs() -> None:
 def test_the_page_on_agents_names_every_field_and_tool_option() -> None:
     page = AGENTS_PAGE.read_text()
     fields = {*AgentDefinition.model_fields, *LLM.model_fields, *ExecutionBudget.model_fields} - {"llm", "budget"}
-    options = {name for name in inspect.signature(tool).parameters if name != "function"}
+    options = {*inspect.signature(tool).parameters, *ToolOptions.__optional_keys__} - {"function", "options"}
+    assert "at_most_once" in options
     missing = {name for name in fields | options if name not in page}
     assert not missing
 
