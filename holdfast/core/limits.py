@@ -164,7 +164,7 @@ CONTINUE_EVENTS_MAX: Final = 10_000
 """The most that can be set for that: Temporal warns at 10,240; a worker needs some 6 s to take up a run so long."""
 
 CONTINUE_BYTES: Final = 4 * 1024 * 1024
-"""The same in bytes: Temporal warns at 10 MB and terminates at 50, and one more step can bring some 2 MB."""
+"""So many bytes of history do it, too: Temporal warns at 10 MB and terminates at 50; a step can bring some 2 MB."""
 
 SEGMENT_BYTES_MIN: Final = 16 * 1024
 """How much must have come together to be sealed into a segment: the history holds a reference to it from there on."""
@@ -182,7 +182,7 @@ SUBAGENT_GRACE_SECONDS: Final = 3.0
 """The same for what its subagents had used: each of them waits for its own model call first."""
 
 LATE_SECONDS: Final = 2 * MODEL_GRACE_SECONDS
-"""How long after the time limit the server waits for a model call's end; no attempt of it is begun in that time."""
+"""How long after the time limit the server waits for a call's end; no attempt of it is begun in that time."""
 
 PROGRESS_CHARS_MAX: Final = 4_000
 """How much of the end of an answer that is still coming its heartbeats show: some 0.3 s of the fastest models."""
