@@ -79,7 +79,8 @@ def test_the_defaults_are_the_real_ones(helps: dict[str, str], command: str) -> 
 
 
 def test_every_variable_is_told() -> None:
-    sources = [ROOT / "worker.py", *(ROOT / "holdfast" / "client").rglob("*.py"), *(ROOT / "activities").rglob("*.py")]
+    folders = ("holdfast/client", "holdfast/local", "activities")
+    sources = [ROOT / "worker.py", *(path for folder in folders for path in (ROOT / folder).rglob("*.py"))]
     read = {
         name
         for path in sources
