@@ -65,7 +65,6 @@ def test_every_command_has_its_section(helps: dict[str, str]) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_is_told_and_none_else(helps: dict[str, str], command: str) -> None:
     offered = set(re.findall(r"(?<![\w-])--[a-z-]+", helps[command])) - {"--help"}
-    offered = {name for name in offered if not name.startswith("--no-")}  # the twin that some switches have
     documented = first_words(f"holdfast {command}")
     assert set(documented) == offered
     assert len(documented) == len(offered)
