@@ -43,6 +43,9 @@ async def test_a_message_before_the_first_task_is_answered(settings: Settings, t
 async def test_messages_that_race_the_end_are_answered_or_refused(serve: Serve) -> None:
     async with serve([say("answer"), say("another")]) as served:
         ends = await asyncio.gather(*(_raced(served, number) for number in range(ROUNDS)))
+        late = await served.client.start(AGENT, "question late")
+        await served.client.result(late)
+        ends.append((await served.client.message(late, "one more thing"), await served.client.state(late)))
     assert {taken for taken, _ in ends} == {True, False}, "some came in time and some did not"
 
 

@@ -80,6 +80,7 @@ def test_the_defaults_are_the_real_ones(helps: dict[str, str], command: str) -> 
 
 def test_every_variable_is_told() -> None:
     sources = [ROOT / "worker.py", *(ROOT / "holdfast" / "client").rglob("*.py"), *(ROOT / "activities").rglob("*.py")]
+    sources.append(ROOT / "holdfast" / "local" / "prices.py")
     read = {
         name
         for path in sources
