@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final, cast
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.common import RawValue, RetryPolicy, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -257,21 +257,31 @@ async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta 
     try:
         result = await _tool_on(traits.task_queue, command, traits, time_left, traits.attempts_max)
     except ActivityError as error:
-        refused = error.cause
-        if not (isinstance(refused, ApplicationError) and refused.type == TOOLS_BUSY):
+        if traits.task_queue is not None or not (attempt := _refused_at(error)):
             raise
-        attempts_left = traits.attempts_max - int(refused.details[0]) + 1
         queue = waiting_queue(workflow.info().task_queue)
-        result = await _tool_on(queue, command, traits, time_left, attempts_left)
-    return _reply(result)
+        result = await _tool_on(queue, command, traits, time_left, traits.attempts_max - attempt + 1)
+    return _reply(_read(result, command, traits))
+
+
+def _refused_at(error: ActivityError) -> int:
+    """Return which attempt our own worker refused for want of a slot, 0 for any other failure.
+
+    A tool's own error can have that type too, but never details.
+    """
+    refused = error.cause
+    if isinstance(refused, ApplicationError) and refused.type == TOOLS_BUSY and refused.details:
+        return int(cast("int", refused.details[0]))
+    return 0
 
 
 async def _tool_on(
     task_queue: str | None, command: CallTool, traits: ToolTraits, time_left: timedelta | None, attempts_max: int
-) -> object:
-    result: object = await workflow.execute_activity(
+) -> RawValue:
+    result: RawValue = await workflow.execute_activity(
         traits.name,
         command.call.arguments,
+        result_type=RawValue,  # the SDK would fail the whole run for one that cannot be read
         task_queue=task_queue,
         activity_id=call_name(command.step_number, command.index),
         start_to_close_timeout=timedelta(seconds=traits.timeout_seconds),
@@ -300,16 +310,35 @@ async def _local_tool(command: CallTool, traits: ToolTraits, time_left: timedelt
     except ActivityError:
         raise
     except FailureError as error:  # in a replay a local activity's failure comes bare
-        raise ActivityError(
-            error.message,
-            scheduled_event_id=0,
-            started_event_id=0,
-            identity="",
-            activity_type=traits.name,
-            activity_id=call_name(command.step_number, command.index),
-            retry_state=None,
-        ) from error
+        raise _failed_call(error, command, traits) from error
     return result
+
+
+def _read(result: RawValue, command: CallTool, traits: ToolTraits) -> object:
+    """Return the value of a result, which any worker in any language may have written.
+
+    Raises ActivityError: the model is told that the tool has run and that its answer cannot be read.
+    """
+    try:
+        value: object = workflow.payload_converter().from_payload(result.payload, object)
+    except Exception as error:  # noqa: BLE001  # whatever the bytes make a decoder raise
+        text = f"the tool has run, but what it returned cannot be read: {error_record(error, traits.name).message}"
+        unreadable = ApplicationError(clamped(text, ERROR_CHARS_MAX), type="UnreadableResult", non_retryable=True)
+        raise _failed_call(unreadable, command, traits) from unreadable
+    return value
+
+
+def _failed_call(error: FailureError, command: CallTool, traits: ToolTraits) -> ActivityError:
+    """Return the failure of a call as any other activity's, to be raised from `error`."""
+    return ActivityError(
+        error.message,
+        scheduled_event_id=0,
+        started_event_id=0,
+        identity="",
+        activity_type=traits.name,
+        activity_id=call_name(command.step_number, command.index),
+        retry_state=None,
+    )
 
 
 def _tool_retry(attempts_max: int) -> RetryPolicy:
