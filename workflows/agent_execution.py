@@ -211,7 +211,9 @@ class AgentExecution:
 
     @message_taken.validator
     def _refuse_message(self, message: Message) -> None:
-        waiting = (*self._state.running.waiting_messages, *(each.message for each in self._messages))
+        execution = self._state.execution  # none before the first task has begun it
+        kept = execution.waiting_messages if execution is not None else ()
+        waiting = (*kept, *(each.message for each in self._messages))
         if problem := problem_with_message(message, waiting, ended=self._state.status.is_terminal):
             raise ApplicationError(problem, type="MessageRefused", non_retryable=True)
 
