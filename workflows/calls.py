@@ -14,6 +14,7 @@ from temporalio.exceptions import (
     ApplicationError,
     ChildWorkflowError,
     FailureError,
+    TerminatedError,
     TimeoutError,  # noqa: A004  # its name
     TimeoutType,
     is_cancelled_exception,
@@ -55,6 +56,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.retries import MODEL_RETRIES, MODEL_SECONDS_MAX, TOOL_RETRIES
     from holdfast.core.state import ExecutionStatus, call_name
     from holdfast.core.steps import ErrorRecord
+    from holdfast.core.stopping import StopReason
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, never_begun, reply_of
     from holdfast.core.usage import NOTHING_USED, Usage
@@ -206,15 +208,15 @@ async def call_subagent(
             )
         result: ExecutionResult = await child
     except ChildWorkflowError as error:
-        failure = _failure(error)
+        failure = _failure(error) or _silent_end(error, command, execution_id)
         return SubagentReturned(
             call_id=command.call_id,
             status=ExecutionStatus.FAILED,
             answer="",
-            why=failure.message if failure else error_record(error.cause or error, command.agent).message,
-            usage=failure.usage if failure else Usage(),
-            cost=failure.cost if failure else 0.0,
-            steps=failure.steps_used if failure else 0,
+            why=failure.message,
+            usage=failure.usage,
+            cost=failure.cost,
+            steps=failure.steps_used,
             started_at=started_at,
             at=workflow.now(),
         )
@@ -244,6 +246,25 @@ def _failure(error: ChildWorkflowError) -> ExecutionFailure | None:
     if isinstance(cause, ApplicationError) and cause.type == EXECUTION_FAILED and cause.details:
         return ExecutionFailure.model_validate(cause.details[0])
     return None
+
+
+def _silent_end(error: ChildWorkflowError, command: SpawnSubagent, execution_id: str) -> ExecutionFailure:
+    """Return the end of a subagent that could not tell what it used: somebody terminated it, or the server did.
+
+    It counts as all that it was allowed, so that the tree's budget holds; nothing where it was cancelled before it
+    began.
+    """
+    cause, allowed = error.cause, command.budget
+    text = error_record(cause or error, command.agent).message
+    ran = isinstance(cause, ApplicationError | TerminatedError | TimeoutError)
+    return ExecutionFailure(
+        execution_id=execution_id,
+        reason=StopReason.ERROR,
+        message=f"{text}; what it used is not known and counts as all that it was allowed" if ran else text,
+        usage=Usage(input_tokens=allowed.max_tokens or 0) if ran else NOTHING_USED,
+        cost=allowed.max_cost or 0.0 if ran else 0.0,
+        steps_used=allowed.max_steps or 0 if ran else 0,
+    )
 
 
 async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta | None) -> ToolReply:
