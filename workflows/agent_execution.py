@@ -79,6 +79,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.messages import Message
     from holdfast.core.nearest import suggestion
     from holdfast.core.paging import page, without_bulk
+    from holdfast.core.state import AgentState
     from holdfast.core.steps import ErrorRecord
     from holdfast.core.stopping import StopReason, StopSignal
     from holdfast.core.subagents import known_subagents, spawn_schema
@@ -171,7 +172,11 @@ class AgentExecution:
             if not self._inbox and not self._messages:
                 await self._something_happens()
             # Messages first: the server has acknowledged them, so none may be left over when something else ends us.
-            self._advance(loop, (self._messages or self._inbox).popleft())
+            waiting = self._messages or self._inbox
+            if self._work.ran_in_this_task and self._leads_out(loop, waiting[0]):
+                await self._task_is_recorded()
+            else:
+                self._advance(loop, waiting.popleft())
         await self._let_go()
         if start.searchable:
             updates = final_attributes(self._state)
@@ -266,27 +271,50 @@ class AgentExecution:
         except asyncio.CancelledError:
             self._cancelled()
 
+    def _leads_out(self, loop: AgentLoop, event: Event) -> bool:
+        """Return whether `event` would end this run, or have it go on in a new one."""
+        state, _ = loop.step(self._state, event)
+        return state.status.is_terminal or (self._may_go_on_elsewhere(state, waiting=1) and self._is_long())
+
+    async def _task_is_recorded(self) -> None:
+        """Let this workflow task come to its end, so that what hooks and `local` tools did in it stands in the history.
+
+        Were it to end the run at once, a signal that came meanwhile would have the server repeat the whole task.
+        """
+        try:
+            await workflow.sleep(SHORTEST, summary="what hooks did is recorded")
+        except asyncio.CancelledError:
+            self._cancelled()
+
     def _advance(self, loop: AgentLoop, event: Event) -> None:
         """Let the core decide about `event` and do what it wants."""
         self._state, commands = loop.step(self._state, event)
         for command in commands:
             if isinstance(command, Emit):
                 self._observing.take(command.event)
-        if self._may_go_on_elsewhere() and self._is_long():
+        if self._may_go_on_elsewhere(self._state) and self._is_long():
             self._go_on_in_a_new_run()
         for command in commands:
             self._perform(command)
         workflow.set_current_details(current_details(self._state))
 
-    def _may_go_on_elsewhere(self) -> bool:
-        """Return whether we stand between two steps, nothing under way or waiting, and have taken one ourselves."""
-        execution = self._state.running
+    def _may_go_on_elsewhere(self, state: AgentState, *, waiting: int = 0) -> bool:
+        """Return whether `state` is between two steps, nothing under way, and we have taken one ourselves.
+
+        No more than so many events may be `waiting`.
+        """
+        execution = state.running
         step = execution.current_step
         begun = (step is not None and step.inference_response is not None) or execution.open_calls
-        if begun or execution.cancelling or self._state.status.is_terminal or len(self._inbox) + len(self._messages):
+        if (
+            begun
+            or execution.cancelling
+            or state.status.is_terminal
+            or len(self._inbox) + len(self._messages) > waiting
+        ):
             return False
         idle = all(task.done() for task in self._in_flight)
-        return idle and self._state.step_count > self._steps_before and workflow.all_handlers_finished()
+        return idle and state.step_count > self._steps_before and workflow.all_handlers_finished()
 
     def _is_long(self) -> bool:
         info = workflow.info()

@@ -383,7 +383,8 @@ def _reply(result: object) -> ToolReply:
     told = cast("dict[str, object]", result)
     if told.get("kind") != REPLY_KIND:
         return reply_of(told)
-    return reply_of(StopRun(told.get("text", ""), str(told.get("stop", ""))))
+    text, stop = told.get("text", ""), told.get("stop")
+    return reply_of(text) if stop is None else reply_of(StopRun(text, str(stop)))
 
 
 def model_error(error: ActivityError) -> ErrorRecord:
