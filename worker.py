@@ -153,6 +153,10 @@ def make_tools_worker(
     """Return what serves the tools that name the settings' task queue, and nothing else; InvalidInput without any."""
     tools = _served_on(settings.task_queue, offer.tools)
     if not tools:
+        for each in offer.tools:
+            if isinstance(each, RemoteTool) and each.traits.task_queue == settings.task_queue:
+                here = f"{each.name!r}, which names the task queue {settings.task_queue!r}, is a remote tool"
+                raise InvalidInput(f"{here}: there is no code of it here; start the worker that has it")
         named = sorted({tool.traits.task_queue for tool in offer.tools if tool.traits.task_queue})
         there = f"the queues named are {named}" if named else "none names a queue"
         raise InvalidInput(
@@ -235,7 +239,9 @@ async def serve(
     async with workers:
         tools = (tool.name for tool in offer.tools if model or tool.traits.task_queue == settings.task_queue)
         hooks = f", hooks: {', '.join(hook.name for hook in offer.hooks)}" if model and offer.hooks else ""
-        _say(f"{READY}: task queue {settings.task_queue!r}, tools: {', '.join(tools) or 'none'}{hooks}")
+        where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
+        what = f"task queue {settings.task_queue!r}, tools: {', '.join(tools) or 'none'}{hooks}"
+        _say(f"{READY}: {where}, {what}")
         await stopping.wait()
         grace = serving.grace_seconds
         loop.call_later(grace + STUBBORN_SECONDS, _end, 1)  # a call can refuse to be cancelled

@@ -29,6 +29,12 @@ def where() -> str:
     return __name__
 """
 
+REMOTE = """
+from holdfast import remote_tool
+
+word_count = remote_tool(name="word_count", description="Count.", parameters={"type": "object"}, task_queue="words")
+"""
+
 
 async def test_a_worker_process_serves_the_tools_of_its_queue_without_a_model_or_agents(
     settings: Settings, serve: Serve, tmp_path: Path
@@ -49,7 +55,8 @@ async def test_a_worker_process_serves_the_tools_of_its_queue_without_a_model_or
             assert await asyncio.to_thread(process.wait_until_ready, READY_SECONDS_MAX), heard
             state = await served.client.run(AgentDefinition(name="asker"), "where?")
     assert state.steps[0].tool_executions[0].result == "gpu_tools"
-    assert heard[0] == f"worker ready: task queue '{queue}', tools: where"
+    at = f"{settings.address}, namespace 'default'"
+    assert heard[0] == f"worker ready: {at}, task queue '{queue}', tools: where"
 
 
 def test_a_queue_that_no_tool_names_is_refused_in_one_line(settings: Settings, tmp_path: Path) -> None:
@@ -62,3 +69,15 @@ def test_a_queue_that_no_tool_names_is_refused_in_one_line(settings: Settings, t
     said = "error: no tool here names the task queue 'cpu': the queues named are ['gpu']"
     assert done.stderr.strip().startswith(said)
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_queue_that_only_a_remote_tool_names_is_refused_as_one_whose_code_is_elsewhere(
+    settings: Settings, tmp_path: Path
+) -> None:
+    (tmp_path / "far_tools.py").write_text(REMOTE)
+    command = worker_command(replace(settings, task_queue="words"), ["far_tools"], tools_only=True)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=worker_environment(), capture_output=True, text=True, timeout=50, check=False
+    )
+    what = "'word_count', which names the task queue 'words', is a remote tool: there is no code of it here"
+    assert (done.returncode, done.stderr) == (2, f"error: {what}; start the worker that has it\n")

@@ -15,6 +15,7 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError
 
 from holdfast.client.embedded import running_server
+from holdfast.client.leaving import settle_at_exit
 from holdfast.client.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
 from holdfast.core.errors import ServerUnavailable
 from holdfast.storage.payloads import converter
@@ -53,6 +54,7 @@ async def connect(settings: Settings, *, runtime: Runtime | None = None) -> Clie
     TLS, API key and other profile values come from Temporal's own environment variables and configuration file.
     Raises ServerUnavailable naming address and cause within CONNECT_SECONDS.
     """
+    settle_at_exit()
     configured = _configured()
     remedy = _remedy(settings, configured.get("target_host"))
     target = _target(settings, configured)

@@ -31,13 +31,14 @@ from holdfast.client.definitions import find_agent, load_agents
 from holdfast.client.reading import ASK_TIMEOUT, LOST_TIMEOUT
 from holdfast.client.refusals import NO_WORKER, answered, refusal
 from holdfast.client.requests import (
+    check_budget,
     check_decision,
     check_definition,
     check_id,
     check_message,
     check_question,
-    check_reason,
     check_start,
+    check_stop,
 )
 from holdfast.client.settings import Settings
 from holdfast.client.summaries import ExecutionSummary, at_start, summary
@@ -57,7 +58,6 @@ from holdfast.core.contracts import (
     ExecutionResult,
     PageRequest,
     StatePage,
-    StopRequest,
 )
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import ExecutionExists, ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
@@ -140,7 +140,7 @@ class Client:
             agent_id=check_id(agent_id, "agent id") if agent_id is not None else str(uuid4()),
             definition=definition,
             question=check_question(question),
-            budget=definition.budget.overridden_by(budget or ExecutionBudget()),
+            budget=definition.budget.overridden_by(check_budget(budget)),
             subagents=self._callable(definition, subagents),
             searchable=searchable,
             continue_events=self.settings.continue_events,
@@ -259,8 +259,7 @@ class Client:
             mode: `now` cancels what is in flight, `after_step` lets the step finish.
             source: who asks.
         """
-        request = StopRequest(reason=check_reason(reason), mode=mode, source=source)
-        return await self._signalled(execution_id, STOP_SIGNAL, request)
+        return await self._signalled(execution_id, STOP_SIGNAL, check_stop(reason, mode, source))
 
     async def _signalled(self, execution_id: str, signal: str, told: BaseModel) -> bool:
         """Return when the server has taken note; False when the run had ended already."""

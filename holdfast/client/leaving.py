@@ -1,11 +1,17 @@
-"""Ending a process that used the Temporal SDK."""
+"""Ending a process that used the Temporal SDK, whose threads can crash an interpreter that is being finalised."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import time
 from contextlib import suppress
-from typing import NoReturn
+from functools import cache
+from typing import Final, NoReturn
+
+SETTLING_SECONDS: Final = 0.1
+"""How long a thread of the SDK may take to leave Python: it needs microseconds, and a loaded machine some patience."""
 
 
 def leave(code: int) -> NoReturn:
@@ -14,3 +20,14 @@ def leave(code: int) -> NoReturn:
         with suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)
+
+
+@cache
+def settle_at_exit() -> None:
+    """Have an ordinary end of this process wait until the SDK's threads have left Python; asking again is nothing.
+
+    A thread that hands an answer over still waits for the interpreter's lock when we have gone on with the answer. If
+    finalization finds it waiting, the thread is ended in mid-call and takes the process with it (134, 139). So we let
+    go of the lock once more before: exit code, traceback and the program's own exit handlers stay as they are.
+    """
+    atexit.register(time.sleep, SETTLING_SECONDS)

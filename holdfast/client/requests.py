@@ -5,9 +5,11 @@ from __future__ import annotations
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from holdfast.core.contracts import ApprovalDecision, ExecutionInput
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.contracts import ApprovalDecision, ExecutionInput, StopRequest
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput
+from holdfast.core.events import StopMode
 from holdfast.core.frozen import canonical
 from holdfast.core.limits import (
     ARGUMENTS_BYTES_MAX,
@@ -83,6 +85,24 @@ def check_reason(reason: str) -> str:
     except UnicodeEncodeError:
         raise InvalidInput("the reason holds characters that are not valid Unicode text; remove them") from None
     return reason
+
+
+def check_stop(reason: str, mode: StopMode, source: str) -> StopRequest:
+    """Return the stop if it can be asked for."""
+    check_reason(reason)
+    try:
+        return StopRequest(reason=reason, mode=mode, source=source)
+    except ValidationError as error:
+        raise InvalidInput(f"the stop cannot be asked for: {told(error)}") from None
+
+
+def check_budget(budget: object) -> ExecutionBudget:
+    """Return the limits that are given, if they are a budget; none are an empty one."""
+    if budget is None:
+        return ExecutionBudget()
+    if not isinstance(budget, ExecutionBudget):
+        raise InvalidInput(f"the budget is a {type(budget).__name__}; give ExecutionBudget(max_steps=...) and so on")
+    return budget
 
 
 def check_decision(call_id: str, verdict: Verdict) -> ApprovalDecision:

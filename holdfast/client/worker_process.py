@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 from holdfast.client.settings import DEFAULT_NAMESPACE, Settings
@@ -41,14 +41,24 @@ def check_parts() -> None:
             raise MissingPart(f"a worker needs {package}, which is not installed: pip install 'holdfast[{extra}]'")
 
 
-def worker_command(settings: Settings, modules: Sequence[str], *, tools_only: bool = False) -> list[str]:
-    """Return the command line of a worker. `-P` keeps the current folder from shadowing our modules."""
+def worker_command(
+    settings: Settings,
+    modules: Sequence[str],
+    *,
+    tools_only: bool = False,
+    serving: Mapping[str, str | None] = MappingProxyType({}),
+) -> list[str]:
+    """Return the command line of a worker. `-P` keeps the current folder from shadowing our modules.
+
+    `serving` has those of its WorkerSettings that are to win over the environment, as text.
+    """
     command = [sys.executable, "-P", "-m", "worker", f"--task-queue={settings.task_queue}"]
     command += [f"--data-dir={settings.data_dir}", f"--agents={settings.agents_dir}"]
     told = (("--address", settings.address), ("--namespace", settings.namespace), ("--storage", settings.storage))
     for flag, value in told:
         command += [f"{flag}={value}"] if value else []
     command += ["--tools-only"] if tools_only else []
+    command += [f"--{name.replace('_', '-')}={text}" for name, text in serving.items() if text is not None]
     return [*command, *(f"--import={module}" for module in modules)]
 
 

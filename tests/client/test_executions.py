@@ -25,7 +25,14 @@ from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import STATE_QUERY, ExecutionResult, PageRequest, StatePage
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import ExecutionExists, ExecutionFailed, ExecutionNotFound, InvalidInput, ServerUnavailable
-from holdfast.core.limits import DEFINITION_BYTES_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX, TOOL_RESULT_CHARS_MAX
+from holdfast.core.events import StopMode
+from holdfast.core.limits import (
+    DEFINITION_BYTES_MAX,
+    QUESTION_BYTES_MAX,
+    REASON_CHARS_MAX,
+    SOURCE_CHARS_MAX,
+    TOOL_RESULT_CHARS_MAX,
+)
 from holdfast.core.offer import Offer
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.stopping import StopReason
@@ -325,6 +332,16 @@ async def test_a_reason_that_cannot_be_kept_stops_nothing(settings: Settings, re
     with pytest.raises(InvalidInput, match=words):
         await client.stop(chosen, reason)
     assert await client.stop(chosen, "x" * REASON_CHARS_MAX)
+
+
+async def test_what_only_a_type_checker_would_have_noticed_is_refused_in_our_words(settings: Settings) -> None:
+    client = await Client.connect(settings)
+    with pytest.raises(InvalidInput, match="the budget is a dict; give ExecutionBudget"):
+        await client.start(CLERK, "hi", budget=cast("ExecutionBudget", {"max_steps": 3}))
+    with pytest.raises(InvalidInput, match=r"the stop cannot be asked for: .*mode"):
+        await client.stop(NOBODY, mode=cast("StopMode", "later"))
+    with pytest.raises(InvalidInput, match=r"the stop cannot be asked for: .*source"):
+        await client.stop(NOBODY, source="x" * (SOURCE_CHARS_MAX + 1))
 
 
 async def test_a_stop_before_any_worker_is_there_is_kept(settings: Settings, serve: Serve) -> None:

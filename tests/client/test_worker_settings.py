@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client import Settings
+from holdfast.client.worker_process import worker_command
 from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.errors import InvalidInput
 
@@ -33,6 +35,11 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_default() -> None:
 def test_what_cannot_be_is_refused_by_name(name: str, text: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         WorkerSettings.from_environment({f"HOLDFAST_{name.upper()}": text})
+
+
+def test_a_worker_is_started_with_the_settings_that_are_given() -> None:
+    command = worker_command(Settings(), [], serving={"tool_slots": "9", "grace_seconds": "0", "cached_runs": None})
+    assert command[-2:] == ["--tool-slots=9", "--grace-seconds=0"]
 
 
 def test_the_page_tells_every_setting_with_its_default_and_meaning() -> None:

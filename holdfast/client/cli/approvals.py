@@ -94,9 +94,11 @@ async def _decide(
 
 
 async def _waiting(client: Client, execution_id: str, call_id: str | None) -> str:
-    """Return the id of the call that is meant; InvalidInput when it does not wait, or several do and none is named."""
+    """Return the id of the call that is meant; InvalidInput when it does not wait, or several do."""
     state = await client.state(execution_id)
     waiting = {each.call.id: each.call.name for each in state.waiting_calls}
+    if state.status.is_terminal:
+        raise InvalidInput(f"nothing waits; run {execution_id} has ended ({state.status})")
     listed = ", ".join(f"{id_} ({name})" for id_, name in waiting.items()) or "none"
     if call_id is not None and call_id in waiting:
         return call_id

@@ -22,6 +22,7 @@ from holdfast.client.cli.options import (
     Storage,
     TaskQueue,
     settings_from,
+    with_worker_settings,
 )
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.settings import Settings
@@ -76,6 +77,7 @@ def dev(
     raise typer.Exit(code)
 
 
+@with_worker_settings
 def worker(
     *,
     modules: Import = None,
@@ -88,6 +90,7 @@ def worker(
         bool, typer.Option("--tools-only", help="Serve the tools that name the task queue, and no agents.")
     ] = False,
     storage: Storage = None,
+    **serving: str | None,
 ) -> None:
     """Run a worker against a Temporal server, until SIGTERM or Ctrl-C."""
     settings = settings_from(
@@ -99,7 +102,7 @@ def worker(
         storage=storage,
     )
     check_parts()
-    command = worker_command(settings, modules or [], tools_only=tools_only)
+    command = worker_command(settings, modules or [], tools_only=tools_only, serving=serving)
     sys.stdout.flush()
     os.execve(command[0], command, worker_environment())  # noqa: S606  # this very interpreter, no shell
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
 from holdfast.client.settings import Settings
+from holdfast.client.worker_settings import WorkerSettings
 
 Address: TypeAlias = Annotated[
     str | None,
@@ -45,3 +49,20 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, err
 ExecutionId: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="The run's id, a UUID.")]
 
 settings_from = Settings.from_environment
+
+
+def with_worker_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` an option for each of a worker's settings; they come by name, as text, or none."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    added = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_setting(each.metadata))
+        for each in fields(WorkerSettings)
+    ]
+    cast("Any", command).__signature__ = signature.replace(parameters=[*own, *added])
+    return command
+
+
+def _setting(metadata: Mapping[str, Any]) -> Any:  # noqa: ANN401  # an annotation as typer reads it
+    about = str(metadata["about"])
+    return Annotated[str | None, typer.Option(help=f"{about[0].upper()}{about[1:]}.", metavar="N")]

@@ -47,7 +47,7 @@ def run(
     max_seconds: Annotated[float | None, typer.Option(help="At most so many seconds.", min=0)] = None,
     max_cost: Annotated[float | None, typer.Option(help="At most so many US dollars.", min=0)] = None,
     execution_id: Annotated[str | None, typer.Option("--id", help="A UUID of your own for the run.")] = None,
-    detach: Annotated[bool, typer.Option(help="Start it, print its id, and do not wait.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Start it, print its id, and do not wait.")] = False,
     as_json: AsJson = False,
     agents: AgentsDir = None,
     address: Address = None,

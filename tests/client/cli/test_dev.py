@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -153,6 +154,12 @@ def test_a_broken_definition_is_refused_before_anything_is_served(own: Project) 
     assert (ended.code, ended.out, ended.err) == (2, "", told)
 
 
+def test_a_setting_of_a_worker_is_an_option_that_wins_over_its_variable(own: Project) -> None:
+    ended = own.where(HOLDFAST_GRACE_SECONDS="1").run("worker", "--import", "my_tools", "--grace-seconds", "-1")
+    told = "error: grace_seconds is -1.0; choose 0 to 3,600\n"
+    assert (ended.code, ended.out, ended.err) == (2, "", told)
+
+
 def test_a_worker_alone_ends_with_zero_on_ctrl_c(project: Project, dev: Running) -> None:
     assert dev.process.poll() is None
     with project.started("worker", "--import", "my_tools", "--task-queue", "alone") as worker:
@@ -160,7 +167,9 @@ def test_a_worker_alone_ends_with_zero_on_ctrl_c(project: Project, dev: Running)
         worker.process.send_signal(signal.SIGINT)
         ended = worker.ended()
     assert ended.code == 0
-    assert ended.out.splitlines()[0] == f"{READY}: task queue 'alone', tools: multiply, nap, fetch_result"
+    at, _, what = ended.out.splitlines()[0].partition(", task queue ")
+    assert re.fullmatch(rf"{READY}: 127\.0\.0\.1:\d+, namespace 'default'", at)
+    assert what == "'alone', tools: multiply, nap, fetch_result"
 
 
 def wait_for_nap(folder: Path) -> None:
