@@ -58,6 +58,9 @@ REFUSED_MAX: Final = 50
 OPTIONS: Final = {each.name: str(each.metadata["about"]) for each in fields(WorkerSettings)}
 """What can be set of a worker, and what it means."""
 
+PROBE: Final = "probe"
+"""What is written when a worker starts, to learn whether its storage is there."""
+
 INTERRUPTED: Final = 130
 """The exit code after a second signal, or one before we serve."""
 
@@ -211,13 +214,15 @@ async def serve(
     settings: Settings, serving: WorkerSettings, modules: Sequence[str], *, attended: bool, tools_only: bool
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then let what is under way end; `attended`, also end with standard input."""
-    results = KeptResults(objects_at(settings.storage_place))
+    objects = objects_at(settings.storage_place)
+    results = KeptResults(objects)
     offer = load_offer(modules)
     if not tools_only:
         offer = offer_reading(offer, results)
     check_remote(offer.tools)
     model = None if tools_only else _model_for(settings, offer)
     client = await connect(settings)
+    await objects.write(PROBE, PROBE.encode())  # told now: a run that must go on in a new one would wait for it
     if problem := unshared_storage(settings, client):
         sys.stderr.write(f"warning: {problem}\n")
     if model is None:

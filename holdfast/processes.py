@@ -76,10 +76,12 @@ def run(
         text_in: what it reads from standard input.
         output_bytes_max: how much of the end of its output is kept.
 
-    Raises OSError where the program cannot be started, InvalidInput for an `argv` that is none.
+    Raises OSError where the program cannot be started, InvalidInput for an `argv` or a time that is none.
     """
     if isinstance(argv, str) or not argv:
         raise InvalidInput(f"a command is a list of the program and its arguments, not {argv!r}; nothing is split here")
+    if not timeout_seconds > 0:
+        raise InvalidInput(f"timeout_seconds is {timeout_seconds}; a command must have a time, in seconds over 0")
     group = _Group(argv, cwd, env, text_in, output_bytes_max)
     try:
         in_time = group.wait(timeout_seconds)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
+from pydantic import BaseModel
 from pydantic_core import to_json
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, FailureError
@@ -78,6 +79,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.messages import Message
     from holdfast.core.nearest import suggestion
     from holdfast.core.paging import page, without_bulk
+    from holdfast.core.state import AgentState
     from holdfast.core.steps import ErrorRecord
     from holdfast.core.stopping import StopReason, StopSignal
     from holdfast.core.subagents import known_subagents, spawn_schema
@@ -91,6 +93,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.story import current_details
     from workflows.telling import Telling
     from workflows.work import SHORTEST, Ends, Work
+
+ToldT = TypeVar("ToldT", bound=BaseModel)
 
 CANCEL_PASSES = 3
 """How many passes of the loop a cancel needs from a task to the command that the SDK makes of it."""
@@ -107,6 +111,19 @@ FAULTS = (
     TypeError,
     ValueError,
 )
+
+
+def _told(kind: type[ToldT], given: Sequence[object]) -> ToldT | None:
+    """Return what a signal says, its first argument; none where that is nothing, or not of this kind.
+
+    People send signals by hand, with any arguments and any number of them, and whatever a handler raised for that
+    would fail the run: so handlers take everything and read it here.
+    """
+    try:
+        return kind.model_validate_json(to_json(given[0])) if given else None
+    except ValueError as error:
+        workflow.logger.warning("a signal was not taken: %s", clamped(str(error), limits.ERROR_CHARS_MAX))
+        return None
 
 
 @workflow.defn(name=AGENT_EXECUTION, failure_exception_types=FAULTS)
@@ -155,7 +172,11 @@ class AgentExecution:
             if not self._inbox and not self._messages:
                 await self._something_happens()
             # Messages first: the server has acknowledged them, so none may be left over when something else ends us.
-            self._advance(loop, (self._messages or self._inbox).popleft())
+            waiting = self._messages or self._inbox
+            if self._work.ran_in_this_task and self._leads_out(loop, waiting[0]):
+                await self._task_is_recorded()
+            else:
+                self._advance(loop, waiting.popleft())
         await self._let_go()
         if start.searchable:
             updates = final_attributes(self._state)
@@ -163,46 +184,48 @@ class AgentExecution:
         return result_of(self._state)
 
     @workflow.signal(name=STOP_SIGNAL, description="Stop the run: now (default) or after the step under way.")
-    def stop(self, request: StopRequest | None = None) -> None:
+    def stop(self, *given: Any) -> None:  # noqa: ANN401  # see `_told`
         """Take note of a stop; the loop acts on it in the same workflow task."""
-        self._request_stop(request or StopRequest())
+        request = _told(StopRequest, given) if given and given[0] is not None else StopRequest()
+        if request is not None:
+            self._request_stop(request)
 
     @workflow.signal(name=MESSAGE_SIGNAL, description="Say something: the model sees it with its next call.")
-    def message(self, message: Message | None = None) -> None:
+    def message(self, *given: Any) -> None:  # noqa: ANN401  # see `_told`
         """Take note of a message; a signal without one says nothing."""
-        if message is None:
-            return
-        self._messages.append(MessageArrived(message=message, at=workflow.now()))
+        if (message := _told(Message, given)) is not None:
+            self._say(message)
 
     @workflow.signal(name=APPROVAL_SIGNAL, description="Decide about a call that waits for approval.")
-    def approval(self, decision: ApprovalDecision | None = None) -> None:
+    def approval(self, *given: Any) -> None:  # noqa: ANN401  # see `_told`
         """Take note of a person's decision; a signal without one decides nothing."""
-        if decision is None:
-            return
-        self._inbox.append(ApprovalGiven(decision.call_id, decision.verdict, workflow.now()))
+        if (decision := _told(ApprovalDecision, given)) is not None:
+            self._decide(decision)
 
     @workflow.update(name=STOP_SIGNAL, description="Stop the run; answers with its status when it has ended.")
     async def stop_and_wait(self, request: StopRequest | None = None) -> str:
         """Stop the run as the signal does, and return how it has ended."""
-        self.stop(request)
+        self._request_stop(request or StopRequest())
         await workflow.wait_condition(lambda: self._state.status.is_terminal)
         return self._state.status.value
 
     @workflow.update(name=MESSAGE_SIGNAL, description="Say something; refused where there is no room for it.")
     def message_taken(self, message: Message) -> None:
         """Take note of a message as the signal does, but only of one that will be kept."""
-        self.message(message)
+        self._say(message)
 
     @message_taken.validator
     def _refuse_message(self, message: Message) -> None:
-        waiting = (*self._state.running.waiting_messages, *(each.message for each in self._messages))
+        execution = self._state.execution  # none before the first task has begun it
+        kept = execution.waiting_messages if execution is not None else ()
+        waiting = (*kept, *(each.message for each in self._messages))
         if problem := problem_with_message(message, waiting, ended=self._state.status.is_terminal):
             raise ApplicationError(problem, type="MessageRefused", non_retryable=True)
 
     @workflow.update(name=APPROVAL_SIGNAL, description="Decide about a call; refused where it does not wait.")
     def approval_taken(self, decision: ApprovalDecision) -> None:
         """Take note of a person's decision as the signal does, but only about a call that waits for one."""
-        self.approval(decision)
+        self._decide(decision)
 
     @approval_taken.validator
     def _refuse_decision(self, decision: ApprovalDecision) -> None:
@@ -248,27 +271,50 @@ class AgentExecution:
         except asyncio.CancelledError:
             self._cancelled()
 
+    def _leads_out(self, loop: AgentLoop, event: Event) -> bool:
+        """Return whether `event` would end this run, or have it go on in a new one."""
+        state, _ = loop.step(self._state, event)
+        return state.status.is_terminal or (self._may_go_on_elsewhere(state, waiting=1) and self._is_long())
+
+    async def _task_is_recorded(self) -> None:
+        """Let this workflow task come to its end, so that what hooks and `local` tools did in it stands in the history.
+
+        Were it to end the run at once, a signal that came meanwhile would have the server repeat the whole task.
+        """
+        try:
+            await workflow.sleep(SHORTEST, summary="what hooks did is recorded")
+        except asyncio.CancelledError:
+            self._cancelled()
+
     def _advance(self, loop: AgentLoop, event: Event) -> None:
         """Let the core decide about `event` and do what it wants."""
         self._state, commands = loop.step(self._state, event)
         for command in commands:
             if isinstance(command, Emit):
                 self._observing.take(command.event)
-        if self._may_go_on_elsewhere() and self._is_long():
+        if self._may_go_on_elsewhere(self._state) and self._is_long():
             self._go_on_in_a_new_run()
         for command in commands:
             self._perform(command)
         workflow.set_current_details(current_details(self._state))
 
-    def _may_go_on_elsewhere(self) -> bool:
-        """Return whether we stand between two steps, nothing under way or waiting, and have taken one ourselves."""
-        execution = self._state.running
+    def _may_go_on_elsewhere(self, state: AgentState, *, waiting: int = 0) -> bool:
+        """Return whether `state` is between two steps, nothing under way, and we have taken one ourselves.
+
+        No more than so many events may be `waiting`.
+        """
+        execution = state.running
         step = execution.current_step
         begun = (step is not None and step.inference_response is not None) or execution.open_calls
-        if begun or execution.cancelling or self._state.status.is_terminal or len(self._inbox) + len(self._messages):
+        if (
+            begun
+            or execution.cancelling
+            or state.status.is_terminal
+            or len(self._inbox) + len(self._messages) > waiting
+        ):
             return False
         idle = all(task.done() for task in self._in_flight)
-        return idle and self._state.step_count > self._steps_before and workflow.all_handlers_finished()
+        return idle and state.step_count > self._steps_before and workflow.all_handlers_finished()
 
     def _is_long(self) -> bool:
         info = workflow.info()
@@ -365,6 +411,12 @@ class AgentExecution:
         source = request.source or "signal"
         signal = StopSignal(reason=StopReason.USER_REQUESTED, message=request.reason, source=source, at=at)
         self._inbox.append(StopRequested(signal=signal, mode=request.mode, at=at))
+
+    def _say(self, message: Message) -> None:
+        self._messages.append(MessageArrived(message=message, at=workflow.now()))
+
+    def _decide(self, decision: ApprovalDecision) -> None:
+        self._inbox.append(ApprovalGiven(decision.call_id, decision.verdict, workflow.now()))
 
     def _perform(self, command: Command) -> None:  # noqa: C901, PLR0912  # one case per command
         match command:

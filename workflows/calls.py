@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import Final, cast
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.common import RawValue, RetryPolicy, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
     ChildWorkflowError,
     FailureError,
+    TerminatedError,
     TimeoutError,  # noqa: A004  # its name
     TimeoutType,
     is_cancelled_exception,
@@ -55,6 +56,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.retries import MODEL_RETRIES, MODEL_SECONDS_MAX, TOOL_RETRIES
     from holdfast.core.state import ExecutionStatus, call_name
     from holdfast.core.steps import ErrorRecord
+    from holdfast.core.stopping import StopReason
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, never_begun, reply_of
     from holdfast.core.usage import NOTHING_USED, Usage
@@ -209,15 +211,15 @@ async def call_subagent(
             )
         result: ExecutionResult = await child
     except ChildWorkflowError as error:
-        failure = _failure(error)
+        failure = _failure(error) or _silent_end(error, command, execution_id)
         return SubagentReturned(
             call_id=command.call_id,
             status=ExecutionStatus.FAILED,
             answer="",
-            why=failure.message if failure else error_record(error.cause or error, command.agent).message,
-            usage=failure.usage if failure else Usage(),
-            cost=failure.cost if failure else 0.0,
-            steps=failure.steps_used if failure else 0,
+            why=failure.message,
+            usage=failure.usage,
+            cost=failure.cost,
+            steps=failure.steps_used,
             started_at=started_at,
             at=workflow.now(),
         )
@@ -249,6 +251,25 @@ def _failure(error: ChildWorkflowError) -> ExecutionFailure | None:
     return None
 
 
+def _silent_end(error: ChildWorkflowError, command: SpawnSubagent, execution_id: str) -> ExecutionFailure:
+    """Return the end of a subagent that could not tell what it used: somebody terminated it, or the server did.
+
+    It counts as all that it was allowed, so that the tree's budget holds; nothing where it was cancelled before it
+    began.
+    """
+    cause, allowed = error.cause, command.budget
+    text = error_record(cause or error, command.agent).message
+    ran = isinstance(cause, ApplicationError | TerminatedError | TimeoutError)
+    return ExecutionFailure(
+        execution_id=execution_id,
+        reason=StopReason.ERROR,
+        message=f"{text}; what it used is not known and counts as all that it was allowed" if ran else text,
+        usage=Usage(input_tokens=allowed.max_tokens or 0) if ran else NOTHING_USED,
+        cost=allowed.max_cost or 0.0 if ran else 0.0,
+        steps_used=allowed.max_steps or 0 if ran else 0,
+    )
+
+
 async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta | None) -> ToolReply:
     """Run the tool; its input is the arguments alone, so that any language can serve it. Raises ActivityError.
 
@@ -260,21 +281,31 @@ async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta 
     try:
         result = await _tool_on(traits.task_queue, command, traits, time_left, traits.attempts_max)
     except ActivityError as error:
-        refused = error.cause
-        if not (isinstance(refused, ApplicationError) and refused.type == TOOLS_BUSY):
+        if traits.task_queue is not None or not (attempt := _refused_at(error)):
             raise
-        attempts_left = traits.attempts_max - int(refused.details[0]) + 1
         queue = waiting_queue(workflow.info().task_queue)
-        result = await _tool_on(queue, command, traits, time_left, attempts_left)
-    return _reply(result)
+        result = await _tool_on(queue, command, traits, time_left, traits.attempts_max - attempt + 1)
+    return _reply(_read(result, command, traits))
+
+
+def _refused_at(error: ActivityError) -> int:
+    """Return which attempt our own worker refused for want of a slot, 0 for any other failure.
+
+    A tool's own error can have that type too, but never details.
+    """
+    refused = error.cause
+    if isinstance(refused, ApplicationError) and refused.type == TOOLS_BUSY and refused.details:
+        return int(cast("int", refused.details[0]))
+    return 0
 
 
 async def _tool_on(
     task_queue: str | None, command: CallTool, traits: ToolTraits, time_left: timedelta | None, attempts_max: int
-) -> object:
-    result: object = await workflow.execute_activity(
+) -> RawValue:
+    result: RawValue = await workflow.execute_activity(
         traits.name,
         command.call.arguments,
+        result_type=RawValue,  # the SDK would fail the whole run for one that cannot be read
         task_queue=task_queue,
         activity_id=call_name(command.step_number, command.index),
         start_to_close_timeout=timedelta(seconds=traits.timeout_seconds),
@@ -303,20 +334,39 @@ async def _local_tool(command: CallTool, traits: ToolTraits, time_left: timedelt
     except ActivityError:
         raise
     except FailureError as error:  # in a replay a local activity's failure comes bare
-        raise ActivityError(
-            error.message,
-            scheduled_event_id=0,
-            started_event_id=0,
-            identity="",
-            activity_type=traits.name,
-            activity_id=call_name(command.step_number, command.index),
-            retry_state=None,
-        ) from error
+        raise _failed_call(error, command, traits) from error
     return result
 
 
 def _until_late(time_left: timedelta | None) -> timedelta | None:
     return None if time_left is None else time_left + LATE_MARGIN
+
+
+def _read(result: RawValue, command: CallTool, traits: ToolTraits) -> object:
+    """Return the value of a result, which any worker in any language may have written.
+
+    Raises ActivityError: the model is told that the tool has run and that its answer cannot be read.
+    """
+    try:
+        value: object = workflow.payload_converter().from_payload(result.payload, object)
+    except Exception as error:  # noqa: BLE001  # whatever the bytes make a decoder raise
+        text = f"the tool has run, but what it returned cannot be read: {error_record(error, traits.name).message}"
+        unreadable = ApplicationError(clamped(text, ERROR_CHARS_MAX), type="UnreadableResult", non_retryable=True)
+        raise _failed_call(unreadable, command, traits) from unreadable
+    return value
+
+
+def _failed_call(error: FailureError, command: CallTool, traits: ToolTraits) -> ActivityError:
+    """Return the failure of a call as any other activity's, to be raised from `error`."""
+    return ActivityError(
+        error.message,
+        scheduled_event_id=0,
+        started_event_id=0,
+        identity="",
+        activity_type=traits.name,
+        activity_id=call_name(command.step_number, command.index),
+        retry_state=None,
+    )
 
 
 def _tool_retry(attempts_max: int) -> RetryPolicy:
@@ -333,7 +383,8 @@ def _reply(result: object) -> ToolReply:
     told = cast("dict[str, object]", result)
     if told.get("kind") != REPLY_KIND:
         return reply_of(told)
-    return reply_of(StopRun(told.get("text", ""), str(told.get("stop", ""))))
+    text, stop = told.get("text", ""), told.get("stop")
+    return reply_of(text) if stop is None else reply_of(StopRun(text, str(stop)))
 
 
 def model_error(error: ActivityError) -> ErrorRecord:

@@ -62,6 +62,15 @@ class Work:
         self._telling = telling
         self._state = state
         self._starting = asyncio.Semaphore(STARTING_MAX)
+        self._ran_at = 0
+
+    @property
+    def ran_in_this_task(self) -> bool:
+        """Whether hooks or a `local` tool have run in the workflow task under way: nothing of that is recorded yet."""
+        return self._ran_at == workflow.info().get_current_history_length()
+
+    def _note_run(self) -> None:
+        self._ran_at = workflow.info().get_current_history_length()
 
     async def call_model(self, command: CallModel) -> Ends:
         """Ask the model; when that is cancelled, tell what had come of its answer."""
@@ -95,13 +104,18 @@ class Work:
         try:
             result = await call_tool(command, traits, self._time_left())
         except ActivityError as error:
+            if traits.local:
+                self._note_run()
             told = tool_error(error, traits)
             return self._failed(ToolFailed(call_id=call.id, error=told, started_at=started_at, at=workflow.now()))
+        if traits.local:
+            self._note_run()
         return (ToolReturned(call.id, result.text, started_at, workflow.now(), stop=result.stop),)
 
     async def run_hooks(self, command: RunHooks) -> Ends:
         """Run the hooks of one place."""
         runs = await run_hooks(command)
+        self._note_run()
         call = command.context.call
         return (HooksReturned(command.context.trigger, call.id if call else None, runs, workflow.now()),)
 

@@ -189,6 +189,8 @@ def _go_on(turn: Turn, *, resumed: bool) -> None:
         _go_on_when_answered(turn)
     elif execution.summary_under_way:
         turn.do(room.summary_call(turn) or SummariseBuffer(step.number, 1))
+    elif checkpoints.before_grown_call(turn):
+        _end(turn)  # what was said meanwhile is more than the budget has room for
     else:
         _ask_model(turn, tell=resumed)
     start_timer(turn)

@@ -15,10 +15,13 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
 from temporalio.converter import (
     DataConverter,
+    DefaultFailureConverter,
     ExternalStorage,
+    PayloadConverter,
     StorageDriver,
     StorageDriverClaim,
     StorageDriverRetrieveContext,
@@ -53,6 +56,7 @@ def converter(place: str) -> DataConverter:
     return replace(
         pydantic_data_converter,
         payload_converter_class=PayloadFormat,
+        failure_converter_class=FailureFormat,
         external_storage=ExternalStorage(
             drivers=[driver], driver_selector=driver.selected, payload_size_threshold=SEGMENT_BYTES_MIN
         ),
@@ -69,6 +73,31 @@ class PayloadFormat(PydanticPayloadConverter):
             if isinstance(value, PAGES):
                 payload.metadata[ANSWER] = b"1"
         return payloads
+
+
+class FailureFormat(DefaultFailureConverter):
+    """Failures as the SDK writes them; what a worker of any kind says beside the message need not be readable."""
+
+    def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
+        """Return the error that `failure` is, without its details where those cannot be read.
+
+        The SDK would fail the whole run for the details of one tool call.
+        """
+        try:
+            return super().from_failure(failure, payload_converter)
+        except Exception:  # whatever the bytes make a decoder raise
+            bare = Failure()
+            bare.CopyFrom(failure)
+            match failure.WhichOneof("failure_info"):
+                case "application_failure_info":
+                    bare.application_failure_info.ClearField("details")
+                case "canceled_failure_info":
+                    bare.canceled_failure_info.ClearField("details")
+                case "timeout_failure_info":
+                    bare.timeout_failure_info.ClearField("last_heartbeat_details")
+                case _:
+                    raise
+            return super().from_failure(bare, payload_converter)
 
 
 class PayloadDriver(StorageDriver):

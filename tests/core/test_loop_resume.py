@@ -324,3 +324,10 @@ def test_the_session_alone_begins_afresh() -> None:
     assert run.state.execution_count == 3
     assert run.state.step_count == 0
     assert run.said == ["one", "first", "two", "three"]
+
+
+def test_what_is_said_on_taking_up_is_not_asked_about_beyond_the_budget() -> None:
+    run = Run(ExecutionBudget(max_tokens=900)).begin().answer("", call("a")).returns("a")
+    assert run.wanted(CallModel)
+    assert run.resume("a long word " * 100).ended == stopped(StopReason.TOKEN_LIMIT)
+    assert run.wanted(CallModel) == ()

@@ -64,7 +64,7 @@ BREAKS = {
         "workflows/agent_execution.py", r"(_is_long\(\):\s+)self\._go_on_in_a_new_run\(\)", r"\1pass"
     ),
     "an execution that goes on at another moment": Break(
-        "workflows/agent_execution.py", r"idle and self\._state\.step_count > self", "self._state.step_count - 1 > self"
+        "workflows/agent_execution.py", r"idle and state\.step_count > self", "state.step_count - 1 > self"
     ),
     "another id of the subagent's run": Break(
         "holdfast/core/state.py", r"uuid5\(_space\(execution_id\), name\)", "uuid5(_space(execution_id), name * 2)"

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
+from temporalio.client import WithStartWorkflowOperation
+from temporalio.common import WorkflowIDConflictPolicy
 
 from holdfast import AgentDefinition, ExecutionStatus
 from holdfast.client import Client, Settings
-from holdfast.core.contracts import MESSAGE_SIGNAL
+from holdfast.core.contracts import AGENT_EXECUTION, MESSAGE_SIGNAL, ExecutionInput
 from holdfast.core.errors import ExecutionNotFound, InvalidInput
 from holdfast.core.limits import MESSAGES_WAITING_MAX, QUESTION_BYTES_MAX
+from holdfast.core.loop import user_message
 from holdfast.core.messages import Message
 from holdfast.core.offer import Offer
 from holdfast.core.state import AgentState
@@ -40,9 +45,31 @@ async def test_a_message_before_the_first_task_is_answered(settings: Settings, t
     assert said(state) == ["the question", "and this"]
 
 
+async def test_a_message_by_update_in_the_first_task_is_answered(serve: Serve, settings: Settings) -> None:
+    begun = ExecutionInput(agent_id=str(uuid4()), definition=AGENT, question="the question", budget=AGENT.budget)
+    async with serve([say("done")]) as served:
+        with_start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+            AGENT_EXECUTION,
+            begun,
+            id=str(uuid4()),
+            task_queue=settings.task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+        )
+        await served.client.temporal.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]
+            MESSAGE_SIGNAL, user_message("and this"), start_workflow_operation=with_start
+        )
+        execution_id = (await with_start.workflow_handle()).id
+        state = await served.client.result(execution_id)
+        await replayed(served.client, execution_id)
+    assert said(state) == ["the question", "and this"]
+
+
 async def test_messages_that_race_the_end_are_answered_or_refused(serve: Serve) -> None:
     async with serve([say("answer"), say("another")]) as served:
         ends = await asyncio.gather(*(_raced(served, number) for number in range(ROUNDS)))
+        late = await served.client.start(AGENT, "question late")
+        await served.client.result(late)
+        ends.append((await served.client.message(late, "one more thing"), await served.client.state(late)))
     assert {taken for taken, _ in ends} == {True, False}, "some came in time and some did not"
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 from temporalio.client import WorkflowHandle
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Client
-from holdfast.core.contracts import STOP_SIGNAL
+from holdfast.core.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import Outcome
 from holdfast.core.stopping import StopReason
 from holdfast.testing.script import Call, Script, Turn, calls, say
 from tests.serving import Serve
+from tests.workflows.histories import replayed
 
 pytestmark = pytest.mark.temporal
 
@@ -139,6 +141,23 @@ async def test_a_stop_signal_with_unusable_input_harms_nothing(serve: Serve) -> 
         await handle.signal(STOP_SIGNAL)  # by hand from the Web UI, without input
         state = await served.client.result(execution_id)
     assert state.stop_reason is StopReason.USER_REQUESTED
+
+
+@pytest.mark.parametrize("name", [STOP_SIGNAL, MESSAGE_SIGNAL, APPROVAL_SIGNAL])
+async def test_no_signal_of_whatever_arguments_ends_a_run_as_failed(serve: Serve, name: str) -> None:
+    by_hand: list[list[Any]] = [["no", "object"], [0], [{"mode": "sideways"}, None], [[1]], [b"\xff", 2]]
+    async with serve(SLOW) as served:
+        execution_id = await served.client.start(AGENT, "wait")
+        await served.endpoint.until(lambda requests: len(requests) == 1)
+        handle = _handle(served.client, execution_id)
+        for arguments in by_hand:
+            await handle.signal(name, args=arguments)
+        assert (await served.client.state(execution_id)).status is ExecutionStatus.IN_PROGRESS
+        await handle.signal(STOP_SIGNAL, args=[{"reason": "enough"}, "and more"])
+        state = await served.client.result(execution_id)
+        await replayed(served.client, execution_id)
+    assert state.stop_signal is not None
+    assert (state.status, state.stop_signal.message) == (ExecutionStatus.STOPPED, "enough")
 
 
 async def test_max_seconds_strikes_in_the_middle_of_a_model_call(serve: Serve) -> None:

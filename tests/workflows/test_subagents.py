@@ -16,6 +16,7 @@ from holdfast.core.definition import LLM
 from holdfast.core.errors import InvalidInput, UnknownAgent
 from holdfast.core.state import AgentState, call_name, named_id
 from holdfast.core.steps import Outcome
+from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Prices, Usage
 from holdfast.testing.script import Call, Script, Turn, calls, say, turn_number
 from tests.serving import Serve, Served
@@ -208,3 +209,19 @@ async def test_a_subagents_run_is_listed_by_its_name(serve: Serve) -> None:
         described = await served.client.temporal.get_workflow_handle(child).describe()
         told = summary(described)
     assert (told.agent, told.status, told.steps) == ("helper", "completed", 1)
+
+
+async def test_a_terminated_subagent_counts_as_all_that_it_was_allowed(serve: Serve) -> None:
+    script = by_agent(boss=[calls(spawn("first task")), say("never said")], helper=[say("too late", delay_seconds=60)])
+    async with serve(script) as served:
+        id_ = await served.client.start(BOSS, "do it", subagents=[HELPER], budget=ExecutionBudget(max_tokens=5_000))
+        await begun(served, "first task")
+        (child,) = child_ids(id_, 1, 1)
+        await served.client.temporal.get_workflow_handle(child).terminate("by hand")
+        state = await served.client.result(id_)
+        await replayed(served.client, id_)
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TOKEN_LIMIT)
+    assert state.usage.total_tokens == 5_000
+    (told,) = state.steps[0].tool_executions
+    assert told.error is not None
+    assert "counts as all" in told.error.message

@@ -13,7 +13,10 @@ from uuid import uuid4
 
 import pytest
 from temporalio import activity
+from temporalio.api.common.v1 import Payload
 from temporalio.client import WorkflowHandle
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from holdfast import AgentDefinition, ToolContext, processes, remote_tool, tool
@@ -242,6 +245,44 @@ async def test_a_tool_of_a_foreign_worker_gets_its_arguments_alone_and_need_not_
     )
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.STOP_REQUESTED)
     assert state.steps[1].tool_executions[0].id == named_id(state.running.execution_id, call_name(2, 0))
+
+
+UNREADABLE = {
+    "half a character": Payload(metadata={"encoding": b"json/plain"}, data=b'"cut \\ud83d"'),
+    "nested too deep": Payload(metadata={"encoding": b"json/plain"}, data=b"[" * 500 + b"]" * 500),
+    "not JSON": Payload(metadata={"encoding": b"json/plain"}, data=b"{oops"),
+    "encrypted": Payload(metadata={"encoding": b"binary/encrypted"}, data=b"?"),
+}
+
+
+async def test_what_a_foreign_worker_tells_unreadably_is_an_error_for_the_model_and_not_the_end(serve: Serve) -> None:
+    queue = f"foreign-{uuid4()}"
+
+    @activity.defn(name="far")
+    async def far(arguments: dict[str, Any]) -> Any:  # noqa: ANN401  # any JSON
+        said = RawValue(UNREADABLE[arguments["how"]])
+        if not arguments["raises"]:
+            return said
+        raise ApplicationError("it broke", said, non_retryable=True)
+
+    @activity.defn(name="busy")
+    async def busy(_: dict[str, Any]) -> None:
+        raise ApplicationError("come later", type=TOOLS_BUSY, non_retryable=True)
+
+    declared = [
+        remote_tool(name=name, description="It is elsewhere.", parameters={"type": "object"}, task_queue=queue)
+        for name in ("far", "busy")
+    ]
+    asked = [Call("far", {"how": how, "raises": raises}) for how in UNREADABLE for raises in (False, True)]
+    async with serve([calls(*asked, Call("busy")), say("went on")], declared) as served:
+        async with Worker(served.client.temporal, task_queue=queue, activities=[far, busy]):
+            state = await served.client.run(AGENT, "far")
+        await replayed(served.client, state.running.execution_id)
+    assert state.final_response == "went on"
+    told = [each.error for each in state.steps[0].tool_executions]
+    assert [each and each.type for each in told] == ["UnreadableResult", "ApplicationError"] * 4 + [TOOLS_BUSY]
+    assert all(each and "has run" in each.message for each in told[:-1:2])
+    assert [each and each.message for each in told[1::2]] == ["it broke"] * 4
 
 
 async def test_a_stop_reaches_the_thread_of_a_sync_tool_and_the_processes_it_has_started(

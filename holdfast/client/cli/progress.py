@@ -70,8 +70,14 @@ class Steps:
                 render.waiting(watched.execution_id, watched.call, watched.expires_at)
             case observed.AgentStepCompleted():
                 self._complete(watched)
+            case observed.StopSignalReceived():
+                self.end()
             case _:
                 pass
+
+    def end(self) -> None:
+        """Begin a new line where a text stands that was cut off."""
+        self._text.end()
 
     def _stream(self, delta: TextDelta) -> None:
         if self._announced < delta.step_number:

@@ -86,6 +86,8 @@ def outcome(state: AgentState) -> dict[str, Any]:
         "final_response": state.final_response,
         "steps": state.step_count,
         "usage": state.usage.model_dump(),
+        "cost": state.cost,
+        "warnings": list(state.warnings),
     }
 
 
@@ -100,6 +102,16 @@ def announce(number: int, response: InferenceResponse | None) -> None:
     _console().print(f"[bold]step {number}[/bold]{said}")
     if response is not None:
         asked(response)
+
+
+def cut_off(number: int, partial: InferenceResponse) -> None:
+    """Print what had come of an answer when its call was cancelled."""
+    console = _console()
+    console.print(f"[bold]step {number}[/bold] [yellow]cut off[/yellow]")
+    if partial.text.strip():
+        console.print(escape(printable(partial.text)))
+    used = partial.usage.total_tokens
+    console.print(f"    [dim]{f'{used:,} tokens' if used else 'the provider told no usage'}[/dim]")
 
 
 def asked(response: InferenceResponse) -> None:
@@ -152,7 +164,10 @@ def ended(state: AgentState, *, answer: bool = True) -> None:
     why = f" ({': '.join(filter(None, (signal.reason, printable(signal.message))))})" if signal else ""
     colour = COLOURS[state.status]
     steps = "1 step" if state.step_count == 1 else f"{state.step_count} steps"
-    used = f"{steps}, {state.usage.total_tokens:,} tokens, {seconds:.1f} s"
+    cost = f", {state.cost:.4f} USD" if state.cost else ""
+    used = f"{steps}, {state.usage.total_tokens:,} tokens{cost}, {seconds:.1f} s"
+    for warning in state.warnings:
+        console.print(f"[yellow]warning[/yellow] {escape(printable(warning))}")
     console.print(f"[{colour}]{state.status}[/{colour}]{escape(why)}  [dim]{used}[/dim]")
     if state.final_response and answer:
         console.print()
@@ -169,6 +184,8 @@ def whole(state: AgentState, page: str | None) -> None:
     current = state.execution.current_step if state.execution else None
     if current is not None and current.inference_response is not None:
         announce(current.number, current.inference_response)
+    elif current is not None and current.partial_response is not None:
+        cut_off(current.number, current.partial_response)
     for each in state.waiting_calls:
         waiting(state.running.execution_id, each.call, each.expires_at)
     for error in state.errors:

@@ -185,6 +185,7 @@ async def _followed(client: Client, execution_id: str, page: str | None, *, as_j
         async with aclosing(client.watch(execution_id, subagents=False)) as watched:
             async for each in watched:
                 steps.show(each)
+    steps.end()
     final = await client.result(execution_id)
     render.ended(final, answer=steps.streamed != final.final_response)
     return final
