@@ -55,9 +55,11 @@ def out_of_time(turn: Turn) -> bool:
 
 def signal_cut(turn: Turn, response: InferenceResponse, failed_usage: Usage) -> None:
     """Signal the limit that cut an answer short, before that is counted: no more was allowed than was left."""
+    if response.finish_reason != "length":
+        return
     asked = model_call(turn)
     room = asked.room
-    if response.finish_reason != "length" or room is None or asked.max_output_tokens != room:
+    if room is None or asked.max_output_tokens != room:
         return
     if response.usage.output_tokens < room - failed_usage.total_tokens:  # attempts that failed left it less
         return
