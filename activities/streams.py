@@ -8,6 +8,7 @@ memory is bounded by what the answer says, what it takes of time is linear in th
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from io import StringIO
 from typing import Final, cast
 
@@ -130,11 +131,9 @@ class StreamedAnswer:
         if not self._streamed:  # nothing at all is no stream either
             return self._whole()
         if not self.done:
-            try:
+            with suppress(UnusableAnswer):  # cut within a line
                 for line in self._lines.end():
                     self._take_line(line)
-            except UnusableAnswer:
-                pass  # cut within a line
             self._tell()
         if not self.complete:
             raise UnusableAnswer(NO_STREAM) if not self._choices else AnswerCut

@@ -324,7 +324,7 @@ def cancelled_subagent_ended(turn: Turn, each: OpenCall, event: SubagentReturned
     turn.tell(SubagentCompleted, call_id=each.call.id, agent=agent, status=event.status, usage=event.usage)
     if event.status is ExecutionStatus.COMPLETED:  # just before the cancel reached it
         share = STEP_RESULTS_BYTES_MAX // len(turn.step.requested_tool_calls)
-        ended = _ended(turn, each, Outcome.SUCCEEDED, result=clamped_json(event.answer, share))
+        ended = _ended(turn, each, Outcome.SUCCEEDED, result=shortened(event.answer, share))
     else:
         ended = _cancelled(turn, each)
     _record(turn, replace(ended, usage=event.usage, cost=event.cost))

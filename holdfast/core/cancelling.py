@@ -78,7 +78,7 @@ def _model_ended(turn: Turn, event: ModelAnswered | ModelCancelled | ModelFailed
     elif isinstance(event, ModelCancelled):
         said = event.partial and replace(event.partial, tool_calls=())
     used = said.usage if said else Usage()
-    cost = checkpoints.cost_of(turn, used, said.cost if said else None)
+    cost = checkpoints.cost_of(turn, used, said.cost, said.model) if said else 0.0
     wasted = checkpoints.cost_of(turn, event.failed_usage)
     step = turn.step
     turn.change_step(
