@@ -19,11 +19,13 @@ from holdfast.core.limits import (
     CONTINUE_EVENTS,
     CONTINUE_EVENTS_MAX,
     REASON_CHARS_MAX,
+    RECORDED_TEXT_CHARS_MAX,
     SOURCE_CHARS_MAX,
 )
 from holdfast.core.messages import Message
 from holdfast.core.observed import AnyObserved
 from holdfast.core.policies import ApprovalRule
+from holdfast.core.records import Digest
 from holdfast.core.state import AgentState, ExecutionStatus, Id
 from holdfast.core.steps import InferenceResponse, StepExecution
 from holdfast.core.stopping import StopReason
@@ -47,6 +49,10 @@ SUMMARISE_ACTIVITY: Final = "summarise"
 RUN_HOOKS_ACTIVITY: Final = "run_hooks"
 RESOLVE_TOOLS_ACTIVITY: Final = "resolve_tools"
 TAKE_UP_ACTIVITY: Final = "take_up"
+SNAPSHOT_QUERY: Final = "snapshot"
+PART_QUERY: Final = "part"
+RECORD_ACTIVITY: Final = "record"
+CHANGE_SIGNAL: Final = "change"
 EXECUTION_FAILED: Final = "ExecutionFailed"
 """The type of the failure that a `failed` execution's workflow ends with."""
 
@@ -106,6 +112,12 @@ class ExecutionResult(Frozen):
     why: str = ""
     """What the deciding stop signal says."""
     state: AgentState | None = None
+    snapshot: Digest | None = None
+    """What its record holds, none where it could not be kept."""
+    taken: tuple[str, ...] = ()
+    """Of an execution of a session: the ids of the messages that were said in it."""
+    messages_before: int = 0
+    """How many messages the default section had when it began."""
 
 
 class ExecutionFailure(Frozen):
@@ -117,6 +129,9 @@ class ExecutionFailure(Frozen):
     usage: Usage = Usage()
     cost: float = 0.0
     steps_used: int = 0
+    snapshot: Digest | None = None
+    taken: tuple[str, ...] = ()
+    messages_before: int = 0
 
 
 class PageRequest(Frozen):
@@ -140,6 +155,52 @@ class StatePage(Frozen):
     sections: tuple[int, ...]
     messages_total: int
     steps_total: int
+
+
+class Recorded(Frozen):
+    """What the `record` activity returns: the digest of the snapshot that an execution left."""
+
+    snapshot: Digest
+
+
+class RecordRequest(Frozen):
+    """The `record` activity's input; the rest it reads from its workflow: the `snapshot`, and parts that are new."""
+
+    agent: str
+    task: str = Field(default="", max_length=RECORDED_TEXT_CHARS_MAX)
+
+
+class PartRequest(Frozen):
+    """Which sealed part to read: the one of that digest."""
+
+    digest: Digest
+
+
+class PartPage(Frozen):
+    """The bytes of a sealed part: a JSON list."""
+
+    data: str
+
+
+class SessionStart(Frozen):
+    """What an execution that belongs to a session begins with, besides the snapshot that comes as a second argument.
+
+    `messages` are what is said to it, the last of them the question; each has its `message_id` in its metadata.
+    `messages_before` is how long the default section was before the agent's last execution: what stands before that
+    looks to the model as it did then.
+    """
+
+    snapshot: Digest | None = None
+    messages_before: int = Field(default=0, ge=0)
+    messages: tuple[Message, ...]
+
+
+class DefinitionChange(Frozen):
+    """The `change` signal's input: what the agent is from the next step on. `budget` none: that stays."""
+
+    definition: AgentDefinition
+    subagents: tuple[AgentDefinition, ...] = ()
+    budget: ExecutionBudget | None = None
 
 
 class ToolsRequest(Frozen):
@@ -225,6 +286,8 @@ class ExecutionInput(Frozen):
     """False where the server does not know our search attributes."""
     continue_events: int = Field(default=CONTINUE_EVENTS, ge=1, le=CONTINUE_EVENTS_MAX)
     """How many events of history a run may have before the execution goes on in a new one; 1: after every step."""
+    session: SessionStart | None = None
+    """What a session has it begin with; none for an execution that stands alone."""
     carried: Carried | None = None
     """What the run before this one hands on; none for an execution's first run."""
 

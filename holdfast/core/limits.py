@@ -285,3 +285,25 @@ Nothing of it is kept but what it says, and that is at most ANSWER_BYTES_MAX.
 
 REPORTED_TOKENS_MAX: Final = 10**12
 """A reported token count above this is a fault of the endpoint and is cut to it."""
+
+RECORDED_TEXT_CHARS_MAX: Final = 2_000
+"""The longest question or answer that a record shows beside its snapshot, which has all of it."""
+
+MESSAGE_ID_CHARS_MAX: Final = 64
+"""The longest id of a message to a session: a UUID has 36."""
+
+TENANT_CHARS_MAX: Final = 64
+"""The longest name of a tenant: Temporal's own limit for fairness keys."""
+
+QUEUE_MAX: Final = 100
+"""The most messages that wait for their turn in one session; further ones are refused until there is room."""
+
+QUEUE_BYTES_MAX: Final = 1024 * 1024
+"""The most they take together, in bytes of JSON: a session that goes on in a new run hands them on."""
+
+SENT_PER_EXECUTION_MAX: Final = 500
+"""The most messages that one execution of a session is sent while it runs: only after it the session can go on in a
+new run, and Temporal warns at 10,240 events and takes 2,000 updates in one run."""
+
+MESSAGE_IDS_KEPT: Final = 1_000
+"""So many of the latest message ids a session remembers: sent again within them, a message is the same one."""

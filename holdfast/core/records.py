@@ -1,0 +1,82 @@
+"""What is kept of an agent outside Temporal's history: snapshots of its state, and a record of each execution.
+
+A snapshot is written once and never changed. It is named by its digest, and what is long in it stands in sealed parts
+(`holdfast.core.carrying`), objects of their own that later snapshots share: all that a session ever writes grows
+linearly with its length, and a fork writes next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, Field
+
+from holdfast.core.frozen import Frozen
+from holdfast.core.limits import RECORDED_TEXT_CHARS_MAX
+from holdfast.core.messages import Message
+from holdfast.core.policies import Name
+from holdfast.core.state import AgentState, ExecutionStatus, Id
+from holdfast.core.steps import StepExecution
+from holdfast.core.stopping import StopReason
+from holdfast.core.usage import Usage
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256 in hexadecimal digits: what a snapshot or a part is called in the store."""
+
+
+class Part(Frozen):
+    """A sealed part: `count` items of a series, the steps' (none) or a section's; `rank` is how often it was joined."""
+
+    series: str | None
+    count: int = Field(ge=1)
+    rank: int = Field(default=0, ge=0)
+    digest: Digest
+
+
+class Snapshot(Frozen):
+    """An agent's state: a head without what grows, and that in sealed parts and tails behind them.
+
+    `messages` are the tails of the head's sections, in their order, and `steps` that of the execution's steps.
+    """
+
+    format: Literal[1] = 1
+    head: AgentState
+    parts: tuple[Part, ...] = ()
+    steps: tuple[StepExecution, ...] = ()
+    messages: tuple[tuple[Message, ...], ...] = ()
+
+
+class ExecutionRecord(Frozen):
+    """What is kept of one execution that has ended; `number` counts the agent's executions from 1.
+
+    `task` is what it was asked and `answer` what it said last, both cut to RECORDED_TEXT_CHARS_MAX; everything stands
+    in its snapshot. Times are the run's own, `cost` is in US dollars.
+    """
+
+    format: Literal[1] = 1
+    agent_id: Id
+    parent_agent_id: Id | None = None
+    agent: Name
+    execution_id: Id
+    number: int = Field(ge=1)
+    task: str = Field(default="", max_length=RECORDED_TEXT_CHARS_MAX)
+    answer: str = Field(default="", max_length=RECORDED_TEXT_CHARS_MAX)
+    status: ExecutionStatus
+    stop_reason: StopReason | None
+    why: str = ""
+    started_at: AwareDatetime
+    completed_at: AwareDatetime
+    usage: Usage = Usage()
+    cost: float = Field(default=0.0, ge=0)
+    step_count: int = Field(ge=0)
+    steps_used: int = Field(ge=0)
+    snapshot: Digest
+
+
+class KeptState(Frozen):
+    """Stands for what a snapshot holds. As an argument of a workflow only the digest is sent and kept in histories.
+
+    What arrives are the frames (`holdfast.core.framing`) of the snapshot's JSON and of its parts but those of steps.
+    """
+
+    snapshot: Digest
