@@ -29,6 +29,7 @@ from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Usage
 
 AGENT_SESSION: Final = "AgentSession"
+OPEN_UPDATE: Final = "open"
 SEND_UPDATE: Final = "send"
 STOP_UPDATE: Final = "stop"
 CHANGE_UPDATE: Final = "change"
