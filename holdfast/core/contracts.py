@@ -191,6 +191,8 @@ class SessionStart(Frozen):
     """
 
     snapshot: Digest | None = None
+    previous_id: Id | None = None
+    """The agent's last execution."""
     messages_before: int = Field(default=0, ge=0)
     messages: tuple[Message, ...]
 
