@@ -12,12 +12,13 @@ from temporalio.common import WorkflowIDConflictPolicy
 from holdfast.client import Client
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.messages import Message
-from holdfast.core.session import SessionInput
+from holdfast.core.session import MESSAGE_ID, SessionInput
 from holdfast.core.session_contracts import (
     AGENT_SESSION,
     RECEIPT_QUERY,
     SEND_UPDATE,
     SESSION_QUERY,
+    Branch,
     Receipt,
     SessionMessage,
     SessionSettings,
@@ -28,24 +29,39 @@ from holdfast.core.state import AgentState
 
 LOOK_SECONDS = 0.02
 
+AnswerT = TypeVar("AnswerT")
+
 
 class Chat:
     """One agent's session on a real server."""
 
     def __init__(
-        self, client: Client, definition: AgentDefinition | None, settings: SessionSettings | None = None, **given: Any
+        self,
+        client: Client,
+        definition: AgentDefinition | None,
+        settings: SessionSettings | None = None,
+        *,
+        agent_id: str | None = None,
+        forked_from: Branch | None = None,
+        subagents: tuple[AgentDefinition, ...] = (),
     ) -> None:
         self.client = client
-        self.agent_id = str(given.pop("agent_id", uuid4()))
-        self.start = SessionInput(definition=definition, settings=settings or SessionSettings(), **given)
+        self.agent_id = agent_id or str(uuid4())
+        self.start = SessionInput(
+            definition=definition, subagents=subagents, settings=settings or SessionSettings(), forked_from=forked_from
+        )
 
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:
         """The session's workflow."""
         return self.client.temporal.get_workflow_handle(self.agent_id)
 
-    async def update(self, name: str, *args: object, kind: type[Any] = SessionView, key: str | None = None) -> Any:
-        """Ask the session for something; it is started where it is not there."""
+    async def update(self, name: str, *args: object) -> SessionView:
+        """Ask the session for something and return what it is then."""
+        return await self._asked(name, SessionView, *args)
+
+    async def _asked(self, name: str, kind: type[AnswerT], *args: object) -> AnswerT:
+        """Ask for something; the session is started where it is not there."""
         starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             AGENT_SESSION,
             self.start,
@@ -53,14 +69,15 @@ class Chat:
             task_queue=self.client.settings.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )
-        return await self.client.temporal.execute_update_with_start_workflow(
-            name, args=list(args), start_workflow_operation=starting, id=key, result_type=kind
+        answer: AnswerT = await self.client.temporal.execute_update_with_start_workflow(
+            name, args=list(args), start_workflow_operation=starting, result_type=kind
         )
+        return answer
 
     async def send(self, text: str, message_id: str | None = None, policy: WhileRunning | None = None) -> Receipt:
         """Say something and return its receipt."""
         message = SessionMessage(message_id=message_id or str(uuid4()), text=text, while_running=policy)
-        return await self.update(SEND_UPDATE, message, kind=Receipt)
+        return await self._asked(SEND_UPDATE, Receipt, message)
 
     async def answer(self, receipt: Receipt) -> AgentState:
         """Wait for the execution that has taken a message, and return its final state."""
@@ -71,9 +88,9 @@ class Chat:
                 return await self.client.result(now.execution_id)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def ask(self, text: str, **options: Any) -> AgentState:
+    async def ask(self, text: str) -> AgentState:
         """Say something and wait for the answer."""
-        return await self.answer(await self.send(text, **options))
+        return await self.answer(await self.send(text))
 
     async def view(self) -> SessionView:
         """Return what the session is."""
@@ -85,7 +102,6 @@ def texts(state: AgentState) -> list[tuple[str, str]]:
     return [(message.role, message.text) for message in state.messages]
 
 
-def ids(messages: Any) -> list[str]:
+def ids(messages: Iterable[Message]) -> list[str]:
     """Return the ids of a session's messages, in the order in which they were said."""
-    said: list[Message] = list(messages)
-    return [str(each.metadata["message_id"]) for each in said if "message_id" in each.metadata]
+    return [str(each.metadata[MESSAGE_ID]) for each in messages if MESSAGE_ID in each.metadata]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ from holdfast.core.session_contracts import (
     SessionStop,
 )
 from holdfast.core.state import ExecutionStatus
-from holdfast.testing.script import call, say
+from holdfast.testing.script import Turn, call, say
 from tests.serving import Serve
 from tests.workflows.chats import Chat, ids, texts
 
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.temporal
 AGENT = AgentDefinition(name="friend", tools=())
 
 
-def echo(request: dict[str, Any]) -> Any:
+def echo(request: dict[str, Any]) -> Turn:
     """Answer with how many messages there were, and the last of them."""
     messages = request["messages"]
     return say(f"{len(messages)}: {messages[-1]['content']}")
@@ -105,7 +106,7 @@ async def test_an_injected_message_is_seen_with_the_next_call_and_answered_in_th
 
 
 async def test_a_message_that_interrupts_stops_what_runs_and_is_next(serve: Serve) -> None:
-    def model(request: dict[str, Any]) -> Any:
+    def model(request: dict[str, Any]) -> Turn:
         last = request["messages"][-1]["content"]
         return say("late", delay_seconds=60) if last == "slow" else say(f"re {last}")
 
@@ -229,7 +230,7 @@ async def test_a_session_goes_back_and_another_one_goes_on_from_the_same_place(s
 
 
 async def test_an_execution_that_was_terminated_loses_no_message(serve: Serve) -> None:
-    def model(request: dict[str, Any]) -> Any:
+    def model(request: dict[str, Any]) -> Turn:
         last = request["messages"][-1]["content"]
         return say("late", delay_seconds=60) if last == "slow" else say(f"re {last}")
 
@@ -247,7 +248,7 @@ async def test_an_execution_that_was_terminated_loses_no_message(serve: Serve) -
 
 
 async def test_a_sessions_history_does_not_grow_with_its_conversation(serve: Serve) -> None:
-    async with serve(lambda request: say("x" * 2_000)) as served:
+    async with serve(lambda _: say("x" * 2_000)) as served:
         chat = Chat(served.client, AGENT)
         sizes: list[int] = []
         inputs: list[int] = []
@@ -258,7 +259,7 @@ async def test_a_sessions_history_does_not_grow_with_its_conversation(serve: Ser
             assert first.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
             inputs.append(first.workflow_execution_started_event_attributes.input.ByteSize())
             sizes.append((await chat.handle.describe()).raw_description.workflow_execution_info.history_size_bytes)
-    grown = [after - before for before, after in zip(sizes, sizes[1:], strict=False)]
+    grown = [after - before for before, after in pairwise(sizes)]
     assert max(grown[12:]) < min(grown[2:12]) * 1.1, "each turn costs the session the same"
     assert max(inputs) < 8_192
     assert max(inputs[12:]) <= min(inputs[2:]) + 100
