@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from temporalio.client import WithStartWorkflowOperation, WorkflowHandle

@@ -46,6 +46,11 @@ def echo(request: dict[str, Any]) -> Turn:
     return say(f"{len(messages)}: {messages[-1]['content']}")
 
 
+def long_answer(request: dict[str, Any]) -> Turn:
+    """Answer with 2,000 characters, whatever the question."""
+    return say("x" * 2_000) if request["messages"] else say("")
+
+
 async def test_an_agent_remembers_what_was_said_before(serve: Serve) -> None:
     async with serve(echo) as served:
         chat = Chat(served.client, AGENT)
@@ -248,7 +253,7 @@ async def test_an_execution_that_was_terminated_loses_no_message(serve: Serve) -
 
 
 async def test_a_sessions_history_does_not_grow_with_its_conversation(serve: Serve) -> None:
-    async with serve(lambda _: say("x" * 2_000)) as served:
+    async with serve(long_answer) as served:
         chat = Chat(served.client, AGENT)
         sizes: list[int] = []
         inputs: list[int] = []
