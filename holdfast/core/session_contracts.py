@@ -20,6 +20,7 @@ from holdfast.core.limits import (
     MESSAGE_ID_CHARS_MAX,
     REASON_CHARS_MAX,
     SECONDS_MAX,
+    SESSION_CHARS_MAX,
     SOURCE_CHARS_MAX,
     TENANT_CHARS_MAX,
 )
@@ -162,6 +163,14 @@ class FindSession(Frozen):
     """What a session that begins asks for: what was kept of the agent when its session left the server, if anything."""
 
     agent_id: Id
+
+
+class KeepSession(Frozen):
+    """What a session leaves of itself as it leaves the server; `at` is when. An older one never replaces a newer."""
+
+    agent_id: Id
+    state: str = Field(max_length=SESSION_CHARS_MAX)
+    at: AwareDatetime
 
 
 class BranchRequest(Frozen):
