@@ -310,3 +310,9 @@ new run, and Temporal warns at 10,240 events and takes 2,000 updates in one run.
 
 MESSAGE_IDS_KEPT: Final = 1_000
 """So many of the latest message ids a session remembers: sent again within them, a message is the same one."""
+
+SESSION_CHARS_MAX: Final = 4 * 1024 * 1024
+"""The most that a session keeps of itself as it leaves the server: its queue of QUEUE_BYTES_MAX, definitions, ids."""
+
+RECORDS_LISTED_MAX: Final = 1_000
+"""The most records that one listing reads."""
