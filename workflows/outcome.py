@@ -48,6 +48,7 @@ def result_of(state: AgentState) -> ExecutionResult:
         final_response=state.current_response,
         cost=state.cost,
         steps_used=state.steps_used,
+        unpriced=state.running.unpriced,
         why=state.stop_signal.message if state.stop_signal else "",
         state=_small(state),
     )
@@ -62,6 +63,7 @@ def _failure_of(state: AgentState) -> ApplicationError:
         usage=state.usage,
         cost=state.cost,
         steps_used=state.steps_used,
+        unpriced=state.running.unpriced,
     )
     return ApplicationError(message, details, type=EXECUTION_FAILED, non_retryable=True)
 
