@@ -34,7 +34,7 @@ class Waiting:
 
 
 def refuse_decision(decision: ApprovalDecision, state: AgentState, inbox: Iterable[Event]) -> None:
-    """Raise ApplicationError for a decision that would decide nothing; `inbox` is what has come in and is to be done."""
+    """Raise ApplicationError for a decision that would decide nothing; `inbox` is what has come in already."""
     already = {event.call_id for event in inbox if isinstance(event, ApprovalGiven)}
     problem = problem_with_decision(decision.call_id, decision.verdict, state, already)
     if problem is not None:

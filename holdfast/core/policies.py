@@ -142,7 +142,7 @@ class ApprovalRule(Frozen):
         return any(fnmatchcase(tool, pattern) for pattern in self.tools)
 
     def concerns(self, tool: str, arguments: Mapping[str, JsonValue], cost: float | None) -> bool:
-        """Return whether the rule is about this call; `cost` (US dollars) is the execution's so far, none if unknown."""
+        """Return whether the rule is about this call; `cost` in US dollars, none if unknown."""
         if not self.names(tool):
             return False
         if self.cost_above is not None and cost is not None and cost <= self.cost_above:
