@@ -119,6 +119,8 @@ class SubagentReturned:
     at: datetime
     steps: int = 0
     """How many steps it and the agents below it took."""
+    unpriced: bool = False
+    """Whether some of `usage` has no known price: `cost` is more than it says."""
 
 
 def subagent_cancelled(call_id: str, at: datetime) -> SubagentReturned:
