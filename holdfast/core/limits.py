@@ -307,3 +307,12 @@ new run, and Temporal warns at 10,240 events and takes 2,000 updates in one run.
 
 MESSAGE_IDS_KEPT: Final = 1_000
 """So many of the latest message ids a session remembers: sent again within them, a message is the same one."""
+
+SUBAGENTS_AT_ONCE_MAX: Final = 32
+"""The most subagents that one step of an execution starts, all of which can run at once; the model is told."""
+
+SUBAGENTS_STARTED_MAX: Final = 1_000
+"""The most subagents that one execution starts in all; those that they start themselves count for them."""
+
+TREE_RUNS_MAX: Final = 2_000
+"""The most runs that one reading of a run's tree shows."""
