@@ -55,7 +55,7 @@ class ModelFailed:
 
 @dataclass(frozen=True, slots=True)
 class ModelCancelled:
-    """The model call under way was cancelled, as `CancelInFlight` asked for.
+    """The model call under way (or the summary) was cancelled, as `CancelInFlight` asked for.
 
     `partial` is what had come of its answer, without tool calls; none when nothing is known of it.
     """

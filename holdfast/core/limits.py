@@ -331,3 +331,12 @@ SESSION_CHARS_MAX: Final = 4 * 1024 * 1024
 
 RECORDS_LISTED_MAX: Final = 1_000
 """The most records that one listing reads."""
+
+SUBAGENTS_AT_ONCE_MAX: Final = 32
+"""The most subagents that one step of an execution starts, all of which can run at once; the model is told."""
+
+SUBAGENTS_STARTED_MAX: Final = 1_000
+"""The most subagents that one execution starts in all; those that they start themselves count for them."""
+
+TREE_RUNS_MAX: Final = 2_000
+"""The most runs that one reading of a run's tree shows."""
