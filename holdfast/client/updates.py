@@ -30,6 +30,12 @@ BACKOFF_SECONDS: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 AGAIN: Final = frozenset({RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.ABORTED, RPCStatusCode.UNAVAILABLE})
 """How a server refuses for the moment: ten updates of the workflow are under way (its limit), it ends, or restarts."""
 
+CLOSING: Final = "aborted by closing workflow"
+"""What it says of an update that a run ended before: asked again, it says that there is none, or gives it to the next.
+
+Such an update was not taken.
+"""
+
 LOST: Final = "AcceptedUpdateCompletedWorkflow"
 """The type of the failure of an update that was accepted by a run which then ended without an answer."""
 
@@ -38,14 +44,18 @@ class Unanswered(Exception):
     """An update was asked for, and nobody knows whether it was taken. Whoever asks tells it in terms of what it was."""
 
 
-async def updated(ask: Callable[[timedelta], Awaitable[T]], *, again: frozenset[RPCStatusCode] = AGAIN) -> T:
+async def updated(
+    ask: Callable[[timedelta], Awaitable[T]],
+    *,
+    again: frozenset[RPCStatusCode] = AGAIN,
+    seconds_max: float = UPDATE_SECONDS_MAX,
+) -> T:
     """Return what `ask` gives, called with the time that one request may take; it is to use one update id throughout.
 
-    Raises Unanswered when that is not known within UPDATE_SECONDS_MAX; else what Temporal raises:
-    WorkflowUpdateFailedError for a refusal, RPCError for what the server says. `again` are the statuses after which
-    asking again is worth while.
+    Raises Unanswered when that is not known within `seconds_max`; else what Temporal raises: WorkflowUpdateFailedError
+    for a refusal, RPCError for what the server says. `again` are the statuses after which asking again is worth while.
     """
-    limit = asyncio.timeout(UPDATE_SECONDS_MAX)
+    limit = asyncio.timeout(seconds_max)
     try:
         async with limit:
             return await _asked(ask, again)
@@ -71,7 +81,7 @@ async def _asked(ask: Callable[[timedelta], Awaitable[T]], again: frozenset[RPCS
         try:
             return await ask(ASKED_TIMEOUT)
         except RPCError as error:
-            if error.status not in again or TASK_FAILS in str(error):
+            if TASK_FAILS in str(error) or not (error.status in again or CLOSING in str(error)):
                 raise
         pause = BACKOFF_SECONDS[min(tries, len(BACKOFF_SECONDS) - 1)]
         tries += 1

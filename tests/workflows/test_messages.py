@@ -55,6 +55,7 @@ async def test_without_a_worker_nobody_is_told_that_a_message_is_kept(
     with pytest.raises(ServerUnavailable, match="start one with `holdfast worker --task-queue test-"):
         await client.message(execution_id, "and this")
     assert await client.stop(execution_id), "a stop needs no worker"
+    await client.temporal.get_workflow_handle(execution_id).terminate()
 
 
 async def test_a_message_that_is_given_up_by_its_sender_is_given_up(settings: Settings) -> None:
@@ -65,7 +66,7 @@ async def test_a_message_that_is_given_up_by_its_sender_is_given_up(settings: Se
     saying.cancel()
     with pytest.raises(asyncio.CancelledError):
         await saying
-    await client.stop(execution_id)
+    await client.temporal.get_workflow_handle(execution_id).terminate()
 
 
 async def test_a_message_by_update_in_the_first_task_is_answered(serve: Serve, settings: Settings) -> None:
