@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
 
@@ -12,6 +13,7 @@ import typer
 
 from holdfast.client.settings import Settings
 from holdfast.client.worker_settings import WorkerSettings
+from holdfast.core.session_contracts import WhileRunning
 
 Address: TypeAlias = Annotated[
     str | None,
@@ -47,8 +49,35 @@ Import: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
 ExecutionId: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="The run's id, a UUID.")]
+AgentId: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="The agent's id, a UUID.")]
+Policy: TypeAlias = Annotated[
+    WhileRunning | None,
+    typer.Option(
+        "--while-running", help="What becomes of a message that comes while the agent works; else the session's policy."
+    ),
+]
+Limit: TypeAlias = Annotated[int, typer.Option(help="At most so many.")]
 
 settings_from = Settings.from_environment
+
+
+def with_server(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` the options that say where the server is; it takes what they come to as `settings`."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.name != "settings"]
+    where = {"address": Address, "namespace": Namespace, "data_dir": DataDir}
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in where.items()
+    ]
+
+    @wraps(command)
+    def at_server(**given: Any) -> None:  # noqa: ANN401  # the command's own parameters
+        settings = {name: given.pop(name) for name in (*where, "agents_dir", "task_queue") if name in given}
+        command(**given, settings=settings_from(**settings))
+
+    cast("Any", at_server).__signature__ = signature.replace(parameters=[*own, *added])
+    return at_server
 
 
 def with_worker_settings(command: Callable[..., None]) -> Callable[..., None]:
