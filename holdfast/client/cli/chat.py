@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,9 +13,8 @@ import typer
 from holdfast.client.cli import render
 from holdfast.client.cli.approvals import login
 from holdfast.client.cli.asking import joined
-from holdfast.client.cli.options import AgentsDir, AsJson, Policy, TaskQueue, with_server
-from holdfast.client.cli.runs import STOPPED
-from holdfast.client.cli.sessions import shown_answer
+from holdfast.client.cli.options import AsJson, Policy, with_server
+from holdfast.client.cli.sessions import answered
 from holdfast.client.settings import Settings
 from holdfast.core.errors import InvalidInput
 from holdfast.core.limits import QUESTION_BYTES_MAX
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 
-@with_server
+@with_server("agents_dir", "task_queue")
 def chat(
     agent: Annotated[
         str | None, typer.Argument(help="A name in the agents folder, or a definition file: what a new agent is.")
@@ -37,8 +37,6 @@ def chat(
     ] = None,
     while_running: Policy = None,
     as_json: AsJson = False,
-    agents_dir: AgentsDir = None,
-    task_queue: TaskQueue = None,
     settings: Settings,
 ) -> None:
     """Talk with an agent. Ctrl-C stops what it does, Ctrl-D leaves; the agent lives on."""
@@ -69,25 +67,31 @@ async def _chat(
 
 async def _lines(agent: Agent, while_running: WhileRunning | None, *, as_json: bool) -> int:
     """Answer line by line; the first that comes to no answer is the last, and says so with its exit code."""
-    lines = _standard_input()
-    while (line := await lines.get()) is not None:
-        if not line.strip():
-            continue
-        receipt = await agent.send(line, while_running=while_running)
-        if shown_answer(agent, receipt, await agent.answer(receipt), as_json=as_json):
-            return STOPPED
+    lines = _Lines()
+    while (line := await lines.next()) is not None:
+        if line.strip():
+            receipt = await agent.send(line, while_running=while_running)
+            if code := await answered(agent, receipt, as_json=as_json):
+                return code
     return 0
 
 
-def _standard_input() -> asyncio.Queue[str | None]:
-    """Return the lines of standard input as they come, none at its end; a thread waits for them."""
-    lines: asyncio.Queue[str | None] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
+class _Lines:
+    """The lines of standard input, each read when it is wanted; a thread waits for them."""
 
-    def read() -> None:
-        while line := sys.stdin.readline(QUESTION_BYTES_MAX + 1):
-            loop.call_soon_threadsafe(lines.put_nowait, line.rstrip("\n"))
-        loop.call_soon_threadsafe(lines.put_nowait, None)
+    def __init__(self) -> None:
+        self._wanted = threading.Semaphore(0)
+        self._read: asyncio.Queue[str | None] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._serve, daemon=True).start()
 
-    threading.Thread(target=read, daemon=True).start()
-    return lines
+    async def next(self) -> str | None:
+        """Return the next line; none at the end."""
+        self._wanted.release()
+        return await self._read.get()
+
+    def _serve(self) -> None:
+        while self._wanted.acquire():
+            line = sys.stdin.readline(QUESTION_BYTES_MAX + 1)
+            with suppress(RuntimeError):  # nobody wants it any more: the loop has ended
+                self._loop.call_soon_threadsafe(self._read.put_nowait, line.rstrip("\n") if line else None)

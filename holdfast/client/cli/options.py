@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, Final, TypeAlias, cast
 
 import typer
 
@@ -58,26 +58,43 @@ Policy: TypeAlias = Annotated[
 ]
 Limit: TypeAlias = Annotated[int, typer.Option(help="At most so many.")]
 
+WHERE: Final[Mapping[str, Any]] = {
+    "agents_dir": AgentsDir,
+    "address": Address,
+    "namespace": Namespace,
+    "task_queue": TaskQueue,
+    "data_dir": DataDir,
+}
+"""The options that add up to settings."""
+
+ELSE: Final = ("agents_dir", "task_queue")
+"""Those of them that only some commands need."""
+
 settings_from = Settings.from_environment
 
 
-def with_server(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command` the options that say where the server is; it takes what they come to as `settings`."""
-    signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.name != "settings"]
-    where = {"address": Address, "namespace": Namespace, "data_dir": DataDir}
+def with_server(*more: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that say where the server is; it takes what they come to as `settings`.
+
+    `more` are further ones that it needs: `agents_dir`, `task_queue`.
+    """
+    options = {name: each for name, each in WHERE.items() if name not in ELSE or name in more}
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in where.items()
+        for name, option in options.items()
     ]
 
-    @wraps(command)
-    def at_server(**given: Any) -> None:  # noqa: ANN401  # the command's own parameters
-        settings = {name: given.pop(name) for name in (*where, "agents_dir", "task_queue") if name in given}
-        command(**given, settings=settings_from(**settings))
+    def given(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def at_server(**values: Any) -> None:  # noqa: ANN401  # of the command's own parameters
+            command(settings=settings_from(**{name: values.pop(name) for name in options}), **values)
 
-    cast("Any", at_server).__signature__ = signature.replace(parameters=[*own, *added])
-    return at_server
+        signature = inspect.signature(command, eval_str=True)
+        own = [each for each in signature.parameters.values() if each.name != "settings"]
+        cast("Any", at_server).__signature__ = signature.replace(parameters=[*own, *added])
+        return at_server
+
+    return given
 
 
 def with_worker_settings(command: Callable[..., None]) -> Callable[..., None]:

@@ -21,7 +21,7 @@ Place: TypeAlias = Annotated[
 ]
 
 
-@with_server
+@with_server()
 def records(agent_id: AgentId, *, limit: Limit = 20, as_json: AsJson = False, settings: Settings) -> None:
     """List what an agent has done, run by run, the newest first."""
     found = asked_agent(settings, agent_id, lambda agent: agent.records(limit))
@@ -31,7 +31,7 @@ def records(agent_id: AgentId, *, limit: Limit = 20, as_json: AsJson = False, se
         views.records(found)
 
 
-@with_server
+@with_server()
 def record(
     execution_id: ExecutionId,
     *,
@@ -56,7 +56,7 @@ def record(
         views.message(each)
 
 
-@with_server
+@with_server()
 def rewind(
     agent_id: AgentId,
     execution_id: Annotated[str, typer.Argument(metavar="EXECUTION", help="One of the agent's runs, a UUID.")],
@@ -70,7 +70,7 @@ def rewind(
     render.as_json(views.session_json(view)) if as_json else views.session(view)
 
 
-@with_server
+@with_server()
 def fork(
     agent_id: AgentId,
     *,
@@ -91,7 +91,7 @@ def fork(
     render.as_json({"agent_id": forked}) if as_json else render.say(forked)
 
 
-@with_server
+@with_server()
 def tree(execution_id: ExecutionId, *, as_json: AsJson = False, settings: Settings) -> None:
     """Show a run with the runs of its subagents: status, steps, tokens, cost, time."""
     from holdfast.client.trees import to_dict

@@ -132,9 +132,7 @@ def results(step: AgentStep, seconds: float) -> None:
     screen = console()
     for execution in step.tool_executions:
         told = execution.error.message if execution.error else execution.result or ""
-        screen.print(
-            f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(short(told))}[/dim]"
-        )
+        screen.print(f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(short(told))}[/dim]")
     screen.print(f"    [dim]{seconds:.1f} s, {step.usage.total_tokens:,} tokens[/dim]")
 
 

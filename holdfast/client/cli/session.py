@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from holdfast.client.cli import render, views
 from holdfast.client.cli.asking import asked, asked_agent
-from holdfast.client.cli.options import AgentId, AgentsDir, AsJson, Policy, with_server
+from holdfast.client.cli.options import AgentId, AsJson, Policy, with_server
 from holdfast.client.definitions import find_agent
 from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
@@ -26,14 +26,14 @@ session = typer.Typer(name="session", help="Look at one agent's session, or stee
 
 
 @session.command()
-@with_server
+@with_server()
 def show(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
     """Show a session as it is now: what it does, what waits, what it has used."""
     _show(asked_agent(settings, agent_id, lambda agent: agent.view()), as_json=as_json)
 
 
 @session.command()
-@with_server
+@with_server()
 def stop(
     agent_id: AgentId,
     *,
@@ -49,32 +49,34 @@ def stop(
 
 
 @session.command()
-@with_server
+@with_server()
 def clear(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
     """Forget the conversation; what runs ends first. Records stay."""
     _show(asked_agent(settings, agent_id, lambda agent: agent.clear()), as_json=as_json)
 
 
 @session.command()
-@with_server
+@with_server()
 def suspend(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
     """Begin nothing until it is resumed; messages are taken and wait."""
     _show(asked_agent(settings, agent_id, lambda agent: agent.suspend()), as_json=as_json)
 
 
 @session.command()
-@with_server
+@with_server()
 def resume(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
     """Go on with what waits."""
     _show(asked_agent(settings, agent_id, lambda agent: agent.resume()), as_json=as_json)
 
 
 @session.command()
-@with_server
+@with_server()
 def close(
     agent_id: AgentId,
     *,
-    stop: Annotated[bool, typer.Option("--stop", help="Stop what runs, instead of letting it and the queue end.")] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Stop what runs, and drop nothing that waits: it is told.")
+    ] = False,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
@@ -83,7 +85,7 @@ def close(
 
 
 @session.command()
-@with_server
+@with_server("agents_dir")
 def change(
     agent_id: AgentId,
     *,
@@ -98,7 +100,6 @@ def change(
     max_cost: Annotated[float | None, typer.Option(help="At most so many US dollars per run.", min=0)] = None,
     while_running: Policy = None,
     as_json: AsJson = False,
-    agents_dir: AgentsDir = None,
     settings: Settings,
 ) -> None:
     """Change the agent; what runs goes on as the new one from its next step."""

@@ -9,7 +9,7 @@ import typer
 
 from holdfast.client.cli import render, views
 from holdfast.client.cli.asking import asked, joined, read
-from holdfast.client.cli.options import AgentId, AgentsDir, AsJson, Limit, Policy, TaskQueue, with_server
+from holdfast.client.cli.options import AgentId, AsJson, Limit, Policy, with_server
 from holdfast.client.cli.runs import STOPPED
 from holdfast.client.settings import Settings
 from holdfast.core.errors import ExecutionFailed, HoldfastError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.client import Agent
 
 
-@with_server
+@with_server("agents_dir", "task_queue")
 def send(
     agent_id: AgentId,
     text: Annotated[str, typer.Argument(help="What to say to it; - reads standard input.")],
@@ -32,8 +32,6 @@ def send(
     message_id: Annotated[str | None, typer.Option(help="The message's id: the same one twice is one message.")] = None,
     while_running: Policy = None,
     as_json: AsJson = False,
-    agents_dir: AgentsDir = None,
-    task_queue: TaskQueue = None,
     settings: Settings,
 ) -> None:
     """Say something to an agent, and print its answer. Exit code 0 answered, 3 stopped, 4 failed."""
@@ -41,7 +39,7 @@ def send(
     raise typer.Exit(asyncio.run(sending))
 
 
-@with_server
+@with_server()
 def sessions(
     *,
     limit: Limit = 20,
@@ -77,12 +75,8 @@ async def _send(
         render.as_json(views.receipt_line(agent.agent_id, receipt)) if as_json else views.receipt(receipt)
         return 0
     try:
-        return shown_answer(agent, receipt, await agent.answer(receipt), as_json=as_json)
-    except ExecutionFailed as error:
-        if as_json and error.state is not None:
-            state = AgentState.from_dict(error.state)
-            render.as_json({**answer_line(agent, receipt, state), "error": error.to_dict()})
-            return error.exit_code
+        return await answered(agent, receipt, as_json=as_json)
+    except ExecutionFailed:
         raise
     except (asyncio.CancelledError, HoldfastError):
         again = f"holdfast send {agent.agent_id} --message-id {receipt.message_id} TEXT"
@@ -90,17 +84,26 @@ async def _send(
         raise
 
 
-def shown_answer(agent: Agent, receipt: Receipt, state: AgentState, *, as_json: bool) -> int:
-    """Print what a message came to; return the exit code that says so."""
+async def answered(agent: Agent, receipt: Receipt, *, as_json: bool) -> int:
+    """Wait for a message's answer and print it; return the exit code that says what it came to."""
+    try:
+        state = await agent.answer(receipt)
+    except ExecutionFailed as error:
+        if not as_json or error.state is None:
+            raise
+        told = _line(agent, receipt, AgentState.from_dict(error.state))
+        render.as_json({**told, "error": error.to_dict()})
+        return error.exit_code
+    stopped = state.status is ExecutionStatus.STOPPED
     if as_json:
-        render.as_json(answer_line(agent, receipt, state))
-    elif state.status is ExecutionStatus.STOPPED:
+        render.as_json(_line(agent, receipt, state))
+    elif stopped:
         render.ended(state)
     else:
         render.say(state.final_response or "")
-    return STOPPED if state.status is ExecutionStatus.STOPPED else 0
+    return STOPPED if stopped else 0
 
 
-def answer_line(agent: Agent, receipt: Receipt, state: AgentState) -> dict[str, Any]:
+def _line(agent: Agent, receipt: Receipt, state: AgentState) -> dict[str, Any]:
     """Return what a message came to, JSON-ready."""
     return {"agent_id": agent.agent_id, "message_id": receipt.message_id, **render.outcome(state)}

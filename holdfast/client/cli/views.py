@@ -185,7 +185,10 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequ
     for place, name in enumerate(columns):
         last = place == len(columns) - 1
         shown.add_column(
-            name, justify="right" if name in right else "left", no_wrap=place == 0, overflow="ellipsis" if last else "fold"
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=place == 0,
+            overflow="ellipsis" if last else "fold",
         )
     for row in rows:
         shown.add_row(*row)
