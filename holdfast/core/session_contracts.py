@@ -42,7 +42,7 @@ SESSION_QUERY: Final = "session"
 RECEIPT_QUERY: Final = "receipt"
 FIND_SESSION_ACTIVITY: Final = "find_session"
 KEEP_SESSION_ACTIVITY: Final = "keep_session"
-BRANCH_ACTIVITY: Final = "branch"
+BRANCH_ACTIVITY: Final = "branch_conversation"
 
 SESSION_CLOSED: Final = "SessionClosed"
 """The type of the refusal of an update to a session that takes nothing any more."""
