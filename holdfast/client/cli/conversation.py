@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+from pydantic import JsonValue
 
 from holdfast.client.cli import render, views
 from holdfast.client.cli.keyboard import Keyboard, Leaving
@@ -16,6 +18,7 @@ from holdfast.client.watched import Watched
 from holdfast.core.errors import HoldfastError
 from holdfast.core.observed import AgentExecutionStarted, ApprovalRequested, ApprovalResolved
 from holdfast.core.session_contracts import WhileRunning
+from holdfast.core.texts import printable
 
 if TYPE_CHECKING:
     from holdfast.client import Agent
@@ -88,7 +91,12 @@ class Conversation:
             happening = self._happening()
             await asyncio.wait({typing, happening}, return_when=asyncio.FIRST_COMPLETED)
             if typing.done():
-                return typing.result()
+                if (left := typing.exception()) is None:
+                    return typing.result()
+                if not isinstance(left, Leaving):
+                    raise left
+                await self._take(left)
+                continue
             draft = self._keyboard.draft
             self._keyboard.put_away()
             typing.cancel()
@@ -105,6 +113,7 @@ class Conversation:
     async def _take(self, happened: Happened) -> None:
         match happened:
             case str():
+                self._talk.line_typed()
                 if happened.strip():
                     await self._send(happened)
             case Leaving(interrupted=True) if self._busy and not self._stopping:
@@ -166,7 +175,7 @@ class Conversation:
 
         self._talk.end()
         render.say(f"  {call.name} waits for approval. Its arguments:")
-        render.say(json.dumps(call.arguments, indent=2, ensure_ascii=False))
+        render.say(_editable(call.arguments, indent=2))
         while (answer := await self._typed(DECIDE, waits)) is not None:
             try:
                 if await self._decide(request, answer.strip().lower(), waits):
@@ -188,14 +197,26 @@ class Conversation:
             return reason is not None
         if answer not in ("e", "edit"):
             return False
-        edited = await self._typed("arguments: ", waits, json.dumps(call.arguments, ensure_ascii=False))
-        try:
-            arguments = json.loads(edited or "")
-        except ValueError as error:
-            render.hint(f"that is no JSON: {error}")
-            return False
-        if not isinstance(arguments, dict):
-            render.hint("arguments are a JSON object: {…}")
-            return False
-        await self._agent.edit(call.id, arguments, by=self._by)
-        return True
+        arguments = await self._edited(_editable(call.arguments), waits)
+        if arguments is not None:
+            await self._agent.edit(call.id, arguments, by=self._by)
+        return arguments is not None
+
+    async def _edited(self, text: str, waits: Callable[[], bool]) -> dict[str, Any] | None:
+        """Return other arguments than `text`; none when the person has thought better of it."""
+        while text := await self._typed("arguments: ", waits, text) or "":
+            try:
+                arguments: object = json.loads(text)
+            except ValueError as error:
+                render.hint(f"that is no JSON: {error}")
+                continue
+            if isinstance(arguments, dict):
+                return cast("dict[str, Any]", arguments)
+            render.hint("arguments are a JSON object, {…}; an empty line goes back")
+        return None
+
+
+def _editable(arguments: Mapping[str, JsonValue], indent: int | None = None) -> str:
+    """Return arguments as JSON that shows on a terminal as what it is."""
+    text = json.dumps(arguments, indent=indent, ensure_ascii=False)
+    return text if printable(text) == text else json.dumps(arguments, indent=indent)

@@ -16,7 +16,7 @@ LINE_BYTES_MAX: Final = 65_536
 """More than a terminal gives of a line that is not edited at a prompt."""
 
 
-class Leaving(Exception):  # noqa: N818  # not an error: Ctrl-D
+class Leaving(Exception):  # not an error: Ctrl-D
     """The person wants to leave; `interrupted` when it was Ctrl-C that said so."""
 
     def __init__(self, *, interrupted: bool) -> None:
@@ -28,8 +28,8 @@ class Keyboard:
     """The terminal that standard input is."""
 
     def __init__(self) -> None:
-        # a prompt of one line needs not ask a terminal where its cursor is, which not every terminal answers
-        output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"), enable_cpr=False)
+        output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
+        output.enable_cpr = False  # a prompt of one line does not need what not every terminal answers
         self._session: PromptSession[str] = PromptSession(output=output)
 
     async def line(self, prompt: str, draft: str = "") -> str:

@@ -74,9 +74,7 @@ def resume(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) ->
 def close(
     agent_id: AgentId,
     *,
-    stop: Annotated[
-        bool, typer.Option("--stop", help="Stop what runs, and drop nothing that waits: it is told.")
-    ] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop what runs, and begin nothing that waits.")] = False,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:

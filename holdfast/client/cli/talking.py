@@ -31,7 +31,7 @@ class Talk:
         """The text of this execution's latest answer as far as it was printed."""
         self._used: tuple[Usage, float] | None = None
 
-    def show(self, watched: Watched) -> None:  # noqa: C901  # one case per kind
+    def show(self, watched: Watched) -> None:  # noqa: C901, PLR0912  # one case per kind
         """Print what is new."""
         if isinstance(watched, TextDelta | AttemptFailed):
             if watched.execution_id == self._execution_id:
@@ -79,6 +79,10 @@ class Talk:
         """Begin a new line where something stands on this one."""
         if self._in_text or self._call is not None:
             text("\n")
+        self._in_text, self._call = False, None
+
+    def line_typed(self) -> None:
+        """Take note that the cursor stands on a new line, because somebody has typed one."""
         self._in_text, self._call = False, None
 
     def _stream(self, told: TextDelta | AttemptFailed) -> None:

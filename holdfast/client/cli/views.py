@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rich.markup import escape
 from rich.table import Table
@@ -146,7 +146,7 @@ def record(found: ExecutionRecord) -> None:
 def message(each: Message) -> None:
     """Print one message of a transcript."""
     screen = console()
-    screen.print(f"[bold]{each.role}[/bold]" + (f" [dim]{escape(printable(each.name))}[/dim]" if each.name else ""))
+    screen.print(f"[bold]{each.role}[/bold]")
     if each.text:
         screen.print(escape(printable(each.text)))
     for call in each.tool_calls:
@@ -179,24 +179,18 @@ def _label(found: ExecutionTree) -> str:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str]) -> None:
+    """Print a table whose first column stays whole; in a narrow terminal its last gives way."""
     screen = tables()
-    narrow = screen.width < WIDE_CHARS
     shown = Table(box=None, pad_edge=False)
-    for place, name in enumerate(columns):
-        last = place == len(columns) - 1
-        shown.add_column(
-            name,
-            justify="right" if name in right else "left",
-            no_wrap=place == 0,
-            overflow="ellipsis" if last else "fold",
-        )
+    for name in columns if screen.width >= WIDE_CHARS else columns[:-1]:
+        side: Literal["left", "right"] = "right" if name in right else "left"
+        shown.add_column(name, justify=side, no_wrap=name == "id", overflow="fold")
     for row in rows:
-        shown.add_row(*row)
-    del narrow
+        shown.add_row(*row[: len(shown.columns)])
     screen.print(shown)
 
 
-def _coloured(status: str, colours: Any) -> str:  # noqa: ANN401
+def _coloured(status: str, colours: Mapping[Any, str]) -> str:
     colour = colours.get(status, "red")
     return f"[{colour}]{escape(status)}[/{colour}]"
 
