@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
-from functools import partial
 from typing import Any, Final, Literal, TypeVar, cast
 from uuid import uuid4
 
@@ -281,9 +280,11 @@ class Client:
 
     async def _taken(self, execution_id: str, update: str, told: BaseModel, refused: type[Conflict]) -> bool:
         """Return when the run has taken what it is told; False when it has ended."""
-        ask: Any = partial(self._handle(execution_id).execute_update, update, told, id=str(uuid4()))  # pyright: ignore[reportUnknownMemberType]  # the SDK's own overloads
+        handle: Any = self._handle(execution_id)  # the SDK's own overloads are partly unknown
         try:
-            await updated(lambda timeout: ask(rpc_timeout=timeout))
+            await updated(
+                lambda id_, limit: handle.execute_update(update, told, id=id_, rpc_timeout=limit), str(uuid4())
+            )
         except WorkflowUpdateFailedError as error:
             if lost(error) or ENDED in str(error.cause):
                 return False

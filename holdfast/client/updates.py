@@ -18,6 +18,9 @@ from holdfast.core.texts import clamped
 
 T = TypeVar("T")
 
+Ask = Callable[[str, timedelta], Awaitable[T]]
+"""Asks for an update under an id, in one request that may take so long."""
+
 ASKED_TIMEOUT: Final = timedelta(seconds=10)
 """How long one request may take that a worker has to answer."""
 
@@ -31,9 +34,9 @@ AGAIN: Final = frozenset({RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.ABORTE
 """How a server refuses for the moment: ten updates of the workflow are under way (its limit), it ends, or restarts."""
 
 CLOSING: Final = "aborted by closing workflow"
-"""What it says of an update that a run ended before: asked again, it says that there is none, or gives it to the next.
+"""What it says of an update that a run ended before: it was not taken.
 
-Such an update was not taken.
+It goes on saying that of this update id, even when there is another run of the workflow: we ask again under a new one.
 """
 
 LOST: Final = "AcceptedUpdateCompletedWorkflow"
@@ -45,12 +48,9 @@ class Unanswered(Exception):
 
 
 async def updated(
-    ask: Callable[[timedelta], Awaitable[T]],
-    *,
-    again: frozenset[RPCStatusCode] = AGAIN,
-    seconds_max: float = UPDATE_SECONDS_MAX,
+    ask: Ask[T], update_id: str, *, again: frozenset[RPCStatusCode] = AGAIN, seconds_max: float = UPDATE_SECONDS_MAX
 ) -> T:
-    """Return what `ask` gives, called with the time that one request may take; it is to use one update id throughout.
+    """Return what `ask` gives. The server takes an update once that is asked for again under its id.
 
     Raises Unanswered when that is not known within `seconds_max`; else what Temporal raises: WorkflowUpdateFailedError
     for a refusal, RPCError for what the server says. `again` are the statuses after which asking again is worth while.
@@ -58,7 +58,7 @@ async def updated(
     limit = asyncio.timeout(seconds_max)
     try:
         async with limit:
-            return await _asked(ask, again)
+            return await _asked(ask, update_id, again)
     except TimeoutError:
         raise Unanswered from None
     except WorkflowUpdateRPCTimeoutOrCancelledError as error:
@@ -75,14 +75,16 @@ def told_of(error: WorkflowUpdateFailedError) -> str:
     return clamped(getattr(error.cause, "message", None) or str(error.cause), ERROR_CHARS_MAX)
 
 
-async def _asked(ask: Callable[[timedelta], Awaitable[T]], again: frozenset[RPCStatusCode]) -> T:
-    tries = 0
+async def _asked(ask: Ask[T], update_id: str, again: frozenset[RPCStatusCode]) -> T:
+    tries = closed = 0
     while True:
         try:
-            return await ask(ASKED_TIMEOUT)
+            return await ask(f"{update_id}.{closed}" if closed else update_id, ASKED_TIMEOUT)
         except RPCError as error:
-            if TASK_FAILS in str(error) or not (error.status in again or CLOSING in str(error)):
+            closing = CLOSING in str(error)
+            if TASK_FAILS in str(error) or not (closing or error.status in again):
                 raise
+        closed += closing
         pause = BACKOFF_SECONDS[min(tries, len(BACKOFF_SECONDS) - 1)]
         tries += 1
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # so that not all senders come at once
