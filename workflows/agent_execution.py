@@ -38,28 +38,16 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.contracts import (
         AGENT_EXECUTION,
         APPROVAL_SIGNAL,
-        BUDGET_QUERY,
-        BUFFER_QUERY,
-        DEBUG_QUERY,
-        EVENTS_QUERY,
         MESSAGE_SIGNAL,
-        STATE_QUERY,
         STOP_SIGNAL,
-        TRANSCRIPT_QUERY,
         ApprovalDecision,
-        BufferPage,
         Carried,
-        EventsPage,
-        EventsRequest,
         ExecutionInput,
         ExecutionResult,
-        PageRequest,
-        StatePage,
         StopRequest,
         ToolCatalog,
-        TranscriptPage,
-        TranscriptRequest,
     )
+    from holdfast.core.defining import new_agent
     from holdfast.core.errors import HoldfastError
     from holdfast.core.events import (
         ApprovalGiven,
@@ -75,15 +63,14 @@ with workflow.unsafe.imports_passed_through():
     )
     from holdfast.core.frozen import replace
     from holdfast.core.keeping import problem_with_message
-    from holdfast.core.loop import AgentLoop, new_agent, user_message
+    from holdfast.core.loop import AgentLoop, user_message
     from holdfast.core.messages import Message
     from holdfast.core.nearest import suggestion
-    from holdfast.core.paging import page, without_bulk
+    from holdfast.core.paging import without_bulk
     from holdfast.core.state import AgentState
     from holdfast.core.steps import ErrorRecord
     from holdfast.core.stopping import StopReason, StopSignal
     from holdfast.core.subagents import known_subagents, spawn_schema
-    from holdfast.core.summarising import summary_request
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import ToolTraits
     from holdfast.core.transcript import Opening
@@ -233,37 +220,6 @@ class AgentExecution:
         if decision.call_id not in waiting:
             text = f"the call {decision.call_id!r} does not wait for approval; {suggestion(decision.call_id, waiting)}"
             raise ApplicationError(text, type="DecisionRefused", non_retryable=True)
-
-    @workflow.query(name=STATE_QUERY, description="The state, page by page.")
-    def state(self, request: PageRequest | None = None) -> StatePage:
-        """Return a page of the state; the first one without a request."""
-        return page(self._state, request or PageRequest())
-
-    @workflow.query(name=DEBUG_QUERY, description="The few facts one asks for first.")
-    def debug(self) -> dict[str, Any]:
-        """Return status, steps, signals, errors and usage."""
-        return self._state.debug()
-
-    @workflow.query(name=TRANSCRIPT_QUERY, description="What the model has been told, for the inference activity.")
-    def transcript(self, asked: TranscriptRequest) -> TranscriptPage:
-        """Return a run of messages as the model sees them."""
-        return self._telling.page(asked)
-
-    @workflow.query(name=BUFFER_QUERY, description="What is to be summarised, for the summarise activity.")
-    def buffer(self) -> BufferPage:
-        """Return what a model is asked in order to summarise the buffer."""
-        return BufferPage(messages=summary_request(self._state.store))
-
-    @workflow.query(name=EVENTS_QUERY, description="What a listener would have heard, page by page.")
-    def events(self, request: EventsRequest | None = None) -> EventsPage:
-        """Return the observed events from a place on."""
-        return self._observing.page(request or EventsRequest())
-
-    @workflow.query(name=BUDGET_QUERY, description="The limits, and what is left of them.")
-    def budget(self) -> dict[str, Any]:
-        """Return the limits in force and what is left, each none where there is no limit."""
-        left = self._state.budget_remaining
-        return {"budget": self._state.budget.model_dump(mode="json"), "remaining": left.model_dump(mode="json")}
 
     async def _something_happens(self) -> None:
         try:

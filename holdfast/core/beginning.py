@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from holdfast.core import room
+from holdfast.core.defining import as_defined
 from holdfast.core.events import (
     ApprovalExpired,
     ApprovalGiven,
@@ -58,15 +59,9 @@ def changed(rules: Rules, state: AgentState, event: DefinitionChanged) -> Turn:
 
     Notes that the old definition made and the new one does not stay.
     """
-    definition, before = event.definition, state.running
-    context = replace(
-        state.context,
-        system_prompt=definition.system_prompt,
-        response_format=definition.response_format,
-        metadata={**state.metadata, **definition.metadata, "agent": definition.name},
-    )
+    before = state.running
     execution = replace(before, budget=before.budget if event.budget is None else event.budget)
-    state = state.changed(event.at, llm=definition.llm, context=context, execution=execution)
+    state = as_defined(state, event.definition, event.at).changed(event.at, execution=execution)
     turn = Turn(rules, state, execution, event.at)
     room.count_opening(turn)
     return turn

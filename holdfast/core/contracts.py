@@ -51,7 +51,7 @@ RESOLVE_TOOLS_ACTIVITY: Final = "resolve_tools"
 TAKE_UP_ACTIVITY: Final = "take_up"
 SNAPSHOT_QUERY: Final = "snapshot"
 PART_QUERY: Final = "part"
-RECORD_ACTIVITY: Final = "record"
+RECORD_ACTIVITY: Final = "record_execution"
 CHANGE_SIGNAL: Final = "change"
 EXECUTION_FAILED: Final = "ExecutionFailed"
 """The type of the failure that a `failed` execution's workflow ends with."""
@@ -191,6 +191,8 @@ class SessionStart(Frozen):
     """
 
     snapshot: Digest | None = None
+    previous_id: Id | None = None
+    """The agent's last execution."""
     messages_before: int = Field(default=0, ge=0)
     messages: tuple[Message, ...]
 

@@ -16,12 +16,10 @@ An event that comes too late (the run has ended, the call is answered already) c
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Final, assert_never
 
-from holdfast.core import answering, beginning, calls, cancelling, checkpoints, compacting, ending, room
+from holdfast.core import answered, beginning, calls, cancelling, checkpoints, compacting, ending, room
 from holdfast.core.commands import CancelInFlight, Command, RunHooks, SummariseBuffer
-from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import (
     ApprovalExpired,
     ApprovalGiven,
@@ -56,31 +54,12 @@ from holdfast.core.observed import (
 )
 from holdfast.core.retries import BUDGET_SPENT
 from holdfast.core.rules import Rules
-from holdfast.core.state import AgentContext, AgentState, ExecutionStatus, step_id
+from holdfast.core.state import AgentState, ExecutionStatus, step_id
 from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall
 from holdfast.core.timing import keep_time, start_timer
 from holdfast.core.turn import Turn
 
 Transition = tuple[AgentState, tuple[Command, ...]]
-
-
-def new_agent(
-    definition: AgentDefinition, *, agent_id: str, at: datetime, parent_agent_id: str | None = None
-) -> AgentState:
-    """Return the state of an agent that has done nothing yet."""
-    context = AgentContext(
-        system_prompt=definition.system_prompt,
-        response_format=definition.response_format,
-        metadata={**definition.metadata, "agent": definition.name},
-    )
-    return AgentState(
-        agent_id=agent_id,
-        parent_agent_id=parent_agent_id,
-        created_at=at,
-        updated_at=at,
-        llm=definition.llm,
-        context=context,
-    )
 
 
 class AgentLoop(Rules):
@@ -131,7 +110,7 @@ def _take_in(turn: Turn, event: Event) -> None:  # noqa: C901, PLR0912  # one ca
         case DriverFailed():
             _driver_failed(turn, event.error)
         case ModelCancelled():
-            _model_failed(turn, answering.failed_outside(event))
+            _model_failed(turn, answered.failed_outside(event))
         case DefinitionChanged():
             pass  # something is under way by the old rules
         case ExecutionStarted():
@@ -285,7 +264,7 @@ def _ask_model(turn: Turn, *, tell: bool = True) -> None:
 def _model_answered(turn: Turn, event: ModelAnswered) -> None:
     if not cancelling.asking(turn):
         return
-    answering.keep_answer(turn, event)
+    answered.keep_answer(turn, event)
     _reach(turn, Trigger.AFTER_INFERENCE)
 
 
@@ -399,7 +378,7 @@ def _cancelled(turn: Turn) -> None:
 def _model_failed(turn: Turn, event: ModelFailed) -> None:
     if not cancelling.asking(turn):
         return
-    answering.count_failure(turn, event)
+    answered.count_failure(turn, event)
     if event.error.type == BUDGET_SPENT:
         checkpoints.after_spent_attempts(turn)
         _end(turn)
