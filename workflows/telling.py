@@ -22,6 +22,12 @@ class Telling:
         self._view = self._view_of(state) if told is not None and state is not None else None
         self._told = told
         """How far the model has been told this view; none before its first call."""
+        self._retelling = state is not None and self._told is None
+
+    def begin_anew(self, opening: Opening) -> None:
+        """Tell the model everything once more after another `opening`: nothing of it continues what it was told."""
+        self.opening = opening
+        self._view, self._told, self._retelling = None, None, True
 
     def inference_input(self, state: AgentState, max_output_tokens: int | None) -> InferenceInput:
         """Return what is new since the last model call; what does not fit is left for the activity to fetch.
@@ -33,8 +39,9 @@ class Telling:
         said = self._shown.messages
         new = [said[index] for index in range(base.length, len(said))]
         target = advanced(base, new)
-        delta = fitting(new, limits.DELTA_BYTES_MAX)
-        self._told = target
+        # what was said long ago is in the history already: the worker asks for it
+        delta = fitting(new, limits.RETOLD_BYTES_MAX if self._retelling else limits.DELTA_BYTES_MAX)
+        self._told, self._retelling = target, False
         return InferenceInput(
             opening=self.opening if first else None,
             base=base,
