@@ -267,6 +267,10 @@ class Carried(Frozen):
     catalog: ToolCatalog
     events_total: int
     previous_run_id: str
+    taken: tuple[str, ...] = ()
+    """The ids of a session's messages that the execution has been told."""
+    messages_before: int = Field(default=0, ge=0)
+    """How many messages the default section had when the execution began."""
 
 
 class ExecutionInput(Frozen):
@@ -343,6 +347,8 @@ class InferenceInput(Frozen):
     max_output_tokens: int | None = None
     room: int | None = None
     input_weight: float = 1.0
+    continues: Id | None = None
+    """Of a session's execution, on its first call: the one before, whose transcript this one's begins with."""
 
 
 class InferenceAnswer(Frozen):
