@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -16,6 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.limits import TASK_CHARS_MAX
     from holdfast.core.texts import clamped
     from workflows.calls import HEARTBEAT_TIMEOUT, call_error
+    from workflows.cancels import in_any_case
 
 RECORD_TIMEOUT: Final = timedelta(seconds=60)
 """One attempt, and all of them for an execution that stands alone: then it ends without a record, and says so."""
@@ -38,15 +38,7 @@ async def record(start: ExecutionInput) -> Recorded | Unkept:
 
     A cancel of the run does not reach it: what has ended is kept in any case.
     """
-    keeping = asyncio.create_task(_recorded(start))
-    while not keeping.done():
-        try:
-            await workflow.wait_condition(keeping.done)
-        except asyncio.CancelledError:
-            if workflow.cancellation_reason() is None:
-                keeping.cancel()
-                raise  # the worker puts this run aside
-    return keeping.result()
+    return await in_any_case(_recorded(start))
 
 
 async def _recorded(start: ExecutionInput) -> Recorded | Unkept:
