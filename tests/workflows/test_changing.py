@@ -66,7 +66,7 @@ def prompts(served: Served) -> list[str]:
 
 
 def offered(served: Served, request: int) -> list[str]:
-    return [each["function"]["name"] for each in served.endpoint.requests[request]["tools"]]
+    return [each["function"]["name"] for each in served.endpoint.requests[request].body["tools"]]
 
 
 def gated(hold: Hold) -> list[AnyTool]:
