@@ -145,6 +145,9 @@ ARGUMENTS_DEPTH_MAX: Final = 64
 DELTA_BYTES_MAX: Final = 128 * 1024
 """The most transcript that travels inside one inference input; the rest is fetched by query."""
 
+RETOLD_BYTES_MAX: Final = 2 * 1024
+"""The same where a conversation is told from its beginning again, because the agent has become another."""
+
 PAGE_BYTES_MAX: Final = 1536 * 1024
 """What one query's answer is filled up to; the server refuses 2 MB. Large, because a closed run replays for each.
 
