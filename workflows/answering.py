@@ -13,17 +13,22 @@ with workflow.unsafe.imports_passed_through():
         BUFFER_QUERY,
         DEBUG_QUERY,
         EVENTS_QUERY,
+        PART_QUERY,
+        SNAPSHOT_QUERY,
         STATE_QUERY,
         TRANSCRIPT_QUERY,
         BufferPage,
         EventsPage,
         EventsRequest,
         PageRequest,
+        PartPage,
+        PartRequest,
         StatePage,
         TranscriptPage,
         TranscriptRequest,
     )
     from holdfast.core.paging import page
+    from holdfast.core.records import Snapshot
     from holdfast.core.state import AgentState
     from holdfast.core.summarising import summary_request
     from workflows.observing import Observing
@@ -37,6 +42,8 @@ class Answering:
     _past: Past
     _telling: Telling
     _observing: Observing
+    _snapshot: Snapshot | None = None
+    """What the execution came to, once it has ended."""
 
     @workflow.query(name=STATE_QUERY, description="The state, page by page.")
     def state(self, request: PageRequest | None = None) -> StatePage:
@@ -68,3 +75,18 @@ class Answering:
         """Return the limits in force and what is left, each none where there is no limit."""
         left = self._state.budget_remaining
         return {"budget": self._state.budget.model_dump(mode="json"), "remaining": left.model_dump(mode="json")}
+
+    @workflow.query(name=SNAPSHOT_QUERY, description="What is kept of the execution, once it has ended.")
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot, for the record activity."""
+        if self._snapshot is None:
+            raise ValueError("the execution has not ended; `state` tells how far it is")
+        return self._snapshot
+
+    @workflow.query(name=PART_QUERY, description="A sealed part of the snapshot, for the record activity.")
+    def part(self, request: PartRequest) -> PartPage:
+        """Return the bytes of the part of that digest."""
+        data = self._past.part(request.digest)
+        if data is None:
+            raise ValueError(f"there is no part {request.digest} in this run")
+        return PartPage(data=data.decode())

@@ -162,7 +162,7 @@ async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | N
         schedule_to_close_timeout=_until_late(time_left),
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=MODEL_RETRY,
-        cancellation_type=ActivityCancellationType.TRY_CANCEL,
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=f"step {command.step_number}: summary of older messages",
     )
     return summary
@@ -206,12 +206,12 @@ async def call_subagent(
                 id=execution_id,
                 cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-                search_attributes=_at_start(start.definition.name) if start.searchable else None,
+                search_attributes=at_start(start.definition.name) if start.searchable else None,
                 static_summary=clamped(command.task, SUMMARY_CHARS_MAX).replace("\n", " "),
             )
         result: ExecutionResult = await child
     except ChildWorkflowError as error:
-        failure = _failure(error) or _silent_end(error, command, execution_id)
+        failure = failure_of(error) or _silent_end(error, command, execution_id)
         return SubagentReturned(
             call_id=command.call_id,
             status=ExecutionStatus.FAILED,
@@ -220,6 +220,7 @@ async def call_subagent(
             usage=failure.usage,
             cost=failure.cost,
             steps=failure.steps_used,
+            unpriced=failure.unpriced,
             started_at=started_at,
             at=workflow.now(),
         )
@@ -231,19 +232,20 @@ async def call_subagent(
         usage=result.usage,
         cost=result.cost,
         steps=result.steps_used,
+        unpriced=result.unpriced,
         started_at=started_at,
         at=workflow.now(),
     )
 
 
-def _at_start(agent: str) -> TypedSearchAttributes:
+def at_start(agent: str) -> TypedSearchAttributes:
     """Return what a subagent's run can be listed by from its beginning, as the client gives it to any other."""
     name, status = SearchAttributeKey.for_keyword("AgentName"), SearchAttributeKey.for_keyword("AgentStatus")
     begun = SearchAttributePair(status, ExecutionStatus.IN_PROGRESS.value)
     return TypedSearchAttributes([SearchAttributePair(name, agent), begun])
 
 
-def _failure(error: ChildWorkflowError) -> ExecutionFailure | None:
+def failure_of(error: ChildWorkflowError) -> ExecutionFailure | None:
     """Return what a failed execution tells of its end, none where it ended in another way (terminated, timed out)."""
     cause = error.cause
     if isinstance(cause, ApplicationError) and cause.type == EXECUTION_FAILED and cause.details:
@@ -267,6 +269,7 @@ def _silent_end(error: ChildWorkflowError, command: SpawnSubagent, execution_id:
         usage=Usage(input_tokens=allowed.max_tokens or 0) if ran else NOTHING_USED,
         cost=allowed.max_cost or 0.0 if ran else 0.0,
         steps_used=allowed.max_steps or 0 if ran else 0,
+        unpriced=ran and allowed.max_cost is None,
     )
 
 

@@ -27,7 +27,7 @@ from holdfast.core.limits import (
     SENT_PER_EXECUTION_MAX,
 )
 from holdfast.core.messages import Message
-from holdfast.core.records import Digest
+from holdfast.core.records import Digest, ExecutionRecord
 from holdfast.core.session_contracts import (
     SESSION_CLOSED,
     SESSION_REFUSED,
@@ -82,6 +82,8 @@ class SessionState(Frozen):
     suspended: bool = False
     closing: bool = False
     """True from the moment on from which nothing is taken any more."""
+    at_once: bool = False
+    """True when what waits then is kept, but does not get its turn."""
     turn: Turn | None = None
     queue: tuple[SessionMessage, ...] = ()
     interrupting: int = Field(default=0, ge=0)
@@ -114,7 +116,7 @@ class SessionState(Frozen):
     @property
     def is_over(self) -> bool:
         """True when the session is closed and everything acknowledged has had its turn."""
-        return self.closing and self.turn is None and not self.queue
+        return self.closing and self.turn is None and (self.at_once or not self.queue)
 
     def view(self) -> SessionView:
         """Return what others may see of it."""
@@ -200,6 +202,17 @@ def new_session(given: SessionInput, agent_id: str, at: datetime) -> SessionStat
 def branched(state: SessionState, branch: Branched, at: datetime) -> SessionState:
     """Return the session as it goes on from another place of a conversation."""
     return replace(state, snapshot=branch.snapshot, messages_before=branch.messages_before, last_id=None, updated_at=at)
+
+
+def continued(state: SessionState, latest: ExecutionRecord, at: datetime) -> SessionState:
+    """Return a session that begins where one was terminated: with what the agent's latest record holds."""
+    return replace(
+        branched(state, Branched(snapshot=latest.snapshot), at),
+        executions=latest.number,
+        last_id=latest.execution_id,
+        last_status=latest.status,
+        last_stop_reason=latest.stop_reason,
+    )
 
 
 def problem_with_message(state: SessionState, message: SessionMessage) -> tuple[str, str] | None:
@@ -315,9 +328,30 @@ def problem_with_rewinding(state: SessionState) -> tuple[str, str] | None:
     return None
 
 
+def suspended(state: SessionState, at: datetime) -> SessionState:
+    """Begin nothing until `resumed`; what runs goes on to its end."""
+    return replace(state, suspended=True, updated_at=at)
+
+
+def resumed(state: SessionState, at: datetime) -> SessionState:
+    """Go on with what waits."""
+    return replace(state, suspended=False, updated_at=at)
+
+
+def closed(state: SessionState, stop: SessionStop | None, at: datetime) -> SessionTransition:
+    """Take nothing any more. With a `stop` what runs ends now and what waits is kept; without, both get their turn."""
+    state = replace(state, closing=True, at_once=state.at_once or stop is not None, suspended=False, updated_at=at)
+    return stopped(state, stop, at) if stop is not None else (state, ())
+
+
+def may_begin(state: SessionState) -> bool:
+    """Return whether the next message can have its turn."""
+    return state.turn is None and bool(state.queue) and not state.suspended and not state.at_once
+
+
 def next_turn(state: SessionState, execution_id: str, at: datetime) -> SessionTransition:
     """Begin an execution with the next message, if one waits and nothing speaks against it."""
-    if state.turn is not None or state.suspended or not state.queue:
+    if not may_begin(state):
         return state, ()
     said = (*state.unanswered, state.queue[0])
     start = SessionStart(
