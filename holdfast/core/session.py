@@ -307,18 +307,6 @@ def cleared(state: SessionState, at: datetime) -> SessionState:
     return _forgotten(replace(state, updated_at=at))
 
 
-def resumed(state: SessionState, at: datetime) -> SessionState:
-    """Let executions begin again. What was said to one that left nothing waits anew, each message for its own turn."""
-    front, rest = state.queue[: state.interrupting], state.queue[state.interrupting :]
-    return replace(
-        state,
-        suspended=False,
-        queue=(*front, *state.unanswered, *rest),
-        unanswered=(),
-        updated_at=at,
-    )
-
-
 def problem_with_rewinding(state: SessionState) -> tuple[str, str] | None:
     """Return why the session cannot go back now, if so."""
     if state.closing:
@@ -334,8 +322,10 @@ def suspended(state: SessionState, at: datetime) -> SessionState:
 
 
 def resumed(state: SessionState, at: datetime) -> SessionState:
-    """Go on with what waits."""
-    return replace(state, suspended=False, updated_at=at)
+    """Go on with what waits. What was said to executions that left nothing waits anew, each for a turn of its own."""
+    front, rest = state.queue[: state.interrupting], state.queue[state.interrupting :]
+    queue = (*front, *state.unanswered, *rest)
+    return replace(state, suspended=False, queue=queue, unanswered=(), updated_at=at)
 
 
 def closed(state: SessionState, stop: SessionStop | None, at: datetime) -> SessionTransition:

@@ -60,7 +60,6 @@ settings = st.builds(
     continue_events=st.integers(1, 1_000),
 )
 branches = st.builds(Branch, agent_id=ids, execution_id=ids, steps=st.none() | counts)
-branched = st.builds(Branched, snapshot=digests, messages_before=counts)
 sessions = st.builds(
     SessionState,
     agent_id=ids,
@@ -69,6 +68,7 @@ sessions = st.builds(
     settings=settings,
     suspended=st.booleans(),
     closing=st.booleans(),
+    at_once=st.booleans(),
     turn=st.none()
     | st.builds(
         Turn,
@@ -94,6 +94,27 @@ sessions = st.builds(
     updated_at=moments,
 )
 
+records = st.builds(
+    ExecutionRecord,
+    agent_id=ids,
+    parent_agent_id=st.none() | ids,
+    agent=names,
+    execution_id=ids,
+    number=st.integers(1, 9),
+    task=texts,
+    answer=st.text(max_size=RECORDED_TEXT_CHARS_MAX),
+    status=statuses,
+    stop_reason=reasons,
+    why=texts,
+    started_at=moments,
+    completed_at=moments,
+    usage=usages,
+    cost=costs,
+    step_count=counts,
+    steps_used=counts,
+    snapshot=digests,
+)
+
 VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(
         Snapshot,
@@ -104,26 +125,8 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         steps=st.lists(step_executions, max_size=1).map(tuple),
         messages=st.lists(some_messages, max_size=2).map(tuple),
     ),
-    st.builds(
-        ExecutionRecord,
-        agent_id=ids,
-        parent_agent_id=st.none() | ids,
-        agent=names,
-        execution_id=ids,
-        number=st.integers(1, 9),
-        task=texts,
-        answer=st.text(max_size=RECORDED_TEXT_CHARS_MAX),
-        status=statuses,
-        stop_reason=reasons,
-        why=texts,
-        started_at=moments,
-        completed_at=moments,
-        usage=usages,
-        cost=costs,
-        step_count=counts,
-        steps_used=counts,
-        snapshot=digests,
-    ),
+    records,
+    st.builds(Branched, snapshot=digests, messages_before=counts),
     st.builds(KeptState, snapshot=digests),
     st.builds(Recorded, snapshot=digests),
     st.builds(RecordRequest, agent=names, task=texts),
@@ -194,7 +197,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         updated_at=moments,
     ),
     st.builds(FindSession, agent_id=ids),
-    st.builds(FoundSession, kept=st.none() | texts, latest=st.none() | branched),
-    st.builds(KeepSession, agent_id=ids, state=texts),
+    st.builds(FoundSession, kept=st.none() | texts, latest=st.none() | records),
+    st.builds(KeepSession, agent_id=ids, state=texts, at=moments),
     st.builds(BranchRequest, branch=branches, agent_id=ids),
 )

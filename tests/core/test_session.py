@@ -11,6 +11,7 @@ from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import canonical, replace
 from holdfast.core.limits import MESSAGE_IDS_KEPT, QUESTION_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MAX
 from holdfast.core.messages import Message
+from holdfast.core.records import ExecutionRecord
 from holdfast.core.session import (
     INTERRUPTED,
     SessionInput,
@@ -19,6 +20,8 @@ from holdfast.core.session import (
     branched,
     changed,
     cleared,
+    closed,
+    continued,
     ended,
     new_session,
     next_turn,
@@ -27,9 +30,11 @@ from holdfast.core.session import (
     receipt,
     resumed,
     stopped,
+    suspended,
 )
 from holdfast.core.session_contracts import SESSION_CLOSED, SESSION_REFUSED, Branched, SessionChange, SessionStop
 from holdfast.core.state import ExecutionStatus
+from holdfast.core.stopping import StopReason
 from tests.core.building import AGENT_ID, DEFINITION, START, moment
 from tests.core.sessions import (
     RefusedError,
@@ -165,7 +170,7 @@ def test_a_message_sent_twice_is_one_wherever_the_first_is(policy: str) -> None:
 
 
 def test_a_message_that_is_known_is_none_the_less_one_after_the_close() -> None:
-    state = replace(finish(running()), closing=True)
+    state, _ = closed(finish(running()), None, START)
     assert tell(state, "first") == (state, ())
     assert refusal(state)[0] == SESSION_CLOSED
 
@@ -221,26 +226,42 @@ def test_so_many_bytes_wait_and_the_next_message_is_refused() -> None:
 
 
 def test_nothing_begins_while_a_session_is_suspended_and_messages_are_taken() -> None:
-    state = told(replace(session(), suspended=True), "a")
+    state = told(suspended(session(), START), "a")
     assert next_turn(state, execution_id(1), START) == (state, ())
     assert (state.status, known_to(state, "a")) == ("suspended", ("waiting", None))
     assert spoken_to(begin(resumed(state, START))[1]) == ["a"]
 
 
 def test_what_runs_when_a_session_is_suspended_goes_on_to_its_end() -> None:
-    state = replace(running("queue", "b"), suspended=True)
+    state = suspended(running("queue", "b"), START)
     assert state.status == "running"
     state = finish(state)
     assert (state.status, next_turn(state, execution_id(2), START)[1]) == ("suspended", ())
 
 
 def test_a_closed_session_is_over_when_everything_acknowledged_has_had_its_turn() -> None:
-    state = replace(running("queue", "b"), closing=True)
+    state, _ = closed(suspended(running("queue", "b"), START), None, START)
     assert not state.is_over
     state = finish(state)
     assert not state.is_over
     state = finish(begin(state)[0])
     assert (state.is_over, state.status) == (True, "closed")
+
+
+def test_a_session_closed_at_once_stops_what_runs_and_keeps_what_waits() -> None:
+    state, commands = closed(running("queue", "b"), SessionStop(reason="enough"), START)
+    assert only_told(commands) == StopRequest(reason="enough")
+    state = finish(state, ExecutionStatus.STOPPED)
+    assert (state.is_over, state.status, state.view().waiting) == (True, "closed", ("b",))
+    assert next_turn(state, execution_id(2), START) == (state, ())
+
+
+def test_a_session_that_closes_can_still_be_closed_at_once_and_not_the_other_way_round() -> None:
+    state, commands = closed(running("queue", "b"), None, START)
+    assert commands == ()
+    state, commands = closed(state, SessionStop(), START)
+    assert only_told(commands) == StopRequest()
+    assert finish(closed(state, None, START)[0], ExecutionStatus.STOPPED).is_over
 
 
 def test_a_stop_is_told_once_and_once_more_where_now_is_sooner() -> None:
@@ -267,7 +288,7 @@ def test_a_stop_ends_one_execution_and_the_next_begins() -> None:
 
 
 def test_a_clear_forgets_the_conversation_and_no_message_that_waits() -> None:
-    state = cleared(replace(told(finish(running()), "b"), suspended=True), moment(1))
+    state = cleared(suspended(told(finish(running()), "b"), START), moment(1))
     assert (state.snapshot, state.messages_before, waiting(state)) == (None, 0, ["b"])
     assert (state.updated_at, state.executions, known_to(state, "first")[0]) == (moment(1), 1, "answered")
 
@@ -313,7 +334,7 @@ def test_a_session_goes_back_only_when_nothing_runs_and_it_is_open() -> None:
     assert problem_with_rewinding(session()) is None
     kind, text = problem_with_rewinding(running()) or ("", "")
     assert (kind, execution_id(1) in text) == (SESSION_REFUSED, True)
-    kind, _ = problem_with_rewinding(replace(session(), closing=True)) or ("", "")
+    kind, _ = problem_with_rewinding(closed(session(), None, START)[0]) or ("", "")
     assert kind == SESSION_CLOSED
 
 
@@ -322,6 +343,26 @@ def test_a_session_that_went_back_goes_on_from_there_and_no_execution_is_its_las
     state = branched(state, Branched(snapshot=digest(1), messages_before=0), START)
     _, command = begin(told(state, "c"))
     assert (command.start.snapshot, command.start.messages_before, command.start.previous_id) == (digest(1), 0, None)
+
+
+def test_a_session_that_was_terminated_goes_on_with_what_its_agents_latest_record_holds() -> None:
+    latest = ExecutionRecord(
+        agent_id=AGENT_ID,
+        agent="tester",
+        execution_id=execution_id(4),
+        number=4,
+        status=ExecutionStatus.STOPPED,
+        stop_reason=StopReason.USER_REQUESTED,
+        started_at=START,
+        completed_at=moment(1),
+        step_count=1,
+        steps_used=1,
+        snapshot=digest(4),
+    )
+    state = continued(session(), latest, moment(2))
+    assert (state.snapshot, state.executions, state.last_id) == (digest(4), 4, execution_id(4))
+    assert (state.last_status, state.last_stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)
+    assert begin(told(state, "b"))[1].start.previous_id == execution_id(4)
 
 
 def test_what_was_said_to_an_execution_that_left_nothing_is_said_again_with_the_next_message() -> None:

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from holdfast.core.contracts import DefinitionChange, StopRequest
 from holdfast.core.events import StopMode
-from holdfast.core.frozen import canonical, replace
+from holdfast.core.frozen import canonical
 from holdfast.core.messages import Message
 from holdfast.core.session import (
     SessionCommand,
@@ -34,7 +34,9 @@ from holdfast.core.session import (
     branched,
     changed,
     cleared,
+    closed,
     ended,
+    may_begin,
     next_turn,
     problem_with_message,
     problem_with_rewinding,
@@ -42,6 +44,7 @@ from holdfast.core.session import (
     resumed,
     sent,
     stopped,
+    suspended,
 )
 from holdfast.core.session_contracts import Branched, SessionChange, SessionMessage, SessionStop, WhileRunning
 from holdfast.core.state import ExecutionStatus
@@ -128,8 +131,8 @@ class SessionMachine(RuleBasedStateMachine):
     def the_next_turn_begins(self) -> None:
         before = self.state
         self._follow(next_turn(before, execution_id(before.executions + 1), START))
-        may = before.turn is None and not before.suspended and bool(before.queue)
-        assert (before is not self.state) == may
+        may = before.turn is None and not before.suspended and bool(before.queue) and not before.at_once
+        assert may_begin(before) == may == (before is not self.state)
 
     @precondition(lambda self: self.execution and self.execution.told)
     @rule(number=st.integers(1, 3))
@@ -166,7 +169,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(chance=rarely)
     def somebody_suspends(self, *, chance: bool) -> None:
         if chance:
-            self.state = replace(self.state, suspended=True)
+            self.state = suspended(self.state, START)
 
     @rule()
     def somebody_resumes(self) -> None:
@@ -179,10 +182,10 @@ class SessionMachine(RuleBasedStateMachine):
                 self.forgotten |= {*self._conversation, *ids(self.state.unanswered)}
             self.state = cleared(self.state, START)
 
-    @rule(chance=rarely, certainly=rarely)
-    def somebody_closes(self, *, chance: bool, certainly: bool) -> None:
+    @rule(chance=rarely, certainly=rarely, at_once=st.booleans())
+    def somebody_closes(self, *, chance: bool, certainly: bool, at_once: bool) -> None:
         if chance and certainly:
-            self.state = replace(self.state, closing=True)
+            self._follow(closed(self.state, SessionStop() if at_once else None, START))
 
     @precondition(lambda self: self.kept and not self.execution)
     @rule(data=st.data(), chance=rarely)
@@ -250,12 +253,14 @@ class SessionMachine(RuleBasedStateMachine):
         if self.execution:
             self._end(ExecutionStatus.COMPLETED)
         self.state = resumed(self.state, START)
-        while self.state.queue:
+        while may_begin(self.state):
             self.the_next_turn_begins()
             self._end(ExecutionStatus.COMPLETED)
             self.what_was_acknowledged_is_in_one_place_and_nowhere_else()
-        assert sorted([*self._conversation, *self.forgotten]) == sorted(self.acknowledged)
-        assert self.began == self.in_line
+        kept = waiting(self.state)
+        assert self.state.at_once or not kept
+        assert sorted([*self._conversation, *self.forgotten, *kept]) == sorted(self.acknowledged)
+        assert {*self.in_line} - {*self.began} <= {*kept}
         assert self.state.is_over == self.state.closing
 
     @property
