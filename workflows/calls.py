@@ -206,12 +206,12 @@ async def call_subagent(
                 id=execution_id,
                 cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-                search_attributes=_at_start(start.definition.name) if start.searchable else None,
+                search_attributes=at_start(start.definition.name) if start.searchable else None,
                 static_summary=clamped(command.task, SUMMARY_CHARS_MAX).replace("\n", " "),
             )
         result: ExecutionResult = await child
     except ChildWorkflowError as error:
-        failure = _failure(error) or _silent_end(error, command, execution_id)
+        failure = failure_of(error) or _silent_end(error, command, execution_id)
         return SubagentReturned(
             call_id=command.call_id,
             status=ExecutionStatus.FAILED,
@@ -236,14 +236,14 @@ async def call_subagent(
     )
 
 
-def _at_start(agent: str) -> TypedSearchAttributes:
+def at_start(agent: str) -> TypedSearchAttributes:
     """Return what a subagent's run can be listed by from its beginning, as the client gives it to any other."""
     name, status = SearchAttributeKey.for_keyword("AgentName"), SearchAttributeKey.for_keyword("AgentStatus")
     begun = SearchAttributePair(status, ExecutionStatus.IN_PROGRESS.value)
     return TypedSearchAttributes([SearchAttributePair(name, agent), begun])
 
 
-def _failure(error: ChildWorkflowError) -> ExecutionFailure | None:
+def failure_of(error: ChildWorkflowError) -> ExecutionFailure | None:
     """Return what a failed execution tells of its end, none where it ended in another way (terminated, timed out)."""
     cause = error.cause
     if isinstance(cause, ApplicationError) and cause.type == EXECUTION_FAILED and cause.details:

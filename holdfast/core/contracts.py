@@ -52,7 +52,7 @@ RESOLVE_TOOLS_ACTIVITY: Final = "resolve_tools"
 TAKE_UP_ACTIVITY: Final = "take_up"
 SNAPSHOT_QUERY: Final = "snapshot"
 PART_QUERY: Final = "part"
-RECORD_ACTIVITY: Final = "record"
+RECORD_ACTIVITY: Final = "record_execution"
 CHANGE_SIGNAL: Final = "change"
 EXECUTION_FAILED: Final = "ExecutionFailed"
 """The type of the failure that a `failed` execution's workflow ends with."""
@@ -192,6 +192,8 @@ class SessionStart(Frozen):
     """
 
     snapshot: Digest | None = None
+    previous_id: Id | None = None
+    """The agent's last execution."""
     messages_before: int = Field(default=0, ge=0)
     messages: tuple[Message, ...]
 
@@ -269,6 +271,10 @@ class Carried(Frozen):
     catalog: ToolCatalog
     events_total: int
     previous_run_id: str
+    taken: tuple[str, ...] = ()
+    """The ids of a session's messages that the execution has been told."""
+    messages_before: int = Field(default=0, ge=0)
+    """How many messages the default section had when the execution began."""
 
 
 class ExecutionInput(Frozen):
@@ -345,6 +351,8 @@ class InferenceInput(Frozen):
     max_output_tokens: int | None = None
     room: int | None = None
     input_weight: float = 1.0
+    continues: Id | None = None
+    """Of a session's execution, on its first call: the one before, whose transcript this one's begins with."""
 
 
 class InferenceAnswer(Frozen):

@@ -286,6 +286,9 @@ Nothing of it is kept but what it says, and that is at most ANSWER_BYTES_MAX.
 REPORTED_TOKENS_MAX: Final = 10**12
 """A reported token count above this is a fault of the endpoint and is cut to it."""
 
+TASK_CHARS_MAX: Final = 200
+"""How much of its question a record shows in a list."""
+
 RECORDED_TEXT_CHARS_MAX: Final = 2_000
 """The longest question or answer that a record shows beside its snapshot, which has all of it."""
 

@@ -16,12 +16,10 @@ An event that comes too late (the run has ended, the call is answered already) c
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Final, assert_never
 
 from holdfast.core import calls, cancelling, checkpoints, compacting, ending, room
 from holdfast.core.commands import CancelInFlight, Command, RunHooks, SummariseBuffer
-from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import (
     ApprovalExpired,
     ApprovalGiven,
@@ -56,7 +54,7 @@ from holdfast.core.observed import (
 )
 from holdfast.core.retries import BUDGET_SPENT
 from holdfast.core.rules import Rules
-from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus, step_id
+from holdfast.core.state import AgentState, ExecutionState, ExecutionStatus, step_id
 from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall
 from holdfast.core.timing import keep_time, start_timer
 from holdfast.core.turn import Turn
@@ -66,25 +64,6 @@ CANCELLED_OUTSIDE: Final = ErrorRecord(type="Cancelled", message="the model call
 """Why a model call has failed that somebody cancelled behind the loop's back, on the server for instance."""
 
 Transition = tuple[AgentState, tuple[Command, ...]]
-
-
-def new_agent(
-    definition: AgentDefinition, *, agent_id: str, at: datetime, parent_agent_id: str | None = None
-) -> AgentState:
-    """Return the state of an agent that has done nothing yet."""
-    context = AgentContext(
-        system_prompt=definition.system_prompt,
-        response_format=definition.response_format,
-        metadata={**definition.metadata, "agent": definition.name},
-    )
-    return AgentState(
-        agent_id=agent_id,
-        parent_agent_id=parent_agent_id,
-        created_at=at,
-        updated_at=at,
-        llm=definition.llm,
-        context=context,
-    )
 
 
 class AgentLoop(Rules):

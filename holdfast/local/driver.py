@@ -27,6 +27,7 @@ from holdfast.core.commands import (
     SummariseBuffer,
 )
 from holdfast.core.compiling import Compiler
+from holdfast.core.defining import new_agent
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import Conflict, InvalidInput
 from holdfast.core.events import (
@@ -45,7 +46,7 @@ from holdfast.core.hooks import Hook
 from holdfast.core.inference import Model
 from holdfast.core.keeping import ROLES, ROLES_TOLD
 from holdfast.core.limits import SUBAGENT_GRACE_SECONDS
-from holdfast.core.loop import AgentLoop, new_agent, user_message
+from holdfast.core.loop import AgentLoop, user_message
 from holdfast.core.messages import Message
 from holdfast.core.observed import Listener, Observed
 from holdfast.core.offer import Offer

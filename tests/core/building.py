@@ -10,6 +10,7 @@ from uuid import UUID
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import AskApproval, CallModel, CallTool, CancelInFlight, Command, Emit, RunHooks
 from holdfast.core.commands import SpawnSubagent as Spawn
+from holdfast.core.defining import new_agent
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.events import (
     ApprovalExpired,
@@ -33,7 +34,7 @@ from holdfast.core.events import (
     subagent_cancelled,
 )
 from holdfast.core.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
-from holdfast.core.loop import AgentLoop, new_agent, user_message
+from holdfast.core.loop import AgentLoop, user_message
 from holdfast.core.messages import ToolCall
 from holdfast.core.observed import Observed
 from holdfast.core.serialization import from_json, to_json
