@@ -7,20 +7,23 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from holdfast.core.digests import short
 from holdfast.core.messages import ToolCall
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.steps import AgentStep, InferenceResponse, Outcome
 from holdfast.core.texts import printable
+from holdfast.core.verdicts import Approval
 
 if TYPE_CHECKING:
     from holdfast.client import Client
+    from holdfast.client.approvals import WaitingCall, WaitingCalls
     from holdfast.client.summaries import ExecutionSummary
 
 T = TypeVar("T")
@@ -31,6 +34,8 @@ LINE_CHARS_MAX: Final = 100
 
 TABLE_CHARS: Final = 110
 """How wide a terminal must be for the whole table; in a narrower one ids stay whole and other things give way."""
+
+NO_RUNS: Final = 'no runs yet; start one with: holdfast run AGENT "question"'
 
 COLOURS: Final = {
     ExecutionStatus.COMPLETED: "green",
@@ -129,13 +134,25 @@ def results(step: AgentStep, seconds: float) -> None:
         console.print(
             f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(_short(told))}[/dim]"
         )
+        if execution.approval is not None:
+            console.print(f"       [dim]{escape(_short(_approved(execution.approval)))}[/dim]")
     console.print(f"    [dim]{seconds:.1f} s, {step.usage.total_tokens:,} tokens[/dim]")
+
+
+def _approved(approval: Approval) -> str:
+    """Return who decided about a call, when, and what."""
+    when = _moment(approval.at)
+    if approval.decision == "expired":
+        return f"nobody decided about it until {when}"
+    done = {"approve": "approved", "deny": "denied", "edit": "edited"}[approval.decision]
+    return f"{done} by {approval.by or 'somebody'} at {when} (digest {short(approval.digest)})"
 
 
 def waiting(execution_id: str, call: ToolCall, expires_at: datetime | None) -> None:
     """Print that a call waits for a person, and how to decide."""
     until = "" if expires_at is None else f" until {expires_at:%Y-%m-%d %H:%M:%S}Z"
-    told = f"{call.name} waits for approval{until}: holdfast approve {execution_id} {call.id}"
+    bound = f"{execution_id} {call.id} --digest {short(call.digest)}"
+    told = f"{call.name} waits for approval{until}: holdfast approve {bound}"
     _console().print(f"    [yellow]{escape(printable(told))}[/yellow]")
 
 
@@ -200,10 +217,51 @@ def line(summary: ExecutionSummary) -> dict[str, Any]:
     }
 
 
-def table(found: list[ExecutionSummary]) -> None:
-    """Print the listing."""
+def waiting_line(call: WaitingCall) -> dict[str, Any]:
+    """Return a line of the listing of calls that wait, JSON-ready; `arguments` are whole."""
+    return {
+        **asdict(call),
+        "arguments": dict(call.arguments),
+        "asked_at": _iso(call.asked_at),
+        "expires_at": _iso(call.expires_at),
+    }
+
+
+def waiting_table(found: WaitingCalls) -> None:
+    """Print the calls that wait; arguments are cut to a line, which the last character then says."""
     if not found:
-        hint('no runs yet; start one with: holdfast run AGENT "question"')
+        hint("no call waits for a person")
+        return
+    shown = Table(box=None, pad_edge=False)
+    for name in ("run", "agent", "call", "tool", "arguments", "digest", "asked", "expires"):
+        shown.add_column(name, overflow="fold", no_wrap=name in ("run", "digest"))
+    for each in found:
+        cells = (
+            each.execution_id,
+            each.agent or "-",
+            each.call_id,
+            each.tool,
+            _short(json.dumps(dict(each.arguments), ensure_ascii=False)),
+            short(each.digest),
+            _moment(each.asked_at),
+            _moment(each.expires_at),
+        )
+        shown.add_row(*(escape(printable(cell)) for cell in cells))
+    _Console(highlight=False, width=None if sys.stdout.isatty() else 250).print(shown)
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
+
+
+def _moment(moment: datetime | None) -> str:
+    return "-" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def table(found: list[ExecutionSummary], none: str = NO_RUNS) -> None:
+    """Print the listing; `none` is what to say where there is nothing to list."""
+    if not found:
+        hint(none)
         return
     console = _Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     narrow = console.width < TABLE_CHARS
