@@ -162,7 +162,7 @@ async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | N
         schedule_to_close_timeout=_until_late(time_left),
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=MODEL_RETRY,
-        cancellation_type=ActivityCancellationType.TRY_CANCEL,
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=f"step {command.step_number}: summary of older messages",
     )
     return summary

@@ -13,6 +13,7 @@ side by side, unless the definition or the tool says that they run alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from holdfast.core import approving, checkpoints
@@ -27,6 +28,7 @@ from holdfast.core.limits import (
     HOOK_CHANGES_BYTES_MAX,
     HOOK_CHANGES_STEP_BYTES_MAX,
     STEP_RESULTS_BYTES_MAX,
+    SUBAGENTS_AT_ONCE_MAX,
 )
 from holdfast.core.messages import ToolCall
 from holdfast.core.nearest import nearest
@@ -41,7 +43,7 @@ from holdfast.core.references import shortened
 from holdfast.core.state import ExecutionStatus, call_name, named_id
 from holdfast.core.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall, Outcome, ToolExecution
 from holdfast.core.stopping import StopReason
-from holdfast.core.subagents import SPAWN_TOOL, problem_with_spawn, told_of_subagent
+from holdfast.core.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn, told_of_subagent
 from holdfast.core.texts import clamped_json
 from holdfast.core.tools import ended_without_answer
 from holdfast.core.turn import Turn
@@ -75,7 +77,7 @@ def begin_calls(turn: Turn) -> None:
     """Begin the calls that the model asked for; those that cannot run get their answer at once."""
     opened: list[OpenCall] = []
     for index, call in enumerate(turn.step.requested_tool_calls):
-        problem = _problem_with(turn, call, index)
+        problem = _problem_with(turn, call, index, opened)
         if problem is None:
             opened.append(trusted(OpenCall, index=index, call=call))
         else:
@@ -102,13 +104,15 @@ def _first_startable(turn: Turn) -> OpenCall | None:
     return None
 
 
-def _problem_with(turn: Turn, call: ToolCall, index: int) -> ErrorRecord | None:
-    """Return why `call` must not run, if so. Its arguments are checked against their schema by the tool."""
+def _problem_with(turn: Turn, call: ToolCall, index: int, before: Sequence[OpenCall]) -> ErrorRecord | None:
+    """Return why `call` must not run beside those `before` it, if so; its tool checks its arguments itself."""
     rules = turn.rules
     if call.malformed is not None:
         return ErrorRecord(type="InvalidArguments", message=call.malformed, source=call.name)
     if call.name == SPAWN_TOOL and rules.subagents:
+        beside = sum(each.call.name == SPAWN_TOOL for each in before)
         problem = problem_with_spawn(call, rules.subagents, rules.depth)
+        problem = problem or problem_with_number(beside, turn.execution.subagents_started)
         if problem is not None:
             return problem
     elif call.name not in rules.tools:
@@ -186,6 +190,8 @@ def _run(turn: Turn, each: OpenCall) -> None:
     running = replace(each, stage=CallStage.RUNNING, started_at=turn.at)
     _put(turn, running)
     turn.tell(ToolCallStarted, call=each.call)
+    if each.call.name == SPAWN_TOOL and turn.rules.subagents:
+        turn.change(subagents_started=turn.execution.subagents_started + 1)
     _run_call(turn, running)
 
 
@@ -202,7 +208,8 @@ def _run_call(turn: Turn, each: OpenCall) -> None:
     agent, task = str(each.call.arguments["agent"]), str(each.call.arguments["task"])
     child = rules.subagents[agent]
     # what is left is shared by the step's subagents before any of them begins: none can take another's part
-    beside = sum(call.name == SPAWN_TOOL for call in turn.step.requested_tool_calls)
+    asked = sum(call.name == SPAWN_TOOL for call in turn.step.requested_tool_calls)
+    beside = min(asked, SUBAGENTS_AT_ONCE_MAX)
     remainder = turn.state.budget_remaining.remaining(steps_used=1).shared_by(beside)  # this step is used up, too
     turn.do(
         SpawnSubagent(

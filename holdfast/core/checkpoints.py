@@ -17,8 +17,8 @@ UNKNOWN_PRICE: Final = "nobody knows what the tokens of "
 
 
 def before_step(turn: Turn) -> bool:
-    """Signal every limit that forbids another step; return whether the loop must stop."""
-    _signal_steps(turn)
+    """Signal every limit that forbids another step, or one that has hardly begun; return whether the loop must stop."""
+    _signal_steps(turn, len(turn.execution.step_executions))
     _signal_spent(turn)
     _signal_struck(turn)
     return turn.must_stop
@@ -90,7 +90,7 @@ def after_inference(turn: Turn, response: InferenceResponse) -> bool:
 def after_step(turn: Turn, *, more_to_do: bool) -> None:
     """Signal the step limit where the loop would go on."""
     if more_to_do and not turn.should_stop(more_to_do=True):
-        _signal_steps(turn)
+        _signal_steps(turn, turn.step_number)
 
 
 def cost_of(turn: Turn, usage: Usage, told: float | None = None, model: str = "") -> float:
@@ -127,9 +127,9 @@ def _signal_struck(turn: Turn) -> bool:
     return True
 
 
-def _signal_steps(turn: Turn) -> None:
+def _signal_steps(turn: Turn, taken: int) -> None:
     limit = turn.execution.budget.max_steps
-    if limit is not None and turn.step_number + turn.execution.subagent_steps >= limit:
+    if limit is not None and taken + turn.execution.subagent_steps >= limit:
         turn.signal_once(StopReason.STEPS_LIMIT, f"max_steps {limit} reached", "budget")
 
 

@@ -16,6 +16,7 @@ from holdfast.core.frozen import Frozen
 from holdfast.core.hooks import HookContext, HookRun, HookTraits
 from holdfast.core.limits import (
     CALL_ID_KEPT_CHARS_MAX,
+    CARRIED_BYTES_MAX,
     CONTINUE_EVENTS,
     CONTINUE_EVENTS_MAX,
     REASON_CHARS_MAX,
@@ -183,7 +184,7 @@ class PartRequest(Frozen):
 class PartPage(Frozen):
     """The bytes of a sealed part: a JSON list."""
 
-    data: str
+    data: str = Field(max_length=CARRIED_BYTES_MAX)
 
 
 class SessionStart(Frozen):
@@ -247,11 +248,14 @@ class TakenUp(Frozen):
 
 
 class Segment(Frozen):
-    """What a sealed segment holds: `count` things of a series, the steps' or a section's; `size` is its rank."""
+    """What a sealed segment holds: `count` things of a series, the steps' or a section's.
+
+    `rank` is how often it was joined with others.
+    """
 
     series: str | None
     count: int = Field(ge=1)
-    size: int = Field(default=0, ge=0)
+    rank: int = Field(default=0, ge=0)
 
 
 class Carried(Frozen):

@@ -145,6 +145,9 @@ ARGUMENTS_DEPTH_MAX: Final = 64
 DELTA_BYTES_MAX: Final = 128 * 1024
 """The most transcript that travels inside one inference input; the rest is fetched by query."""
 
+RETOLD_BYTES_MAX: Final = 2 * 1024
+"""The same where a conversation is told from its beginning again, because the agent has become another."""
+
 PAGE_BYTES_MAX: Final = 1536 * 1024
 """What one query's answer is filled up to; the server refuses 2 MB. Large, because a closed run replays for each.
 
@@ -322,3 +325,18 @@ ARGUMENT_PLACE_PARTS_MAX: Final = 8
 
 MESSAGE_IDS_KEPT: Final = 1_000
 """So many of the latest message ids a session remembers: sent again within them, a message is the same one."""
+
+SESSION_CHARS_MAX: Final = 4 * 1024 * 1024
+"""The most that a session keeps of itself as it leaves the server: its queue of QUEUE_BYTES_MAX, definitions, ids."""
+
+RECORDS_LISTED_MAX: Final = 1_000
+"""The most records that one listing reads."""
+
+SUBAGENTS_AT_ONCE_MAX: Final = 32
+"""The most subagents that one step of an execution starts, all of which can run at once; the model is told."""
+
+SUBAGENTS_STARTED_MAX: Final = 1_000
+"""The most subagents that one execution starts in all; those that they start themselves count for them."""
+
+TREE_RUNS_MAX: Final = 2_000
+"""The most runs that one reading of a run's tree shows."""

@@ -66,10 +66,10 @@ class Work:
         try:
             said = await asyncio.shield(asked)
         except asyncio.CancelledError:
-            partial = progress.partial()
-            asked.cancel()
-            await asyncio.wait([asked], timeout=MODEL_GRACE_SECONDS)
-            return ModelCancelled(partial=partial, at=self.clock(), failed_usage=progress.failed_usage)
+            ended, partial = await _cancelled(asked), progress.partial()
+            if not isinstance(ended, InferenceResponse):  # it did not come to its end just then
+                return ModelCancelled(partial=partial, at=self.clock(), failed_usage=progress.failed_usage)
+            said = ended
         if isinstance(said, ErrorRecord):
             return ModelFailed(error=said, at=self.clock(), failed_usage=progress.failed_usage)
         return ModelAnswered(response=said, at=self.clock(), failed_usage=progress.failed_usage)
@@ -77,7 +77,13 @@ class Work:
     async def summarise(self, command: SummariseBuffer, state: AgentState) -> Event:
         """Ask the model for a summary of the buffer."""
         progress = Progress()
-        said = await _said(self.asking.summary(state, command, progress))
+        asked = asyncio.create_task(_said(self.asking.summary(state, command, progress)))
+        try:
+            said = await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            said = await _cancelled(asked) or ErrorRecord(type="Cancelled", message="the run ended", source="model")
+            if isinstance(said, ErrorRecord):
+                progress.fail()  # what had been heard of it
         if isinstance(said, ErrorRecord):
             return SummaryFailed(error=said, at=self.clock(), failed_usage=progress.failed_usage)
         return BufferSummarised(said.text, said.usage, self.clock(), progress.failed_usage)
@@ -142,6 +148,13 @@ class Work:
             started_at=started_at,
             at=self.clock(),
         )
+
+
+async def _cancelled(asked: asyncio.Task[InferenceResponse | ErrorRecord]) -> InferenceResponse | ErrorRecord | None:
+    """Cancel a model call; return what it came to where it ended by itself just then."""
+    asked.cancel()
+    await asyncio.wait([asked], timeout=MODEL_GRACE_SECONDS)
+    return asked.result() if asked.done() and not asked.cancelled() else None
 
 
 async def _said(answer: Awaitable[InferenceResponse]) -> InferenceResponse | ErrorRecord:

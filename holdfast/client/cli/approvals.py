@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 from pydantic import ValidationError
 
-from holdfast.client.cli import render
+from holdfast.client.cli import pending, render
 from holdfast.client.cli.options import Address, AsJson, DataDir, ExecutionId, Namespace, settings_from
 from holdfast.client.cli.runs import connected
 from holdfast.client.settings import Settings
-from holdfast.core.digests import SHORT_CHARS, short
+from holdfast.core.digests import SHORT_CHARS, short_digest
 from holdfast.core.errors import InvalidInput
 from holdfast.core.steps import OpenCall
 from holdfast.core.tools import told
@@ -109,14 +109,15 @@ def deny(
 def _verdict(decision: Decision, by: str | None, *, reason: str = "", arguments: str | None = None) -> Verdict:
     try:
         given = None if arguments is None else json.loads(arguments)
-        return Verdict(decision=decision, by=_login() if by is None else by, reason=reason, arguments=given)
+        return Verdict(decision=decision, by=login() if by is None else by, reason=reason, arguments=given)
     except ValidationError as error:
         raise InvalidInput(f"the decision cannot be used: {told(error)}") from None
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"--arguments is no JSON object: {error}") from None
 
 
-def _login() -> str:
+def login() -> str:
+    """Return the name under which one decides; empty where there is none."""
     with suppress(OSError, KeyError):  # there is no such name everywhere
         return getpass.getuser()
     return ""
@@ -125,9 +126,9 @@ def _login() -> str:
 async def _list(settings: Settings, limit: int, *, as_json: bool) -> None:
     found = await (await connected(settings)).waiting(limit)
     if as_json:
-        render.as_json({"calls": [render.waiting_line(each) for each in found], "unread": list(found.unread)})
+        render.as_json({"calls": [pending.line(each) for each in found], "unread": list(found.unread)})
         return
-    render.waiting_table(found)
+    pending.table(found)
     for id_ in found.unread:
         render.hint(f"calls of run {id_} wait, but no worker tells which: is one running?")
 
@@ -168,7 +169,9 @@ def _check_digest(digest: str | None, chosen: OpenCall) -> None:
     if len(given) < SHORT_CHARS or not set(given) <= set("0123456789abcdef"):
         raise InvalidInput(f"--digest is {digest[:80]!r}; give at least {SHORT_CHARS} hexadecimal digits")
     if not real.startswith(given):
-        told_so = f"the call {chosen.call.id} ({chosen.call.name}) has the digest {short(real)}, not {digest[:80]!r}"
+        told_so = (
+            f"the call {chosen.call.id} ({chosen.call.name}) has the digest {short_digest(real)}, not {digest[:80]!r}"
+        )
         raise InvalidInput(f"{told_so}: it is not the one that you looked at; nothing was decided")
 
 
