@@ -7,7 +7,7 @@ is not on the server: an idle session leaves, and comes back with the next messa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, cast
@@ -35,9 +35,9 @@ from holdfast.client.session_requests import check_said, checked, update_id
 from holdfast.client.summaries import session_at_start
 from holdfast.client.updates import AGAIN, UPDATE_SECONDS_MAX, Unanswered, told_of, updated
 from holdfast.client.watched import Watched
-from holdfast.core.defining import new_agent
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import StopRequest
+from holdfast.core.defining import new_agent
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import (
     ExecutionFailed,
@@ -458,7 +458,7 @@ class Agent:
         running_id = (await self.view()).running_id
         if running_id is None:
             return False
-        verdict = checked(Verdict, "decision", {"by": by, **given})
+        verdict = checked(Verdict, "decision", {"by": by, "digest": digest, **given})
         return await self._client.decide(running_id, call_id, verdict)
 
 
