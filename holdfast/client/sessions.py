@@ -25,11 +25,11 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.answers import Answers
-from holdfast.client.definitions import find_agent
+from holdfast.client.definitions import find_agent, find_subagents
 from holdfast.client.executions import Client
 from holdfast.client.queries import queried
 from holdfast.client.refusals import refusal, worker_for
-from holdfast.client.requests import check_definition, check_id, check_size, check_stop, check_subagents
+from holdfast.client.requests import check_definition, check_id, check_size, check_stop
 from holdfast.client.session_history import executions_of
 from holdfast.client.session_requests import check_said, checked, update_id
 from holdfast.client.summaries import session_at_start
@@ -224,7 +224,7 @@ class Agent:
         found = self._found(definition)
         reached = None if subagents is None else tuple(check_definition(each) for each in subagents)
         if found is not None:
-            reached = check_subagents(found, reached or self._subagents, self._client.settings.agents_dir)
+            reached = find_subagents(found, reached or self._subagents, self._client.settings.agents_dir)
         given = {
             "definition": found,
             "subagents": reached,
@@ -378,7 +378,7 @@ class Agent:
         if self._input is None:
             definition = self._found(self._definition)
             folder = self._client.settings.agents_dir
-            subagents = check_subagents(definition, self._subagents, folder) if definition else ()
+            subagents = find_subagents(definition, self._subagents, folder) if definition else ()
             searchable = await self._client.has_search_attributes()
             start = SessionInput(
                 definition=definition,

@@ -407,8 +407,7 @@ async def test_a_watch_tells_every_execution_until_the_close(serve: Serve) -> No
         told: list[Any] = []
 
         async def watch() -> None:
-            async for event in agent.watch():
-                told.append(event)
+            told.extend([event async for event in agent.watch()])
 
         watching = [asyncio.create_task(watch())]
         await agent.answer(first)
@@ -494,7 +493,7 @@ async def test_an_agent_goes_back_and_another_one_goes_on_from_there(serve: Serv
         view = await fork.view()
         with pytest.raises(SessionRefused, match=NOBODY):
             await agent.rewind(NOBODY)
-        with pytest.raises(SessionRefused, match="steps|step"):
+        with pytest.raises(SessionRefused, match="step"):
             await agent.rewind(first.running.execution_id, steps=7)
     assert fork.agent_id.startswith("11111111-1111-4111-8111-")
     assert (view.definition, view.settings.tenant, view.executions) == (FRIEND, "acme", 1)
