@@ -12,8 +12,8 @@ import typer
 from pydantic import ValidationError
 
 from holdfast.client.cli import render
+from holdfast.client.cli.asking import connected
 from holdfast.client.cli.options import Address, AsJson, DataDir, ExecutionId, Namespace, settings_from
-from holdfast.client.cli.runs import connected
 from holdfast.client.settings import Settings
 from holdfast.core.errors import InvalidInput
 from holdfast.core.tools import told

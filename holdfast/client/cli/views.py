@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from holdfast.client.cli.render import COLOURS, console, hint, say, short, tables
+from holdfast.client.cli.render import as_json as print_json
 from holdfast.core.messages import Message
 from holdfast.core.records import ExecutionRecord
 from holdfast.core.session_contracts import Receipt, SessionView
@@ -30,13 +31,11 @@ WIDE_CHARS: Final = 100
 # --- sessions
 
 
-def session_json(view: SessionView) -> dict[str, Any]:
-    """Return a session, JSON-ready."""
-    return view.model_dump(mode="json")
-
-
-def session(view: SessionView) -> None:
-    """Print a session."""
+def shown_session(view: SessionView, *, as_json: bool) -> None:
+    """Print a session, for people or for programs."""
+    if as_json:
+        print_json(view.model_dump(mode="json"))
+        return
     screen, colour = console(), SESSION_COLOURS[view.status]
     screen.print(f"agent [bold]{view.agent_id}[/bold] ({escape(view.definition.name)}): [{colour}]{view.status}[/]")
     lines = {
