@@ -10,6 +10,7 @@
     │   └── InvalidArguments                 a tool's arguments do not fit its schema
     ├── ExecutionFailed                 4    the run ended `failed`; `.state` holds what happened
     ├── ExecutionNotFound               5    the server knows no run with this id
+    │   └── RecordNotFound                   the record store knows no such execution of an agent
     ├── ServerUnavailable               6    Temporal does not answer, or refuses us
     ├── Conflict                        7    something else holds what we need
     │   ├── ExecutionExists                  the id is taken by another run
@@ -142,6 +143,10 @@ class ExecutionNotFound(HoldfastError):
     """The server knows no run with this id."""
 
     exit_code = 5
+
+
+class RecordNotFound(ExecutionNotFound):
+    """The record store has no record of this execution, or it is another agent's; the message names the place."""
 
 
 class ServerUnavailable(HoldfastError):
