@@ -10,12 +10,10 @@ from pydantic import ValidationError
 from holdfast.client.cli import views
 from holdfast.client.cli.asking import asked, asked_agent
 from holdfast.client.cli.options import AgentId, AsJson, Policy, with_server
-from holdfast.client.definitions import find_agent
 from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM
 from holdfast.core.errors import InvalidInput
-from holdfast.core.frozen import replace
 from holdfast.core.session_contracts import SessionView, WhileRunning
 from holdfast.core.tools import told
 
@@ -124,13 +122,23 @@ async def _change(
     budget: ExecutionBudget,
     while_running: WhileRunning | None,
 ) -> SessionView:
+    """Change the agent; of its model and its limits, what is not given stays."""
+    from holdfast.client.definitions import find_agent
+
     definition = None if name is None else find_agent(name, settings.agents_dir)
     llm: LLM | None = None
     limits: ExecutionBudget | None = None
     if model is not None or not budget.is_empty:
-        before = definition or (await agent.view()).definition
-        llm = None if model is None else replace(before.llm, model=model)
+        before = definition or (await agent.open()).definition
+        llm = None if model is None else _with_model(before.llm, model)
         limits = None if budget.is_empty else before.budget.overridden_by(budget)
     return await agent.change(
         definition, system_prompt=system_prompt, llm=llm, budget=limits, while_running=while_running
     )
+
+
+def _with_model(llm: LLM, model: str) -> LLM:
+    try:
+        return LLM.model_validate({**llm.model_dump(exclude={"prices"}), "model": model})
+    except ValidationError as error:
+        raise InvalidInput(f"the model cannot be used: {told(error)}") from None
