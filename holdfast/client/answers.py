@@ -13,7 +13,7 @@ from holdfast.client import reading
 from holdfast.client.executions import Client
 from holdfast.client.histories import Patience
 from holdfast.client.refusals import NO_WORKER
-from holdfast.client.session_history import news_of
+from holdfast.client.session_history import SessionRun, later
 from holdfast.core.errors import SessionRefused
 from holdfast.core.session_contracts import RECEIPT_QUERY, Receipt
 
@@ -40,22 +40,33 @@ class Answers:
 
         Raises SessionRefused when the session knows nothing of the message, ServerUnavailable.
         """
-        known, latest, unchanged = receipt, receipt, 0
-        while True:
-            if latest.state == "answered" and latest.execution_id is not None:
-                return latest.execution_id
+        latest, unchanged = receipt, 0
+        news: SessionRun | None = None
+        while latest.state != "answered" or latest.execution_id is None:
             awaited = latest.execution_id or latest.running_id
-            if unchanged >= len(PAUSES_SECONDS):
-                await news_of(self._client.temporal, self._session.id)
+            if news is not None:
+                await news.news()
             elif unchanged:
-                await asyncio.sleep(PAUSES_SECONDS[unchanged])
+                await asyncio.sleep(PAUSES_SECONDS[unchanged - 1])
             elif awaited is not None:
                 await self._end_of(awaited)
+            if unchanged >= len(PAUSES_SECONDS):  # before looking, so that nothing that comes after it is missed
+                news = await self._news(latest)
             found = await self._receipt(receipt.message_id)
             if found is None:
-                return self._gone(known)
+                return self._gone(latest)
             unchanged = unchanged + 1 if found == latest else 0
-            known = latest = found
+            news = news if unchanged else None
+            latest = found
+        return latest.execution_id
+
+    async def _news(self, latest: Receipt) -> SessionRun:
+        """Return what tells of all that the session does from now on; a session that is away is waited for."""
+        run = await later(self._client.temporal, self._session.id)
+        if run is None:
+            told = f"the session of agent {self._session.id} was ended from outside before the message"
+            raise SessionRefused(f"{told} {latest.message_id!r} had its turn; send it again")
+        return run
 
     def _gone(self, known: Receipt) -> str:
         """Return where the message was said when the session does not remember it (any more)."""

@@ -25,7 +25,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.connection import connect
-from holdfast.client.definitions import find_agent
+from holdfast.client.definitions import find_agent, find_subagents
 from holdfast.client.queries import queried
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import answered, refusal, worker_for
@@ -38,7 +38,6 @@ from holdfast.client.requests import (
     check_question,
     check_start,
     check_stop,
-    check_subagents,
 )
 from holdfast.client.settings import Settings
 from holdfast.client.summaries import ExecutionSummary, at_start, summary
@@ -151,7 +150,7 @@ class Client:
             definition=definition,
             question=check_question(question),
             budget=definition.budget.overridden_by(check_budget(budget)),
-            subagents=check_subagents(definition, subagents, self.settings.agents_dir),
+            subagents=find_subagents(definition, subagents, self.settings.agents_dir),
             searchable=searchable,
             continue_events=self.settings.continue_events,
         )

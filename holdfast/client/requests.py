@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from holdfast.client.definitions import load_agents
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import ApprovalDecision, ExecutionInput, StopRequest
 from holdfast.core.definition import AgentDefinition
@@ -26,7 +23,6 @@ from holdfast.core.limits import (
 from holdfast.core.loop import user_message
 from holdfast.core.messages import Message
 from holdfast.core.state import checked_id
-from holdfast.core.subagents import reachable
 from holdfast.core.tools import told
 from holdfast.core.verdicts import Verdict
 from holdfast.local.formats import schema_problem
@@ -73,16 +69,6 @@ def check_definition(definition: AgentDefinition) -> AgentDefinition:
         told = f"agent {definition.name!r}: no answer can be checked against response_format.json_schema: {problem}"
         raise InvalidInput(f"{told}; correct the schema")
     return definition
-
-
-def check_subagents(
-    definition: AgentDefinition, given: Iterable[AgentDefinition], folder: Path
-) -> tuple[AgentDefinition, ...]:
-    """Return every agent that `definition` can reach; those that are not given come from the agents folder."""
-    if not definition.subagents:
-        return ()
-    known = {**load_agents(folder), **{each.name: each for each in given}}
-    return tuple(check_definition(each) for each in reachable(definition, known.values()))
 
 
 def check_start(start: ExecutionInput) -> ExecutionInput:

@@ -13,7 +13,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from holdfast.client.histories import History, Patience
 from holdfast.core.session_contracts import SessionView
@@ -32,6 +32,14 @@ CHILD_ENDS: Final = {
 }
 
 
+HERE: Final = frozenset(
+    {
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW,
+    }
+)
+
+
 class SessionRun(History):
     """The history of one run of a session, of which the first `past` events are over and done with."""
 
@@ -41,12 +49,11 @@ class SessionRun(History):
         """Executions that have begun and were not told yet; of the past, those that are under way."""
         self._past = past
         self._read = 0
-        self.last_view: bytes | None = None
 
     def _take(self, events: Sequence[HistoryEvent]) -> bool:
         super()._take(events)
         for event in events:
-            self._read = event.event_id
+            self._read = max(self._read, event.event_id)
             if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
                 started = event.child_workflow_execution_started_event_attributes
                 self.begun.append(started.workflow_execution.workflow_id)
@@ -87,10 +94,17 @@ async def executions_of(temporal: Client, agent_id: str) -> AsyncGenerator[str, 
         run_id, past = following, 0
 
 
-async def news_of(temporal: Client, agent_id: str) -> None:
-    """Return when the session has done something, or when it is not on the server."""
+async def later(temporal: Client, agent_id: str) -> SessionRun | None:
+    """Return what tells by `news` of anything that the session does from now on; none when it was ended from outside.
+
+    One that is away from the server is given some time to return.
+    """
     info = await _info(temporal, agent_id)
-    await AnyNews(temporal, agent_id, info.execution.run_id, info.history_length).news()
+    if info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED:
+        await asyncio.sleep(AWAY_SECONDS)
+    elif info.status not in HERE:
+        return None
+    return AnyNews(temporal, agent_id, info.execution.run_id, info.history_length)
 
 
 async def _returned(temporal: Client, agent_id: str, run_id: str) -> str | None:

@@ -18,6 +18,9 @@ from holdfast.core.tools import told
 
 FrozenT = TypeVar("FrozenT", bound=Frozen)
 
+QUERY_BYTES_MAX: Final = 8 * 1024
+"""The longest list filter."""
+
 PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """What stands in a history as it is; anything else by its digest."""
 
@@ -49,6 +52,17 @@ def check_settings(**given: Any) -> SessionSettings:  # noqa: ANN401  # whatever
     if not settings.tenant.isprintable():
         raise InvalidInput(f"the tenant {settings.tenant!r} holds characters that cannot be shown; choose another name")
     return settings
+
+
+def check_query(query: str) -> str:
+    """Return a list filter that can be sent; whether the server understands it, it says itself."""
+    try:
+        size = len(query.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput("the query holds characters that are not valid Unicode text; remove them") from None
+    if size > QUERY_BYTES_MAX:
+        raise InvalidInput(f"the query has {size:,} bytes, at most {QUERY_BYTES_MAX:,} are allowed; shorten it")
+    return query
 
 
 def checked(kind: type[FrozenT], what: str, given: dict[str, Any]) -> FrozenT:

@@ -7,7 +7,7 @@ is not on the server: an idle session leaves, and comes back with the next messa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, cast
@@ -25,19 +25,19 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.answers import Answers
-from holdfast.client.definitions import find_agent
+from holdfast.client.definitions import find_agent, find_subagents
 from holdfast.client.executions import Client
 from holdfast.client.queries import queried
 from holdfast.client.refusals import refusal, worker_for
-from holdfast.client.requests import check_definition, check_id, check_size, check_stop, check_subagents
+from holdfast.client.requests import check_definition, check_id, check_size, check_stop
 from holdfast.client.session_history import executions_of
 from holdfast.client.session_requests import check_said, checked, update_id
 from holdfast.client.summaries import session_at_start
 from holdfast.client.updates import AGAIN, UPDATE_SECONDS_MAX, Unanswered, told_of, updated
 from holdfast.client.watched import Watched
-from holdfast.core.defining import new_agent
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import StopRequest
+from holdfast.core.defining import new_agent
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import (
     ExecutionFailed,
@@ -224,7 +224,7 @@ class Agent:
         found = self._found(definition)
         reached = None if subagents is None else tuple(check_definition(each) for each in subagents)
         if found is not None:
-            reached = check_subagents(found, reached or self._subagents, self._client.settings.agents_dir)
+            reached = find_subagents(found, reached or self._subagents, self._client.settings.agents_dir)
         given = {
             "definition": found,
             "subagents": reached,
@@ -378,7 +378,7 @@ class Agent:
         if self._input is None:
             definition = self._found(self._definition)
             folder = self._client.settings.agents_dir
-            subagents = check_subagents(definition, self._subagents, folder) if definition else ()
+            subagents = find_subagents(definition, self._subagents, folder) if definition else ()
             searchable = await self._client.has_search_attributes()
             start = SessionInput(
                 definition=definition,
@@ -458,7 +458,7 @@ class Agent:
         running_id = (await self.view()).running_id
         if running_id is None:
             return False
-        verdict = checked(Verdict, "decision", {"by": by, **given})
+        verdict = checked(Verdict, "decision", {"by": by, "digest": digest, **given})
         return await self._client.decide(running_id, call_id, verdict)
 
 

@@ -40,8 +40,13 @@ class SessionSummary:
     agent_id: str
     agent: str | None
     status: str
+    executions: int | None
+    waiting: int | None
+    """How many messages wait for their turn."""
     started_at: datetime
-    closed_at: datetime | None
+    """When it last came to the server, which it did anew each time it had left it."""
+    updated_at: datetime | None
+    """When it last left it."""
 
 
 def session_summary(execution: WorkflowExecution) -> SessionSummary:
@@ -56,8 +61,10 @@ def session_summary(execution: WorkflowExecution) -> SessionSummary:
         agent_id=execution.id,
         agent=known.get("AgentName"),
         status=status,
+        executions=known.get("AgentSteps"),
+        waiting=known.get("AgentWaiting"),
         started_at=execution.start_time,
-        closed_at=execution.close_time,
+        updated_at=execution.close_time,
     )
 
 
