@@ -75,6 +75,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.recording import Unkept, record
     from workflows.story import current_details
     from workflows.telling import Telling
+    from workflows.waiting import Waiting
     from workflows.work import SHORTEST, Ends, Work
 
 ToldT = TypeVar("ToldT", bound=BaseModel)
@@ -116,6 +117,7 @@ class AgentExecution(Answering, Hearing):
         self._grace: asyncio.Task[None] | None = None
         self._catalog: ToolCatalog | None = None
         self._tools: dict[str, ToolTraits] = {}
+        self._waiting = Waiting(searchable=start.searchable)
         # The first task's now() is not the same in every replay (a query in it moves it); the start time is.
         self._begins_at = workflow.info().workflow_start_time
         """When the first task took the run up, as recorded; the only moment that task may decide anything by."""
@@ -162,6 +164,7 @@ class AgentExecution(Answering, Hearing):
                 await self._task_is_recorded()
             else:
                 self._advance(loop, waiting.popleft())
+        self._waiting.tell(self._state)
         await self._let_go()
         kept = await self._kept()
         if start.searchable:
@@ -182,6 +185,7 @@ class AgentExecution(Answering, Hearing):
         return Kept(snapshot=digest, taken=self._said(), messages_before=self._messages_before)
 
     async def _something_happens(self) -> None:
+        self._waiting.tell(self._state)
         try:
             await workflow.wait_condition(lambda: bool(self._inbox or self._messages))
         except asyncio.CancelledError:

@@ -25,11 +25,11 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.events import ApprovalGiven, Event, MessageArrived, StopRequested
     from holdfast.core.keeping import problem_with_message
     from holdfast.core.messages import Message
-    from holdfast.core.nearest import suggestion
     from holdfast.core.session import MESSAGE_ID
     from holdfast.core.state import AgentState
     from holdfast.core.stopping import StopReason, StopSignal
     from holdfast.core.texts import clamped
+    from workflows.waiting import refuse_decision
 
 ToldT = TypeVar("ToldT", bound=BaseModel)
 
@@ -110,10 +110,7 @@ class Hearing:
 
     @approval_taken.validator
     def _refuse_decision(self, decision: ApprovalDecision) -> None:
-        waiting = [each.call.id for each in self._state.waiting_calls]
-        if decision.call_id not in waiting:
-            text = f"the call {decision.call_id!r} does not wait for approval; {suggestion(decision.call_id, waiting)}"
-            raise ApplicationError(text, type="DecisionRefused", non_retryable=True)
+        refuse_decision(decision, self._state, self._inbox)
 
     def _request_stop(self, request: StopRequest) -> None:
         at = workflow.now()

@@ -73,6 +73,8 @@ def signal_cut(turn: Turn, response: InferenceResponse, failed_usage: Usage) -> 
 def after_inference(turn: Turn, response: InferenceResponse) -> bool:
     """Signal what the answer used up, where more would have come; return whether to stop before its tools."""
     budget, execution = turn.execution.budget, turn.execution
+    if not response.usage.total_tokens and not response.cost:
+        turn.change(unpriced=True)  # the provider did not tell what it used
     if response.tool_calls or response.finish_reason == "length":
         if budget.max_tokens is not None and execution.usage.total_tokens >= budget.max_tokens:
             _signal_tokens(turn)
@@ -101,6 +103,8 @@ def cost_of(turn: Turn, usage: Usage, told: float | None = None, model: str = ""
     llm = turn.llm
     if llm is not None and llm.prices is not None:
         return llm.prices.cost(usage)
+    if usage.total_tokens and not turn.execution.unpriced:
+        turn.change(unpriced=True)
     if usage.total_tokens and not any(each.startswith(UNKNOWN_PRICE) for each in turn.execution.warnings):
         name = (llm.model if llm else None) or model
         who = f"the model {name!r}" if name else "the worker's model"

@@ -16,6 +16,7 @@ from holdfast.core.frozen import Frozen
 from holdfast.core.hooks import HookContext, HookRun, HookTraits
 from holdfast.core.limits import (
     CALL_ID_KEPT_CHARS_MAX,
+    CARRIED_BYTES_MAX,
     CONTINUE_EVENTS,
     CONTINUE_EVENTS_MAX,
     REASON_CHARS_MAX,
@@ -79,6 +80,7 @@ SEARCH_ATTRIBUTES: Final = {
     "AgentStopReason": "Keyword",
     "AgentSteps": "Int",
     "AgentTokens": "Int",
+    "AgentWaiting": "Int",
 }
 """What one can list and count runs by, with Temporal's type names."""
 
@@ -109,6 +111,8 @@ class ExecutionResult(Frozen):
     final_response: str
     cost: float = 0.0
     steps_used: int = 0
+    unpriced: bool = False
+    """Whether some of `usage` has no known price."""
     why: str = ""
     """What the deciding stop signal says."""
     state: AgentState | None = None
@@ -129,6 +133,7 @@ class ExecutionFailure(Frozen):
     usage: Usage = Usage()
     cost: float = 0.0
     steps_used: int = 0
+    unpriced: bool = False
     snapshot: Digest | None = None
     taken: tuple[str, ...] = ()
     messages_before: int = 0
@@ -179,7 +184,7 @@ class PartRequest(Frozen):
 class PartPage(Frozen):
     """The bytes of a sealed part: a JSON list."""
 
-    data: str
+    data: str = Field(max_length=CARRIED_BYTES_MAX)
 
 
 class SessionStart(Frozen):
@@ -243,11 +248,14 @@ class TakenUp(Frozen):
 
 
 class Segment(Frozen):
-    """What a sealed segment holds: `count` things of a series, the steps' or a section's; `size` is its rank."""
+    """What a sealed segment holds: `count` things of a series, the steps' or a section's.
+
+    `rank` is how often it was joined with others.
+    """
 
     series: str | None
     count: int = Field(ge=1)
-    size: int = Field(default=0, ge=0)
+    rank: int = Field(default=0, ge=0)
 
 
 class Carried(Frozen):

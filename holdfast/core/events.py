@@ -56,7 +56,7 @@ class ModelFailed:
 
 @dataclass(frozen=True, slots=True)
 class ModelCancelled:
-    """The model call under way was cancelled, as `CancelInFlight` asked for.
+    """The model call under way (or the summary) was cancelled, as `CancelInFlight` asked for.
 
     `partial` is what had come of its answer, without tool calls; none when nothing is known of it.
     """
@@ -120,6 +120,8 @@ class SubagentReturned:
     at: datetime
     steps: int = 0
     """How many steps it and the agents below it took."""
+    unpriced: bool = False
+    """Whether some of `usage` has no known price: `cost` is more than it says."""
 
 
 def subagent_cancelled(call_id: str, at: datetime) -> SubagentReturned:

@@ -20,10 +20,11 @@ from holdfast.core.limits import (
     MESSAGE_ID_CHARS_MAX,
     REASON_CHARS_MAX,
     SECONDS_MAX,
+    SESSION_CHARS_MAX,
     SOURCE_CHARS_MAX,
     TENANT_CHARS_MAX,
 )
-from holdfast.core.records import Digest
+from holdfast.core.records import Digest, ExecutionRecord
 from holdfast.core.state import ExecutionStatus, Id
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Usage
@@ -165,20 +166,21 @@ class FindSession(Frozen):
 
 
 class FoundSession(Frozen):
-    """What is kept of an agent: its session's state as JSON, when that left the server, and where it was last.
+    """What is kept of an agent: its session's state as JSON, when that has left the server.
 
-    `latest` serves where a session was terminated and could not be kept.
+    `latest` is its latest record, where no session is kept: one was terminated, and a new one goes on from there.
     """
 
     kept: str | None = None
-    latest: Branched | None = None
+    latest: ExecutionRecord | None = None
 
 
 class KeepSession(Frozen):
-    """What is to be kept of an agent whose session leaves the server: its state as JSON."""
+    """What a session leaves of itself as it leaves the server; `at` is when. An older one never replaces a newer."""
 
     agent_id: Id
-    state: str
+    state: str = Field(max_length=SESSION_CHARS_MAX)
+    at: AwareDatetime
 
 
 class BranchRequest(Frozen):

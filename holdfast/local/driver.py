@@ -303,7 +303,7 @@ class LocalDriver:
             case CallModel():
                 self._start(self._work.call_model(command, state), lambda at: ModelCancelled(None, at))
             case SummariseBuffer():
-                self._start(self._work.summarise(command, state))
+                self._start(self._work.summarise(command, state), lambda at: ModelCancelled(None, at))
             case CallTool():
                 self._start(self._work.call_tool(command, state.running.execution_id))
             case SpawnSubagent():

@@ -191,7 +191,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(ToolsRequest, agent=names, tools=st.none(), at=moments, compiler=st.none() | names),
     catalogs,
     st.builds(TakenUp, at=moments),
-    st.builds(Segment, series=st.none() | names, count=st.integers(1, 9), size=counts),
+    st.builds(Segment, series=st.none() | names, count=st.integers(1, 9), rank=counts),
     st.builds(
         Carried,
         head=states,

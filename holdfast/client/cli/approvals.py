@@ -67,14 +67,15 @@ def deny(
 def _verdict(decision: Decision, by: str | None, *, reason: str = "", arguments: str | None = None) -> Verdict:
     try:
         given = None if arguments is None else json.loads(arguments)
-        return Verdict(decision=decision, by=_login() if by is None else by, reason=reason, arguments=given)
+        return Verdict(decision=decision, by=login() if by is None else by, reason=reason, arguments=given)
     except ValidationError as error:
         raise InvalidInput(f"the decision cannot be used: {told(error)}") from None
     except ValueError as error:
         raise InvalidInput(f"--edit is no JSON object: {error}") from None
 
 
-def _login() -> str:
+def login() -> str:
+    """Return the name under which one decides; empty where there is none."""
     with suppress(OSError, KeyError):  # there is no such name everywhere
         return getpass.getuser()
     return ""

@@ -1,0 +1,133 @@
+"""The record store as activities: what an execution leaves, where a session goes on from, what is kept of a session.
+
+An execution's record is written by asking its own run, page by page, for what the store does not have yet: neither its
+history nor this activity's input grows with the conversation. All of it can be done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Final
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+from temporalio import activity
+from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from holdfast.core.contracts import (
+    PART_QUERY,
+    RECORD_ACTIVITY,
+    SNAPSHOT_QUERY,
+    PartPage,
+    PartRequest,
+    Recorded,
+    RecordRequest,
+)
+from holdfast.core.errors import HoldfastError, InvalidInput, RecordNotFound
+from holdfast.core.recording import parts_needed, record_of
+from holdfast.core.records import Part, Snapshot
+from holdfast.core.session_contracts import (
+    BRANCH_ACTIVITY,
+    FIND_SESSION_ACTIVITY,
+    KEEP_SESSION_ACTIVITY,
+    Branched,
+    BranchRequest,
+    FindSession,
+    FoundSession,
+    KeepSession,
+)
+from holdfast.storage.records import Records
+
+ASK_TIMEOUT: Final = timedelta(seconds=20)
+"""One query of a run, which a worker may have to take up for it."""
+
+READ_AT_ONCE: Final = 4
+"""How many parts are read from a run at the same time; each can have some megabytes."""
+
+
+class RecordKeeping:
+    """The activities around one record store."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    @activity.defn(name=RECORD_ACTIVITY)
+    async def record(self, request: RecordRequest) -> Recorded:
+        """Write what the execution whose run asks for it leaves: its parts, its snapshot and its record.
+
+        Fails, to be tried again, with StorageFailed, and with RunUnreadable where the run cannot be asked.
+        """
+        info = activity.info()
+        run = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        with _told():
+            snapshot = await _asked_snapshot(run)
+            at_once = asyncio.Semaphore(READ_AT_ONCE)
+
+            async def keep(part: Part) -> None:
+                async with at_once:
+                    if not await self._records.has_part(part.digest):
+                        await self._records.write_part(await _asked_part(run, part.digest))
+
+            await asyncio.gather(*map(keep, snapshot.parts))
+            digest = await self._records.write_snapshot(snapshot)
+            needed = {part.digest: await self._records.read_part(part.digest) for part in parts_needed(snapshot)}
+            await self._records.write(record_of(request, snapshot, digest, needed))
+        return Recorded(snapshot=digest)
+
+    @activity.defn(name=BRANCH_ACTIVITY)
+    async def branch(self, request: BranchRequest) -> Branched:
+        """Return the snapshot to go on from. Fails for good with RecordNotFound and InvalidInput."""
+        with _told():
+            return await self._records.branch(request)
+
+    @activity.defn(name=KEEP_SESSION_ACTIVITY)
+    async def keep_session(self, kept: KeepSession) -> None:
+        """Keep what a session leaves of itself, unless a newer one has left something meanwhile.
+
+        A worker that was frozen takes up what it had been given, long after another one has done it.
+        """
+        with _told():
+            found = await self._records.read_session(kept.agent_id)
+            if found is None or _KEPT.validate_json(found).at <= kept.at:
+                await self._records.write_session(kept.agent_id, to_json(kept))
+
+    @activity.defn(name=FIND_SESSION_ACTIVITY)
+    async def find_session(self, wanted: FindSession) -> FoundSession:
+        """Return what was last kept of the agent's session, or its latest record where nothing was."""
+        with _told():
+            found = await self._records.read_session(wanted.agent_id)
+            if found is not None:
+                return FoundSession(kept=_KEPT.validate_json(found).state)
+            latest = await self._records.by_agent(wanted.agent_id, limit=1)
+            return FoundSession(latest=latest[0] if latest else None)
+
+
+_KEPT: Final = TypeAdapter(KeepSession)
+
+
+async def _asked_snapshot(run: WorkflowHandle[object, object]) -> Snapshot:
+    snapshot: Snapshot = await run.query(SNAPSHOT_QUERY, result_type=Snapshot, rpc_timeout=ASK_TIMEOUT)
+    return snapshot
+
+
+async def _asked_part(run: WorkflowHandle[object, object], digest: str) -> bytes:
+    asked = PartRequest(digest=digest)
+    page: PartPage = await run.query(PART_QUERY, asked, result_type=PartPage, rpc_timeout=ASK_TIMEOUT)
+    return page.data.encode()
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    """Turn errors of ours into failures with their names; what no repetition can mend is not tried again."""
+    try:
+        yield
+    except HoldfastError as error:
+        final = isinstance(error, RecordNotFound | InvalidInput)
+        raise ApplicationError(error.message, type=type(error).__name__, non_retryable=final) from None
+    except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+        raise ApplicationError(f"the run cannot be asked for its state: {error}", type="RunUnreadable") from None
