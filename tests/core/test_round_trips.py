@@ -51,6 +51,7 @@ from holdfast.core.tools import ToolReply, ToolSchema, ToolTraits
 from holdfast.core.transcript import Mark, Opening
 from holdfast.core.verdicts import Verdict
 from tests.core.defining import definitions, names
+from tests.core.lasting import LASTING
 from tests.core.strategies import (
     budgets,
     calls,
@@ -215,6 +216,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         total=counts,
         previous_run_id=st.none() | names,
     ),
+    *LASTING,
 )
 
 
