@@ -31,14 +31,14 @@ from holdfast.core.inference import ModelRequest
 from holdfast.core.limits import SUMMARY_BYTES_MAX
 from holdfast.core.messages import Message
 from holdfast.core.offer import Offer
-from holdfast.core.retries import allowed_output
+from holdfast.core.retries import MODEL_RETRIES, allowed_output
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.texts import clamped_json, error_record
 from holdfast.core.tools import ToolSchema
 from holdfast.core.transcript import Opening
 from holdfast.core.usage import NOTHING_USED, Usage
 from holdfast.local.formats import checked
-from holdfast.local.progress import Progress
+from holdfast.local.progress import CANCELLED, Progress
 from holdfast.local.remote import checked_calls
 
 AnswerT = TypeVar("AnswerT")
@@ -70,20 +70,27 @@ class Inference:
         try:
             response = await _typed_failures(self._answer(wanted, progress), progress)
         except asyncio.CancelledError:
-            partial = progress.partial()
-            if partial is None or not _is_not_wanted():
+            partial, failed = progress.partial(), progress.failed_usage
+            if (partial is None and failed == NOTHING_USED) or not _is_not_wanted():
                 raise
-            return InferenceAnswer(response=partial, complete=False, failed_usage=progress.failed_usage)
+            told = partial or InferenceResponse(finish_reason=CANCELLED)
+            return InferenceAnswer(response=told, complete=False, failed_usage=failed)
         return InferenceAnswer(response=response, failed_usage=progress.failed_usage)
 
     @activity.defn(name=SUMMARISE_ACTIVITY)
     async def summarise(self, wanted: SummaryInput) -> SummaryText:
         """Have the model summarise what its run keeps in the buffer; failures are typed as those of `run`.
 
-        Its usage is that of all attempts together.
+        Its usage is that of all attempts together; cancelled, it returns no text and what was used until then.
         """
         progress = _observed()
-        response = await _typed_failures(self._summary(wanted, progress), progress)
+        try:
+            response = await _typed_failures(self._summary(wanted, progress), progress)
+        except asyncio.CancelledError:
+            used = progress.fail()
+            if used == NOTHING_USED or not _is_not_wanted():
+                raise
+            return SummaryText(text="", usage=used)
         usage = response.usage + progress.failed_usage
         return SummaryText(text=clamped_json(response.text, SUMMARY_BYTES_MAX), usage=usage)
 
@@ -147,6 +154,8 @@ async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress) -> Ans
     except ModelFailure as failure:
         used = _failed(progress, failure.usage)
         after = None if failure.after is None else max(failure.after, SOONEST)
+        if failure.again and used != NOTHING_USED:
+            after = await _waited(after)
         raise ApplicationError(
             failure.message, used, type=failure.kind, non_retryable=not failure.again, next_retry_delay=after
         ) from None
@@ -155,6 +164,20 @@ async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress) -> Ans
         again = not isinstance(error, CompilerFailed)
         used = _failed(progress)
         raise ApplicationError(record.message, used, type=record.type, non_retryable=not again) from None
+
+
+async def _waited(after: timedelta | None) -> timedelta | None:
+    """Wait here for the next attempt, which is to come as soon as this returns; not where there is none, or not soon.
+
+    Of a call that is cancelled while the server waits for its next attempt nobody hears any more what the ones before
+    it have used; here the cancel finds somebody who can tell.
+    """
+    attempt = activity.info().attempt
+    seconds = MODEL_RETRIES.wait_seconds(attempt) if after is None else after.total_seconds()
+    if attempt >= MODEL_RETRIES.attempts_max or seconds > MODEL_RETRIES.longest_seconds:
+        return after
+    await asyncio.sleep(seconds)
+    return SOONEST
 
 
 def _failed(progress: Progress, usage: Usage = NOTHING_USED) -> Usage:

@@ -35,7 +35,6 @@ from holdfast.core.session_contracts import (
     BRANCH_ACTIVITY,
     FIND_SESSION_ACTIVITY,
     KEEP_SESSION_ACTIVITY,
-    Branch,
     Branched,
     BranchRequest,
     FindSession,
@@ -101,15 +100,14 @@ class RecordKeeping:
 
     @activity.defn(name=FIND_SESSION_ACTIVITY)
     async def find_session(self, wanted: FindSession) -> FoundSession:
-        """Return what is kept of the agent, and where its latest execution left it if that is newer."""
+        """Return what is kept of the agent, and its latest record if that is newer."""
         with _told():
             found, records = await asyncio.gather(
                 self._records.read_session(wanted.agent_id), self._records.by_agent(wanted.agent_id, 1)
             )
+        latest = records[0] if records else None
+        if latest is not None and found is not None and _last_changed(found) >= latest.completed_at:
             latest = None
-            if records and (found is None or _last_changed(found) < records[0].completed_at):
-                place = Branch(agent_id=wanted.agent_id, execution_id=records[0].execution_id)
-                latest = await self._records.branch(BranchRequest(branch=place, agent_id=wanted.agent_id))
         return FoundSession(kept=None if found is None else found.decode(), latest=latest)
 
 

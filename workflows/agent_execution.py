@@ -20,6 +20,7 @@ from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
+    from holdfast.core.beginning import between_steps, may_change
     from holdfast.core.carrying import Past
     from holdfast.core.commands import (
         AskApproval,
@@ -45,6 +46,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.defining import as_defined, new_agent
     from holdfast.core.errors import HoldfastError
     from holdfast.core.events import (
+        ChangeRefused,
         DriverFailed,
         Event,
         ExecutionStarted,
@@ -60,18 +62,20 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.session import MESSAGE_ID
     from holdfast.core.state import AgentState
     from holdfast.core.steps import ErrorRecord
-    from holdfast.core.subagents import known_subagents, spawn_schema
+    from holdfast.core.subagents import known_subagents
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import ToolTraits
     from holdfast.core.transcript import Opening
     from workflows.answering import Answering
     from workflows.calls import call_error, resolve_tools, take_up
+    from workflows.changing import opening_of, priced, resolved
     from workflows.hearing import Hearing
     from workflows.observing import Observing
     from workflows.outcome import Kept, final_attributes, result_of
     from workflows.recording import Unkept, record
     from workflows.story import current_details
     from workflows.telling import Telling
+    from workflows.waiting import Waiting
     from workflows.work import SHORTEST, Ends, Work
 
 ToldT = TypeVar("ToldT", bound=BaseModel)
@@ -104,11 +108,16 @@ class AgentExecution(Answering, Hearing):
         self._start = start = ExecutionInput.model_validate_json(to_json(given))
         super().__init__(start.carried.taken if start.carried else ())
         self._past = Past()
+        self._held: tuple[Command, ...] | None = None
+        """What is not begun because the definition changes first; none where nothing is held back."""
         self._in_flight: list[asyncio.Task[None]] = []
+        self._waits: list[asyncio.Task[None]] = []
+        """For decisions that may not come in time; one can outlast its call."""
         self._timer: asyncio.Task[None] | None = None
         self._grace: asyncio.Task[None] | None = None
         self._catalog: ToolCatalog | None = None
         self._tools: dict[str, ToolTraits] = {}
+        self._waiting = Waiting(searchable=start.searchable)
         # The first task's now() is not the same in every replay (a query in it moves it); the start time is.
         self._begins_at = workflow.info().workflow_start_time
         """When the first task took the run up, as recorded; the only moment that task may decide anything by."""
@@ -144,6 +153,9 @@ class AgentExecution(Answering, Hearing):
         self._work = Work(start, self._tools, self._telling, lambda: self._state)
         self._advance(loop, self._started(start) if start.carried is None else RunContinued(at=self._begins_at))
         while not self._state.status.is_terminal:
+            if self._held is not None:
+                loop = await self._changed(loop, self._held)
+                continue
             if not self._inbox and not self._messages:
                 await self._something_happens()
             # Messages first: the server has acknowledged them, so none may be left over when something else ends us.
@@ -152,6 +164,7 @@ class AgentExecution(Answering, Hearing):
                 await self._task_is_recorded()
             else:
                 self._advance(loop, waiting.popleft())
+        self._waiting.tell(self._state)
         await self._let_go()
         kept = await self._kept()
         if start.searchable:
@@ -172,6 +185,7 @@ class AgentExecution(Answering, Hearing):
         return Kept(snapshot=digest, taken=self._said(), messages_before=self._messages_before)
 
     async def _something_happens(self) -> None:
+        self._waiting.tell(self._state)
         try:
             await workflow.wait_condition(lambda: bool(self._inbox or self._messages))
         except asyncio.CancelledError:
@@ -200,29 +214,58 @@ class AgentExecution(Answering, Hearing):
         for command in commands:
             if isinstance(command, Emit):
                 self._observing.take(command.event)
+        if self._change is not None and self._idle and may_change(self._state, self._inbox):
+            self._held = commands
+        else:
+            self._act(commands)
+
+    def _act(self, commands: Sequence[Command]) -> None:
+        """Do what the core wants, here or in the next run."""
         if self._may_go_on_elsewhere(self._state) and self._is_long():
             self._go_on_in_a_new_run()
         for command in commands:
             self._perform(command)
         workflow.set_current_details(current_details(self._state))
 
+    async def _changed(self, loop: AgentLoop, held: Sequence[Command]) -> AgentLoop:
+        """Go on by the definition that came last, which asks for something else than what is `held`.
+
+        Where this worker cannot offer what it names, the agent stays as it is, and says so.
+        """
+        change, self._change, self._held = self._change, None, None
+        if change is None:
+            return loop
+        try:
+            resolution = await resolved(change)
+        except asyncio.CancelledError:
+            self._cancelled()
+            self._act(held)
+            return loop
+        except (FailureError, HoldfastError) as error:
+            refusal = call_error(error, "worker") if isinstance(error, FailureError) else error_record(error, "worker")
+            self._state, _ = loop.step(self._state, ChangeRefused(refusal, workflow.now()))
+            self._act(held)
+            return loop
+        self._start = replace(self._start, definition=change.definition, subagents=change.subagents)
+        self._offered(resolution.catalog)
+        self._telling.begin_anew(resolution.opening)
+        self._work.go_on_as(self._start, self._tools)
+        loop = self._rules()
+        self._advance(loop, resolution.event)
+        return loop
+
     def _may_go_on_elsewhere(self, state: AgentState, *, waiting: int = 0) -> bool:
         """Return whether `state` is between two steps, nothing under way, and we have taken one ourselves.
 
         No more than so many events may be `waiting`.
         """
-        execution = state.running
-        step = execution.current_step
-        begun = (step is not None and step.inference_response is not None) or execution.open_calls
-        if (
-            begun
-            or execution.cancelling
-            or state.status.is_terminal
-            or len(self._inbox) + len(self._messages) > waiting
-        ):
+        if not between_steps(state) or len(self._inbox) + len(self._messages) > waiting:
             return False
-        idle = all(task.done() for task in self._in_flight)
-        return idle and state.step_count > self._steps_before and workflow.all_handlers_finished()
+        return self._idle and state.step_count > self._steps_before and workflow.all_handlers_finished()
+
+    @property
+    def _idle(self) -> bool:
+        return all(task.done() for task in self._in_flight)
 
     def _is_long(self) -> bool:
         info = workflow.info()
@@ -283,16 +326,10 @@ class AgentExecution(Answering, Hearing):
         """Begin the execution with what the worker offers to it."""
         self._begins_at = catalog.at
         self._offered(catalog)
-        definition = self._start.definition
-        if catalog.prices is not None and definition.llm.prices is None:
-            self._state = self._state.with_llm(self._state.updated_at, replace(definition.llm, prices=catalog.prices))
-        if catalog.prompt:
-            prompt = "\n\n".join(filter(None, (definition.system_prompt, catalog.prompt)))
-            definition = replace(definition, system_prompt=prompt)
-            self._state = self._state.with_system_prompt(self._state.updated_at, prompt)
-        subagents = known_subagents(definition, self._start.subagents)
-        spawn = spawn_schema(subagents) if subagents else None
-        opening = Opening(definition=definition, tools=tuple(self._tools), spawn=spawn)
+        start, at = self._start, self._state.updated_at
+        opening = opening_of(start.definition, catalog, start.subagents)
+        self._state = self._state.with_llm(at, priced(start.definition.llm, catalog))
+        self._state = self._state.with_system_prompt(at, opening.definition.system_prompt)
         session = self._start.session
         self._telling = (
             Telling(opening, before=session.messages_before, continues=session.previous_id)
@@ -345,9 +382,10 @@ class AgentExecution(Answering, Hearing):
             case RunHooks():
                 self._begin(self._work.run_hooks(command))
             case AskApproval():
-                self._begin(self._work.await_approval(command))
+                self._waits = [task for task in self._waits if not task.done()]
+                self._waits.append(self._task(self._work.await_approval(command)))
             case CancelInFlight():
-                for task in self._in_flight:
+                for task in (*self._in_flight, *self._waits):
                     task.cancel()
                 if self._state.running.cancelling:
                     self._grace = self._task(self._give_up())
@@ -381,7 +419,7 @@ class AgentExecution(Answering, Hearing):
 
     async def _let_go(self) -> None:
         """Send on their way the cancels of what is still in flight, without waiting for what they come to."""
-        for task in (*self._in_flight, self._timer, self._grace):
+        for task in (*self._in_flight, *self._waits, self._timer, self._grace):
             if task is not None:
                 task.cancel()
         for _ in range(CANCEL_PASSES):

@@ -162,7 +162,7 @@ async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | N
         schedule_to_close_timeout=_until_late(time_left),
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=MODEL_RETRY,
-        cancellation_type=ActivityCancellationType.TRY_CANCEL,
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=f"step {command.step_number}: summary of older messages",
     )
     return summary
@@ -220,6 +220,7 @@ async def call_subagent(
             usage=failure.usage,
             cost=failure.cost,
             steps=failure.steps_used,
+            unpriced=failure.unpriced,
             started_at=started_at,
             at=workflow.now(),
         )
@@ -231,6 +232,7 @@ async def call_subagent(
         usage=result.usage,
         cost=result.cost,
         steps=result.steps_used,
+        unpriced=result.unpriced,
         started_at=started_at,
         at=workflow.now(),
     )
@@ -267,6 +269,7 @@ def _silent_end(error: ChildWorkflowError, command: SpawnSubagent, execution_id:
         usage=Usage(input_tokens=allowed.max_tokens or 0) if ran else NOTHING_USED,
         cost=allowed.max_cost or 0.0 if ran else 0.0,
         steps_used=allowed.max_steps or 0 if ran else 0,
+        unpriced=ran and allowed.max_cost is None,
     )
 
 

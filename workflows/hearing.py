@@ -13,15 +13,23 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
-    from holdfast.core.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL, ApprovalDecision, StopRequest
+    from holdfast.core.contracts import (
+        APPROVAL_SIGNAL,
+        CHANGE_SIGNAL,
+        MESSAGE_SIGNAL,
+        STOP_SIGNAL,
+        ApprovalDecision,
+        DefinitionChange,
+        StopRequest,
+    )
     from holdfast.core.events import ApprovalGiven, Event, MessageArrived, StopRequested
     from holdfast.core.keeping import problem_with_message
     from holdfast.core.messages import Message
-    from holdfast.core.nearest import suggestion
     from holdfast.core.session import MESSAGE_ID
     from holdfast.core.state import AgentState
     from holdfast.core.stopping import StopReason, StopSignal
     from holdfast.core.texts import clamped
+    from workflows.waiting import refuse_decision
 
 ToldT = TypeVar("ToldT", bound=BaseModel)
 
@@ -48,6 +56,7 @@ class Hearing:
         self._inbox: deque[Event] = deque()
         self._messages: deque[MessageArrived] = deque()
         self._taken = list(taken)
+        self._change: DefinitionChange | None = None
 
     @workflow.signal(name=STOP_SIGNAL, description="Stop the run: now (default) or after the step under way.")
     def stop(self, *given: Any) -> None:  # noqa: ANN401  # see `_told`
@@ -67,6 +76,12 @@ class Hearing:
         """Take note of a person's decision; a signal without one decides nothing."""
         if (decision := _told(ApprovalDecision, given)) is not None:
             self._decide(decision)
+
+    @workflow.signal(name=CHANGE_SIGNAL, description="Make the agent another one from its next step on.")
+    def change(self, *given: Any) -> None:  # noqa: ANN401  # see `_told`
+        """Take note of a change; of several the last one counts."""
+        if (change := _told(DefinitionChange, given)) is not None:
+            self._change = change
 
     @workflow.update(name=STOP_SIGNAL, description="Stop the run; answers with its status when it has ended.")
     async def stop_and_wait(self, request: StopRequest | None = None) -> str:
@@ -95,10 +110,7 @@ class Hearing:
 
     @approval_taken.validator
     def _refuse_decision(self, decision: ApprovalDecision) -> None:
-        waiting = [each.call.id for each in self._state.waiting_calls]
-        if decision.call_id not in waiting:
-            text = f"the call {decision.call_id!r} does not wait for approval; {suggestion(decision.call_id, waiting)}"
-            raise ApplicationError(text, type="DecisionRefused", non_retryable=True)
+        refuse_decision(decision, self._state, self._inbox)
 
     def _request_stop(self, request: StopRequest) -> None:
         at = workflow.now()

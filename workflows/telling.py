@@ -35,6 +35,13 @@ class Telling:
         self._before = before
         """So many messages of the default section stood there before the execution `continues`: it was told those."""
         self._continues = continues
+        self._retelling = state is not None and self._told is None
+
+    def begin_anew(self, opening: Opening) -> None:
+        """Tell the model everything once more after another `opening`: nothing of it continues what it was told."""
+        self.opening = opening
+        self._view, self._told, self._retelling = None, None, True
+        self._before, self._continues = 0, None
 
     def inference_input(self, state: AgentState, max_output_tokens: int | None) -> InferenceInput:
         """Return what is new since the last model call; what does not fit is left for the activity to fetch.
@@ -48,8 +55,9 @@ class Telling:
             base = advanced(base, (said[index] for index in range(self._told_before(state))))
         new = [said[index] for index in range(base.length, len(said))]
         target = advanced(base, new)
-        delta = fitting(new, limits.DELTA_BYTES_MAX)
-        self._told = target
+        # what was said long ago is in the history already: the worker asks for it
+        delta = fitting(new, limits.RETOLD_BYTES_MAX if self._retelling else limits.DELTA_BYTES_MAX)
+        self._told, self._retelling = target, False
         return InferenceInput(
             opening=self.opening if first and base.length == 0 else None,
             base=base,

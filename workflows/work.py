@@ -69,6 +69,10 @@ class Work:
         """Whether hooks or a `local` tool have run in the workflow task under way: nothing of that is recorded yet."""
         return self._ran_at == workflow.info().get_current_history_length()
 
+    def go_on_as(self, start: ExecutionInput, tools: Mapping[str, ToolTraits]) -> None:
+        """Make the calls of an agent that has become another."""
+        self._start, self._tools = start, tools
+
     def _note_run(self) -> None:
         self._ran_at = workflow.info().get_current_history_length()
 

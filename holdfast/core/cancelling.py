@@ -1,8 +1,8 @@
 """Cancelling what is in flight, and taking in what is still learnt of it: partial answers, usage (SPEC section 4).
 
-A model call that is cancelled and a subagent that is stopped have used something already. The loop asks for the cancel
-and, before it ends, awaits their ends: `ModelCancelled`, `SubagentReturned`. The shell reports each within a short
-grace, with nothing known when there is nothing. Tools are not awaited: they are cancelled as of the moment.
+A model call that is cancelled, a summary's too, and a subagent that is stopped have used something already. The loop
+asks for the cancel and, before it ends, awaits their ends: `ModelCancelled`, `SubagentReturned`. The shell reports each
+within a short grace, with nothing known when there is nothing. Tools are cancelled as of the moment, not awaited.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from holdfast.core import calls, checkpoints
 from holdfast.core.commands import CancelInFlight
 from holdfast.core.events import (
+    BufferSummarised,
     DriverFailed,
     Event,
     MessageArrived,
@@ -19,6 +20,7 @@ from holdfast.core.events import (
     RunContinued,
     StopRequested,
     SubagentReturned,
+    SummaryFailed,
 )
 from holdfast.core.frozen import replace
 from holdfast.core.keeping import keep_message
@@ -26,7 +28,7 @@ from holdfast.core.steps import CallStage, InferenceResponse
 from holdfast.core.stopping import StopReason
 from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.turn import Turn
-from holdfast.core.usage import Usage
+from holdfast.core.usage import NOTHING_USED, Usage
 
 
 def asking(turn: Turn) -> bool:
@@ -40,7 +42,7 @@ def asking(turn: Turn) -> bool:
 def cancel(turn: Turn) -> None:
     """Cancel everything under way but the timer; `turn.execution.cancelling` says whether ends of it are awaited."""
     execution, step = turn.execution, turn.execution.current_step
-    asked, children = asking(turn), _subagents(turn)
+    asked, children = asking(turn) or execution.summary_under_way, _subagents(turn)
     if execution.open_calls or execution.hooks_under_way or (step is not None and step.inference_response is None):
         turn.do(CancelInFlight())
     turn.change(hooks_under_way=None, summary_under_way=False, cancelling=asked or bool(children))
@@ -53,6 +55,9 @@ def take_in(turn: Turn, event: Event) -> bool:
     match event:
         case ModelAnswered() | ModelCancelled() | ModelFailed() if not turn.execution.open_calls:
             _model_ended(turn, event)
+            return True
+        case BufferSummarised() | SummaryFailed() if not turn.execution.open_calls:
+            _summary_ended(turn, event)
             return True
         case SubagentReturned():
             return _subagent_ended(turn, event)
@@ -87,6 +92,14 @@ def _model_ended(turn: Turn, event: ModelAnswered | ModelCancelled | ModelFailed
         overhead_cost=step.overhead_cost + wasted,
     )
     turn.spend(used + event.failed_usage, cost + wasted)
+
+
+def _summary_ended(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
+    """Count what the summary that was cancelled used; what it says is not wanted any more."""
+    used = event.failed_usage + (event.usage if isinstance(event, BufferSummarised) else NOTHING_USED)
+    cost, step = checkpoints.cost_of(turn, used), turn.step
+    turn.change_step(overhead=step.overhead + used, overhead_cost=step.overhead_cost + cost)
+    turn.spend(used, cost)
 
 
 def _subagent_ended(turn: Turn, event: SubagentReturned) -> bool:

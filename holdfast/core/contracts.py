@@ -80,6 +80,7 @@ SEARCH_ATTRIBUTES: Final = {
     "AgentStopReason": "Keyword",
     "AgentSteps": "Int",
     "AgentTokens": "Int",
+    "AgentWaiting": "Int",
 }
 """What one can list and count runs by, with Temporal's type names."""
 
@@ -110,6 +111,8 @@ class ExecutionResult(Frozen):
     final_response: str
     cost: float = 0.0
     steps_used: int = 0
+    unpriced: bool = False
+    """Whether some of `usage` has no known price."""
     why: str = ""
     """What the deciding stop signal says."""
     state: AgentState | None = None
@@ -130,6 +133,7 @@ class ExecutionFailure(Frozen):
     usage: Usage = Usage()
     cost: float = 0.0
     steps_used: int = 0
+    unpriced: bool = False
     snapshot: Digest | None = None
     taken: tuple[str, ...] = ()
     messages_before: int = 0

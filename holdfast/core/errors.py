@@ -15,7 +15,11 @@
     ├── Conflict                        7    something else holds what we need
     │   ├── ExecutionExists                  the id is taken by another run
     │   ├── PortTaken                        another program listens there
-    │   └── DataDirectoryInUse               another server owns the data directory
+    │   ├── DataDirectoryInUse               another server owns the data directory
+    │   ├── MessageRefused                   a run under way has no room for a message
+    │   ├── DecisionRefused                  no call waits for this decision
+    │   ├── SessionClosed                    the session takes nothing any more
+    │   └── SessionRefused                   the session cannot do now what was asked; the text says why
     ├── MissingPart                     8    an optional package or program is not installed
     ├── ModelFailure                    9    a model call brought no answer; `.kind`, `.again` and `.after` say more
     ├── CompilerFailed                  10   a compiler of the worker's did not give messages a model can be shown
@@ -167,6 +171,22 @@ class PortTaken(Conflict):
 
 class DataDirectoryInUse(Conflict):
     """Another embedded server owns the data directory."""
+
+
+class MessageRefused(Conflict):
+    """A run under way cannot keep a message beside those that wait for its next step: it was not taken."""
+
+
+class DecisionRefused(Conflict):
+    """The tool call does not wait for a decision (any more), or not for this one: nothing was decided."""
+
+
+class SessionClosed(Conflict):
+    """The agent's session was closed and takes nothing any more; its records stay, and it can be forked."""
+
+
+class SessionRefused(Conflict):
+    """The agent's session cannot do now what was asked, and nothing was changed; the message says why."""
 
 
 class MissingPart(HoldfastError):

@@ -145,6 +145,9 @@ ARGUMENTS_DEPTH_MAX: Final = 64
 DELTA_BYTES_MAX: Final = 128 * 1024
 """The most transcript that travels inside one inference input; the rest is fetched by query."""
 
+RETOLD_BYTES_MAX: Final = 2 * 1024
+"""The same where a conversation is told from its beginning again, because the agent has become another."""
+
 PAGE_BYTES_MAX: Final = 1536 * 1024
 """What one query's answer is filled up to; the server refuses 2 MB. Large, because a closed run replays for each.
 
@@ -308,6 +311,18 @@ SENT_PER_EXECUTION_MAX: Final = 500
 """The most messages that one execution of a session is sent while it runs: only after it the session can go on in a
 new run, and Temporal warns at 10,240 events and takes 2,000 updates in one run."""
 
+APPROVALS_MAX: Final = 64
+"""The most approval rules of one agent: every call is held against them."""
+
+ARGUMENT_PATTERNS_MAX: Final = 16
+"""The most arguments that one approval rule has a pattern for."""
+
+ARGUMENT_PATTERN_CHARS_MAX: Final = 200
+"""The longest pattern on an argument, and the longest path to one."""
+
+ARGUMENT_PLACE_PARTS_MAX: Final = 8
+"""The most names in such a path."""
+
 MESSAGE_IDS_KEPT: Final = 1_000
 """So many of the latest message ids a session remembers: sent again within them, a message is the same one."""
 
@@ -316,3 +331,12 @@ SESSION_CHARS_MAX: Final = 4 * 1024 * 1024
 
 RECORDS_LISTED_MAX: Final = 1_000
 """The most records that one listing reads."""
+
+SUBAGENTS_AT_ONCE_MAX: Final = 32
+"""The most subagents that one step of an execution starts, all of which can run at once; the model is told."""
+
+SUBAGENTS_STARTED_MAX: Final = 1_000
+"""The most subagents that one execution starts in all; those that they start themselves count for them."""
+
+TREE_RUNS_MAX: Final = 2_000
+"""The most runs that one reading of a run's tree shows."""

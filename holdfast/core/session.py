@@ -26,7 +26,7 @@ from holdfast.core.limits import (
     SENT_PER_EXECUTION_MAX,
 )
 from holdfast.core.messages import Message
-from holdfast.core.records import Digest
+from holdfast.core.records import Digest, ExecutionRecord
 from holdfast.core.session_contracts import (
     SESSION_CLOSED,
     SESSION_REFUSED,
@@ -199,6 +199,17 @@ def new_session(given: SessionInput, agent_id: str, at: datetime) -> SessionStat
 def branched(state: SessionState, branch: Branched, at: datetime) -> SessionState:
     """Return the session as it goes on from another place of a conversation."""
     return replace(state, snapshot=branch.snapshot, messages_before=branch.messages_before, last_id=None, updated_at=at)
+
+
+def continued(state: SessionState, latest: ExecutionRecord, at: datetime) -> SessionState:
+    """Return a session that begins where one was terminated: with what the agent's latest record holds."""
+    return replace(
+        branched(state, Branched(snapshot=latest.snapshot), at),
+        executions=latest.number,
+        last_id=latest.execution_id,
+        last_status=latest.status,
+        last_stop_reason=latest.stop_reason,
+    )
 
 
 def problem_with_message(state: SessionState, message: SessionMessage) -> tuple[str, str] | None:

@@ -24,7 +24,7 @@ from holdfast.core.limits import (
     SOURCE_CHARS_MAX,
     TENANT_CHARS_MAX,
 )
-from holdfast.core.records import Digest
+from holdfast.core.records import Digest, ExecutionRecord
 from holdfast.core.state import ExecutionStatus, Id
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Usage
@@ -166,13 +166,13 @@ class FindSession(Frozen):
 
 
 class FoundSession(Frozen):
-    """What is kept of an agent: its session's state as JSON, when that left the server, and where it was last.
+    """What is kept of an agent: its session's state as JSON, when that has left the server.
 
-    `latest` is the end of its latest execution, where that is newer than what is kept: its session was terminated then.
+    `latest` is its latest record, where that is newer than what is kept: its session was terminated then.
     """
 
     kept: str | None = Field(default=None, max_length=SESSION_CHARS_MAX)
-    latest: Branched | None = None
+    latest: ExecutionRecord | None = None
 
 
 class KeepSession(Frozen):

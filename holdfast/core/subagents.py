@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import UnknownAgent
-from holdfast.core.limits import TOOL_DESCRIPTION_CHARS_MAX
+from holdfast.core.limits import SUBAGENTS_AT_ONCE_MAX, SUBAGENTS_STARTED_MAX, TOOL_DESCRIPTION_CHARS_MAX
 from holdfast.core.messages import ToolCall
 from holdfast.core.nearest import nearest
 from holdfast.core.state import ExecutionStatus
@@ -78,6 +78,17 @@ def problem_with_spawn(call: ToolCall, subagents: Mapping[str, AgentDefinition],
         text = f"agents must not nest any deeper than this one; do the task of {agent!r} without it"
         return ErrorRecord(type="SubagentTooDeep", message=text, source=SPAWN_TOOL)
     return None
+
+
+def problem_with_number(beside: int, started: int) -> ErrorRecord | None:
+    """Return why one subagent more is not started, if so, with so many `beside` it in its step and `started` before."""
+    if started + beside >= SUBAGENTS_STARTED_MAX:
+        text = f"not started: one run starts at most {SUBAGENTS_STARTED_MAX:,} subagents; go on without this one"
+    elif beside >= SUBAGENTS_AT_ONCE_MAX:
+        text = f"not started: at most {SUBAGENTS_AT_ONCE_MAX} subagents run side by side; ask again for the rest"
+    else:
+        return None
+    return ErrorRecord(type="TooManySubagents", message=text, source=SPAWN_TOOL)
 
 
 def told_of_subagent(

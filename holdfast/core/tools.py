@@ -60,7 +60,19 @@ ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
 """How often a call is begun at the most: again when its worker dies, it times out, or it raises one of `retry_on`."""
 
 RESERVED_NAMES: Final = frozenset(
-    {"inference", "resolve_tools", "run_hooks", "summarise", "take_up", "spawn", FETCH_TOOL}
+    {
+        "inference",
+        "resolve_tools",
+        "run_hooks",
+        "summarise",
+        "take_up",
+        "record_execution",
+        "branch_conversation",
+        "find_session",
+        "keep_session",
+        "spawn",
+        FETCH_TOOL,
+    }
 )
 """Names of our own activities, of the tool that calls subagents and of the one that reads on in long results."""
 

@@ -61,6 +61,7 @@ class Asking:
             messages=summary_request(state.store),
             tools=(),
             max_output_tokens=asked.max_output_tokens,
+            listener=progress.hear,
         )
         return await _answered(self._model, request, asked, progress)
 

@@ -31,6 +31,7 @@ class Progress:
         self._begin()
 
     def _begin(self) -> None:
+        self._void = False
         self._usage: Usage | None = None
         self._text = _Kept(RESPONSE_BYTES_MAX)
         self._reasoning = _Kept(REASONING_BYTES_MAX)
@@ -57,7 +58,7 @@ class Progress:
     def fail(self, usage: Usage = NOTHING_USED) -> Usage:
         """Take note that the attempt failed, having used so much or what was last heard; return what all used."""
         self.failed_usage += usage if usage != NOTHING_USED else self._usage or NOTHING_USED
-        self._usage = None  # counted
+        self._usage, self._void = None, True  # counted
         return self.failed_usage
 
     def begin_again(self) -> None:
@@ -76,9 +77,9 @@ class Progress:
         )
 
     def partial(self) -> InferenceResponse | None:
-        """Return what has come as an answer without tool calls, none when nothing is known of it."""
+        """Return what has come as an answer without tool calls; none when nothing is known of it, or when it failed."""
         known = (self._text.chars, self._reasoning.chars, self._usage, self._model, self._response_id)
-        if not any(known):
+        if self._void or not any(known):
             return None
         return InferenceResponse(
             text=clamped_json(self._text.beginning, RESPONSE_BYTES_MAX),

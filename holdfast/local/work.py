@@ -66,10 +66,10 @@ class Work:
         try:
             said = await asyncio.shield(asked)
         except asyncio.CancelledError:
-            partial = progress.partial()
-            asked.cancel()
-            await asyncio.wait([asked], timeout=MODEL_GRACE_SECONDS)
-            return ModelCancelled(partial=partial, at=self.clock(), failed_usage=progress.failed_usage)
+            ended, partial = await _cancelled(asked), progress.partial()
+            if not isinstance(ended, InferenceResponse):  # it did not come to its end just then
+                return ModelCancelled(partial=partial, at=self.clock(), failed_usage=progress.failed_usage)
+            said = ended
         if isinstance(said, ErrorRecord):
             return ModelFailed(error=said, at=self.clock(), failed_usage=progress.failed_usage)
         return ModelAnswered(response=said, at=self.clock(), failed_usage=progress.failed_usage)
@@ -77,7 +77,13 @@ class Work:
     async def summarise(self, command: SummariseBuffer, state: AgentState) -> Event:
         """Ask the model for a summary of the buffer."""
         progress = Progress()
-        said = await _said(self.asking.summary(state, command, progress))
+        asked = asyncio.create_task(_said(self.asking.summary(state, command, progress)))
+        try:
+            said = await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            said = await _cancelled(asked) or ErrorRecord(type="Cancelled", message="the run ended", source="model")
+            if isinstance(said, ErrorRecord):
+                progress.fail()  # what had been heard of it
         if isinstance(said, ErrorRecord):
             return SummaryFailed(error=said, at=self.clock(), failed_usage=progress.failed_usage)
         return BufferSummarised(said.text, said.usage, self.clock(), progress.failed_usage)
@@ -110,7 +116,7 @@ class Work:
         limit = asyncio.timeout(None if expires_at is None else (expires_at - self.clock()).total_seconds())
         try:
             async with limit:
-                verdict = _checked(await (self.approver or _nobody)(command.call))
+                verdict = _checked(await (self.approver or _nobody)(command.call), command.call)
         except Exception as error:  # noqa: BLE001  # a call that nobody could decide about is not run
             if expires_at is not None and limit.expired():
                 return ApprovalExpired(call_id=command.call.id, at=max(self.clock(), expires_at))
@@ -138,9 +144,17 @@ class Work:
             usage=child.usage,
             cost=child.cost,
             steps=child.steps_used,
+            unpriced=child.running.unpriced,
             started_at=started_at,
             at=self.clock(),
         )
+
+
+async def _cancelled(asked: asyncio.Task[InferenceResponse | ErrorRecord]) -> InferenceResponse | ErrorRecord | None:
+    """Cancel a model call; return what it came to where it ended by itself just then."""
+    asked.cancel()
+    await asyncio.wait([asked], timeout=MODEL_GRACE_SECONDS)
+    return asked.result() if asked.done() and not asked.cancelled() else None
 
 
 async def _said(answer: Awaitable[InferenceResponse]) -> InferenceResponse | ErrorRecord:
@@ -153,10 +167,12 @@ async def _said(answer: Awaitable[InferenceResponse]) -> InferenceResponse | Err
         return error_record(error, "model")
 
 
-def _checked(verdict: object) -> Verdict:
-    if isinstance(verdict, Verdict):
-        return verdict
-    raise TypeError(f"the approver gave a {type(verdict).__name__}; return Verdict(decision=...)")
+def _checked(verdict: object, call: ToolCall) -> Verdict:
+    if not isinstance(verdict, Verdict):
+        raise TypeError(f"the approver gave a {type(verdict).__name__}; return Verdict(decision=...)")
+    if verdict.digest not in (None, call.digest):  # it would decide nothing, and the approver is asked only once
+        raise ValueError("the approver's decision is about a call of another digest; return digest=call.digest")
+    return verdict
 
 
 async def _nobody(call: ToolCall) -> Verdict:  # noqa: ARG001  # an Approver

@@ -131,7 +131,6 @@ class World:
         self.rng = rng
         self.seconds = 0.0
         self.counter = Counter(rng.choice((1, 1, 2, 4)), rng.random() < 0.5, rng.choice((0, 5, 12, 20)))
-        self.unreported = False
         self.agents: list[Agent] = []
         self.happening: deque[tuple[Agent, Event]] = deque()
         self.definitions = {f"agent{place}": self._definition(f"agent{place}", 3) for place in range(3)}
@@ -429,7 +428,7 @@ class World:
         if asked is not None:
             used = self._used(agent, self._output(asked.max_output_tokens) // 2)
         if isinstance(asked, SummariseBuffer):
-            self.unreported = True  # nobody asks what a cancelled summary used
+            self._feed(agent, SummaryFailed(BOOM, self._tick(0), used))
         elif asked is not None:
             self._feed(agent, ModelCancelled(InferenceResponse(usage=used), self._tick(0)))
         for child in agent.children:

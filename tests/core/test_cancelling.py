@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import CancelInFlight, Finish
+from holdfast.core.commands import CancelInFlight, Finish, SummariseBuffer
 from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.events import ModelAnswered, ModelCancelled, ModelFailed, RunContinued, TimerFired
+from holdfast.core.events import (
+    BufferSummarised,
+    ModelAnswered,
+    ModelCancelled,
+    ModelFailed,
+    RunContinued,
+    SummaryFailed,
+    TimerFired,
+)
 from holdfast.core.messages import ToolCall
+from holdfast.core.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.serialization import from_json, to_json
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import InferenceResponse, Outcome
@@ -115,6 +124,31 @@ def test_a_model_call_that_is_cancelled_behind_the_loop_fails_the_run() -> None:
     assert run.state.status is ExecutionStatus.FAILED
     assert run.state.usage == PARTIAL.usage
     assert [error.type for error in run.state.errors] == ["Cancelled"]
+
+
+@pytest.mark.parametrize("ended", ["summarised", "failed", "unknown"])
+def test_a_stop_waits_for_what_a_summary_used_and_keeps_none_of_it(ended: str) -> None:
+    policy = ContextPolicy(summary=SummaryPolicy(above_input_tokens=10, keep_messages=1))
+    run = cancelling(Run(llm=PRICED, context=policy)).answer("", call("a")).returns("a")
+    while not run.wanted(SummariseBuffer):
+        run.answer("", call("b")).returns("b")
+    before = run.state
+    run.stop()
+    assert run.commands == (CancelInFlight(),)
+    assert run.state.status is ExecutionStatus.IN_PROGRESS
+    used = Usage(input_tokens=40)
+    if ended == "summarised":
+        run.feed(BufferSummarised("all that", used, run.tick()))
+    elif ended == "failed":
+        run.feed(SummaryFailed(BOOM, run.tick(), failed_usage=used))
+    else:
+        used = Usage()
+        run.feed(ModelCancelled(None, run.tick()))
+    assert run.ended == USER
+    assert run.state.usage == before.usage + used
+    assert run.state.cost == pytest.approx(before.cost + 0.000001 * used.input_tokens)
+    assert run.state.store == before.store
+    assert run.state.warnings == before.warnings
 
 
 def test_a_stop_waits_for_what_each_subagent_used_and_cancels_the_tools_at_once() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core import subagents
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import CallTool, SpawnSubagent
 from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.limits import DEPTH_MAX
+from holdfast.core.limits import CALLS_KEPT_MAX, DEPTH_MAX, SUBAGENTS_AT_ONCE_MAX
 from holdfast.core.messages import ToolCall
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.stopping import StopReason
@@ -208,3 +209,46 @@ def test_the_next_execution_counts_its_subagents_steps_afresh() -> None:
     run = Run(ExecutionBudget(max_steps=9), subagents=[FREE]).begin().answer("", spawn("a", "free"))
     run.child("a", steps=4).answer("done").begin()
     assert (run.state.steps_used, run.state.budget_remaining.max_steps) == (0, 9)
+
+
+def test_a_step_starts_only_so_many_subagents_and_the_model_is_told_of_the_rest() -> None:
+    run = Run(ExecutionBudget(max_tokens=100_000), subagents=[FREE]).begin()
+    run.answer("", *(spawn(f"c{place}", "free") for place in range(SUBAGENTS_AT_ONCE_MAX + 3)))
+    assert len(run.spawned) == SUBAGENTS_AT_ONCE_MAX
+    shares = {command.budget.max_tokens for command in run.spawned}
+    assert shares == {(100_000 - 120) // SUBAGENTS_AT_ONCE_MAX}, "those that are not started have no share"
+    for place in range(SUBAGENTS_AT_ONCE_MAX):
+        run.child(f"c{place}")
+    told = run.answers[f"c{SUBAGENTS_AT_ONCE_MAX}"]
+    assert told.startswith("Error (TooManySubagents): not started: at most 32 subagents run side by side")
+    assert run.answer("", spawn("again", "free")).spawned, "the next step may start more"
+
+
+def test_two_thousand_subagents_wanted_in_one_step_are_not_started() -> None:
+    run = Run(subagents=[FREE]).begin()
+    run.answer("", *(spawn(f"c{place}", "free") for place in range(2_000)))
+    assert len(run.spawned) == SUBAGENTS_AT_ONCE_MAX
+    step = run.state.running.current_step
+    assert step is not None
+    assert len(step.requested_tool_calls) == CALLS_KEPT_MAX
+
+
+def test_an_execution_starts_only_so_many_subagents_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subagents, "SUBAGENTS_STARTED_MAX", 5)
+    run = Run(subagents=[FREE]).begin()
+    for step in range(2):
+        run.answer("", spawn(f"{step}a", "free"), spawn(f"{step}b", "free"))
+        run.child(f"{step}a").child(f"{step}b")
+    run.answer("", spawn("e", "free"), spawn("f", "free"))
+    assert [each.call_id for each in run.spawned] == ["e"]
+    assert run.child("e").state.running.subagents_started == 5
+    assert run.answers["f"] == (
+        "Error (TooManySubagents): not started: one run starts at most 5 subagents; go on without this one"
+    )
+    assert run.answer("", spawn("g", "free")).spawned == []
+
+
+def test_a_subagent_that_is_started_again_after_an_interruption_counts_once() -> None:
+    run = Run(subagents=[FREE]).begin().answer("", spawn("a", "free")).resume()
+    assert len(run.spawned) == 1
+    assert run.state.running.subagents_started == 1

@@ -9,6 +9,7 @@ from uuid import UUID, uuid5
 
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Client
+from holdfast.core.contracts import CHANGE_SIGNAL, DefinitionChange
 from holdfast.core.errors import ExecutionFailed
 from holdfast.core.observed import ApprovalRequested
 from holdfast.core.state import AgentState
@@ -18,7 +19,7 @@ from holdfast.local import LocalDriver
 from holdfast.testing.comparison import TIMES
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.scenarios.hooks import HOOKS
-from tests.scenarios.scenario import MODEL, Approve, Deed, Deny, Edit, Scenario, Stop, Tell
+from tests.scenarios.scenario import MODEL, Approve, Change, Deed, Deny, Edit, Scenario, Stop, Tell
 from tests.scenarios.tools import Gate, tools_at
 from tests.serving import Served
 
@@ -51,8 +52,9 @@ class Outside(Protocol):
 class InProcess:
     """Acts on a driver's run, and listens to it."""
 
-    def __init__(self, driver: LocalDriver) -> None:
+    def __init__(self, driver: LocalDriver, scenario: Scenario) -> None:
         self._driver = driver
+        self._scenario = scenario
         self._waiting: list[str] = []
         self._changed = asyncio.Event()
         self.observed: list[str] = []
@@ -75,6 +77,8 @@ class InProcess:
                 self._driver.say(deed.text)
             case Approve() | Deny() | Edit():
                 self._driver.decide(self._waiting[deed.nth - 1], verdict_of(deed))
+            case Change():
+                self._driver.change(self._scenario.changed(deed), budget=deed.budget)
             case _:
                 assert_never(deed)
 
@@ -82,8 +86,9 @@ class InProcess:
 class OnTemporal:
     """Acts on a workflow through the client."""
 
-    def __init__(self, client: Client, execution_id: str) -> None:
+    def __init__(self, client: Client, execution_id: str, scenario: Scenario) -> None:
         self._client = client
+        self._scenario = scenario
         self._execution_id = execution_id
         self._waiting: list[str] = []
 
@@ -107,6 +112,11 @@ class OnTemporal:
                 return await client.message(id_, deed.text)
             case Approve() | Deny() | Edit():
                 return await client.decide(id_, self._waiting[deed.nth - 1], verdict_of(deed))
+            case Change():  # a session's to send; it has no door in the client of executions
+                definition = self._scenario.changed(deed)
+                change = DefinitionChange(definition=definition, subagents=self._scenario.agents, budget=deed.budget)
+                await client.temporal.get_workflow_handle(id_).signal(CHANGE_SIGNAL, change)
+                return True
             case _:
                 assert_never(deed)
 
@@ -139,7 +149,7 @@ async def locally(
         agents=scenario.agents,
         new_id=lambda: next(ids),
     )
-    outside = InProcess(driver)
+    outside = InProcess(driver, scenario)
     try:
         run = asyncio.create_task(driver.execute(scenario.question, budget=scenario.budget))
         return await _finished(scenario, run, gate, endpoint, seen, outside), outside.observed
@@ -166,7 +176,7 @@ async def on_temporal(scenario: Scenario, served: Served, gate: Gate, agent_id: 
             return AgentState.from_dict(failed.state or {})
 
     run = asyncio.create_task(result())
-    return await _finished(scenario, run, gate, served.endpoint, seen, OnTemporal(client, execution_id))
+    return await _finished(scenario, run, gate, served.endpoint, seen, OnTemporal(client, execution_id, scenario))
 
 
 async def _finished(

@@ -126,7 +126,15 @@ class Edit(_Deed):
     arguments: Mapping[str, JsonValue]
 
 
-Deed = Annotated[Stop | Tell | Approve | Deny | Edit, Field(discriminator="do")]
+class Change(_Deed):
+    """Somebody makes the agent another one; `agent` has the fields that are to be different."""
+
+    do: Literal["change"]
+    agent: Mapping[str, JsonValue]
+    budget: ExecutionBudget | None = None
+
+
+Deed = Annotated[Stop | Tell | Approve | Deny | Edit | Change, Field(discriminator="do")]
 
 Agent = Annotated[AgentDefinition, BeforeValidator(_with_defaults)]
 Turns = tuple[ScriptedTurn, ...]
@@ -149,6 +157,10 @@ class Scenario(Frozen):
     scripts: Mapping[str, Turns] = Field(default_factory=dict[str, Turns])
     outside: tuple[Deed, ...] = ()
     expect: Expected
+
+    def changed(self, change: Change) -> AgentDefinition:
+        """Return what `change` makes of the agent."""
+        return AgentDefinition.model_validate({**dict(self.agent), **change.agent})
 
     @property
     def turns(self) -> tuple[Turn, ...]:

@@ -226,8 +226,8 @@ async def test_a_session_goes_back_and_another_one_goes_on_from_the_same_place(s
         back = await chat.ask("three")
         fork = Chat(served.client, AGENT, forked_from=place)
         await fork.update(OPEN_UPDATE)
-        forked = await fork.ask("four")
         size = (await fork.handle.describe()).raw_description.workflow_execution_info.history_size_bytes
+        forked = await fork.ask("four")
     assert [text for role, text in texts(back) if role == "user"] == ["one", "three"]
     assert [text for role, text in texts(forked) if role == "user"] == ["one", "four"]
     assert forked.agent_id == fork.agent_id

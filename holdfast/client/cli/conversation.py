@@ -1,0 +1,222 @@
+"""A conversation in a terminal: what is typed goes to the agent, what it does is shown, approvals are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+from pydantic import JsonValue
+
+from holdfast.client.cli import render, views
+from holdfast.client.cli.keyboard import Keyboard, Leaving
+from holdfast.client.cli.talking import ENDS, Talk
+from holdfast.client.watched import Watched
+from holdfast.core.errors import HoldfastError
+from holdfast.core.observed import AgentExecutionStarted, ApprovalRequested, ApprovalResolved
+from holdfast.core.session_contracts import WhileRunning
+from holdfast.core.texts import printable
+
+if TYPE_CHECKING:
+    from holdfast.client import Agent
+
+Happened: TypeAlias = Watched | str | Leaving | HoldfastError
+"""An event, a line that was typed, a wish to leave, or why the agent can be watched no longer."""
+
+PROMPT: Final = "> "
+DECIDE: Final = "approve? y(es), n(o), e(dit): "
+
+
+class Conversation:
+    """One person and one agent. `hold` is all of it."""
+
+    def __init__(self, agent: Agent, while_running: WhileRunning | None, by: str) -> None:
+        self._agent = agent
+        self._while_running = while_running
+        self._by = by
+        self._keyboard = Keyboard()
+        self._talk = Talk(agent.agent_id)
+        self._happened: asyncio.Queue[Happened] = asyncio.Queue()
+        self._next: asyncio.Task[Happened] | None = None
+        self._busy = False
+        """True while something runs, or waits for its turn."""
+        self._stopping = False
+        self._approvals: dict[str, ApprovalRequested] = {}
+        """The calls that wait for a person, by their ids."""
+
+    async def hold(self) -> None:
+        """Talk until the person leaves. Raises Leaving, and what the agent can be watched no longer for."""
+        loop = asyncio.get_running_loop()
+        watching = asyncio.create_task(self._watch())
+        loop.add_signal_handler(signal.SIGINT, self._happened.put_nowait, Leaving(interrupted=True))
+        try:
+            self._busy = (await self._agent.view()).status == "running"
+            while True:
+                await self._go_on()
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            self._talk.end()
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        try:
+            async with aclosing(self._agent.watch()) as watched:
+                async for each in watched:
+                    self._happened.put_nowait(each)
+        except HoldfastError as error:
+            self._happened.put_nowait(error)
+
+    async def _go_on(self) -> None:
+        """Take in the next thing that happens, or that is typed."""
+        if self._approvals:
+            await self._ask(next(iter(self._approvals.values())))
+        elif self._busy:
+            with self._keyboard.heard(self._happened.put_nowait):
+                happened = await self._happening()
+            await self._take(happened)
+        else:
+            line = await self._typed(PROMPT, lambda: not (self._busy or self._approvals))
+            if line:
+                await self._send(line)
+
+    async def _typed(self, prompt: str, wanted: Callable[[], bool], draft: str = "") -> str | None:
+        """Return what is typed at a prompt; none when it is not `wanted` any more because of what has happened."""
+        while wanted():
+            self._talk.end()
+            typing = asyncio.create_task(self._keyboard.line(prompt, draft))
+            happening = self._happening()
+            await asyncio.wait({typing, happening}, return_when=asyncio.FIRST_COMPLETED)
+            if typing.done():
+                if (left := typing.exception()) is None:
+                    return typing.result()
+                if not isinstance(left, Leaving):
+                    raise left
+                await self._take(left)
+                continue
+            draft = self._keyboard.draft
+            self._keyboard.put_away()
+            typing.cancel()
+            await asyncio.gather(typing, return_exceptions=True)
+            await self._take(await happening)
+        return None
+
+    def _happening(self) -> asyncio.Task[Happened]:
+        """Return what waits for the next thing to happen; nothing is lost when nobody awaits it."""
+        if self._next is None or self._next.done():
+            self._next = asyncio.create_task(self._happened.get())
+        return self._next
+
+    async def _take(self, happened: Happened) -> None:
+        match happened:
+            case str():
+                self._talk.line_typed()
+                if happened.strip():
+                    await self._send(happened)
+            case Leaving(interrupted=True) if self._busy and not self._stopping:
+                await self._stop()
+            case Leaving() | HoldfastError():
+                raise happened
+            case _:
+                await self._show(happened)
+
+    async def _show(self, watched: Watched) -> None:
+        self._talk.show(watched)
+        match watched:
+            case ApprovalRequested():
+                self._approvals[watched.call.id] = watched
+            case ApprovalResolved():
+                self._approvals.pop(watched.call_id, None)
+            case AgentExecutionStarted() if watched.agent_id == self._agent.agent_id:
+                self._busy, self._stopping = True, False
+            case _ if isinstance(watched, ENDS):
+                waiting = self._approvals.items()
+                self._approvals = {id_: each for id_, each in waiting if each.execution_id != watched.execution_id}
+                if watched.agent_id == self._agent.agent_id:
+                    await self._end(watched.execution_id)
+            case _:
+                pass
+
+    async def _end(self, execution_id: str) -> None:
+        """Find out whether more is to come after an execution."""
+        view = await self._agent.view()
+        self._busy = view.running_id is not None or bool(view.waiting) or view.last_id != execution_id
+        self._busy = self._busy and view.status != "suspended"
+
+    async def _send(self, text: str) -> None:
+        self._talk.end()
+        try:
+            receipt = await self._agent.send(text, while_running=self._while_running)
+        except HoldfastError as error:
+            render.hint(f"not taken: {error}")
+            return
+        if self._busy or receipt.state == "waiting":
+            render.hint(f"it {views.fate(receipt)}")
+        self._busy = True
+
+    async def _stop(self) -> None:
+        self._stopping = True
+        self._talk.end()
+        render.hint("stopping; Ctrl-C again leaves")
+        try:
+            await self._agent.stop(source="cli")
+        except HoldfastError as error:
+            render.hint(f"not stopped: {error}")
+
+    async def _ask(self, request: ApprovalRequested) -> None:
+        """Ask for a decision about a call, until there is one."""
+        call = request.call
+
+        def waits() -> bool:
+            return call.id in self._approvals
+
+        self._talk.end()
+        render.say(f"  {call.name} waits for approval. Its arguments:")
+        render.say(_editable(call.arguments, indent=2))
+        while (answer := await self._typed(DECIDE, waits)) is not None:
+            try:
+                if await self._decide(request, answer.strip().lower(), waits):
+                    self._approvals.pop(call.id, None)
+                    return
+            except HoldfastError as error:
+                render.hint(str(error))
+
+    async def _decide(self, request: ApprovalRequested, answer: str, waits: Callable[[], bool]) -> bool:
+        """Decide as the answer says; return whether that was done."""
+        call = request.call
+        if answer in ("y", "yes"):
+            await self._agent.approve(call.id, by=self._by)
+            return True
+        if answer in ("n", "no"):
+            reason = await self._typed("why? ", waits)
+            if reason is not None:
+                await self._agent.deny(call.id, reason, by=self._by)
+            return reason is not None
+        if answer not in ("e", "edit"):
+            return False
+        arguments = await self._edited(_editable(call.arguments), waits)
+        if arguments is not None:
+            await self._agent.edit(call.id, arguments, by=self._by)
+        return arguments is not None
+
+    async def _edited(self, text: str, waits: Callable[[], bool]) -> dict[str, Any] | None:
+        """Return other arguments than `text`; none when the person has thought better of it."""
+        while text := await self._typed("arguments: ", waits, text) or "":
+            try:
+                arguments: object = json.loads(text)
+            except ValueError as error:
+                render.hint(f"that is no JSON: {error}")
+                continue
+            if isinstance(arguments, dict):
+                return cast("dict[str, Any]", arguments)
+            render.hint("arguments are a JSON object, {…}; an empty line goes back")
+        return None
+
+
+def _editable(arguments: Mapping[str, JsonValue], indent: int | None = None) -> str:
+    """Return arguments as JSON that shows on a terminal as what it is."""
+    text = json.dumps(arguments, indent=indent, ensure_ascii=False)
+    return text if printable(text) == text else json.dumps(arguments, indent=indent)
