@@ -111,8 +111,9 @@ def test_whatever_comes_each_call_is_decided_once_by_the_first_decision_that_is_
     step = run.state.running.current_step
     if step is None or step.number > 1:
         step = run.state.steps[0]
-    kept = {each.call.id: each.approval for each in (*run.state.running.open_calls, *step.tool_executions)}
-    assert {id_: approval.decision for id_, approval in kept.items() if approval is not None} == first
+    kept = [(each.call.id, each.approval) for each in run.state.running.open_calls]
+    kept += [(each.call.id, each.approval) for each in step.tool_executions]
+    assert {id_: approval.decision for id_, approval in kept if approval is not None} == first
 
 
 @pytest.mark.parametrize(
