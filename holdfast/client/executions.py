@@ -26,7 +26,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.client.approvals import WAITING_RUNS, WaitingCalls, waiting_calls
 from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.connection import connect
-from holdfast.client.definitions import find_agent, load_agents
+from holdfast.client.definitions import find_agent, find_subagents
 from holdfast.client.queries import queried
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import answered, refusal, worker_for
@@ -75,7 +75,6 @@ from holdfast.core.events import StopMode
 from holdfast.core.keeping import ENDED
 from holdfast.core.paging import StateReader
 from holdfast.core.state import AgentState
-from holdfast.core.subagents import reachable
 from holdfast.core.texts import clamped
 from holdfast.core.verdicts import Verdict
 
@@ -146,13 +145,13 @@ class Client:
         found = find_agent(agent, self.settings.agents_dir) if isinstance(agent, str) else agent
         definition = check_definition(found)
         chosen_id = check_id(execution_id) if execution_id is not None else str(uuid4())
-        searchable = await self._has_search_attributes()
+        searchable = await self.has_search_attributes()
         start = ExecutionInput(
             agent_id=check_id(agent_id, "agent id") if agent_id is not None else str(uuid4()),
             definition=definition,
             question=check_question(question),
             budget=definition.budget.overridden_by(check_budget(budget)),
-            subagents=self._callable(definition, subagents),
+            subagents=find_subagents(definition, subagents, self.settings.agents_dir),
             searchable=searchable,
             continue_events=self.settings.continue_events,
         )
@@ -173,13 +172,6 @@ class Client:
         except WorkflowAlreadyStartedError:
             raise ExecutionExists(f"a run {chosen_id} exists already; read it, or choose another id") from None
         return chosen_id
-
-    def _callable(self, definition: AgentDefinition, given: Iterable[AgentDefinition]) -> tuple[AgentDefinition, ...]:
-        """Return every agent that `definition` can reach; those that are not given come from the agents folder."""
-        if not definition.subagents:
-            return ()
-        known = {**load_agents(self.settings.agents_dir), **{each.name: each for each in given}}
-        return tuple(check_definition(each) for each in reachable(definition, known.values()))
 
     async def run(
         self,
@@ -411,7 +403,7 @@ class Client:
     def _handle(self, execution_id: str, result_type: type | None = None) -> WorkflowHandle[Any, Any]:
         return self.temporal.get_workflow_handle(check_id(execution_id), result_type=result_type)
 
-    async def _has_search_attributes(self) -> bool:
+    async def has_search_attributes(self) -> bool:
         """Return whether this server knows our search attributes; a start that names unknown ones is refused."""
         if self._searchable is None:
             request = ListSearchAttributesRequest(namespace=self.temporal.namespace)
