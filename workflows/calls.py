@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
-from typing import Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
@@ -19,7 +19,12 @@ from temporalio.exceptions import (
     TimeoutType,
     is_cancelled_exception,
 )
-from temporalio.workflow import ActivityCancellationType, ChildWorkflowCancellationType, ParentClosePolicy
+from temporalio.workflow import (
+    ActivityCancellationType,
+    ChildWorkflowCancellationType,
+    ChildWorkflowHandle,
+    ParentClosePolicy,
+)
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core.commands import CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
@@ -60,6 +65,8 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, never_begun, reply_of
     from holdfast.core.usage import NOTHING_USED, Usage
+
+OutcomeT = TypeVar("OutcomeT")
 
 HEARTBEAT_TIMEOUT: Final = timedelta(seconds=2.5)
 """A worker that is silent for so long is taken for dead: what bounds the recovery after a crash."""
@@ -131,41 +138,73 @@ async def call_model(command: CallModel, wanted: InferenceInput, time_left: time
 
     Cancelling it ends the call; what had come of the answer is returned then, as soon as the worker has told.
     """
-    answer: InferenceAnswer = await workflow.execute_activity(
-        INFERENCE_ACTIVITY,
-        wanted,
-        result_type=InferenceAnswer,
-        activity_id=call_name(command.step_number),
-        start_to_close_timeout=MODEL_TIMEOUT,
-        schedule_to_close_timeout=_until_late(time_left),
-        heartbeat_timeout=HEARTBEAT_TIMEOUT,
-        retry_policy=MODEL_RETRY,
-        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        summary=f"step {command.step_number}",
+    answer: InferenceAnswer = await _outcome(
+        workflow.start_activity(
+            INFERENCE_ACTIVITY,
+            wanted,
+            result_type=InferenceAnswer,
+            activity_id=call_name(command.step_number),
+            start_to_close_timeout=MODEL_TIMEOUT,
+            schedule_to_close_timeout=_until_late(time_left),
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            retry_policy=MODEL_RETRY,
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=f"step {command.step_number}",
+        )
     )
     return answer
 
 
 async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | None) -> SummaryText:
     """Have the buffer summarised, within the time the run has left; raises ActivityError."""
-    summary: SummaryText = await workflow.execute_activity(
-        SUMMARISE_ACTIVITY,
-        SummaryInput(
-            llm=llm,
-            max_output_tokens=command.max_output_tokens,
-            room=command.room,
-            input_weight=command.input_weight,
-        ),
-        result_type=SummaryText,
-        activity_id=f"step-{command.step_number}-summary",
-        start_to_close_timeout=MODEL_TIMEOUT,
-        schedule_to_close_timeout=_until_late(time_left),
-        heartbeat_timeout=HEARTBEAT_TIMEOUT,
-        retry_policy=MODEL_RETRY,
-        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        summary=f"step {command.step_number}: summary of older messages",
+    summary: SummaryText = await _outcome(
+        workflow.start_activity(
+            SUMMARISE_ACTIVITY,
+            SummaryInput(
+                llm=llm,
+                max_output_tokens=command.max_output_tokens,
+                room=command.room,
+                input_weight=command.input_weight,
+            ),
+            result_type=SummaryText,
+            activity_id=summary_name(command.step_number),
+            start_to_close_timeout=MODEL_TIMEOUT,
+            schedule_to_close_timeout=_until_late(time_left),
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            retry_policy=MODEL_RETRY,
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=f"step {command.step_number}: summary of older messages",
+        )
     )
     return summary
+
+
+def summary_name(step_number: int) -> str:
+    """Return the id of the activity that makes the summary before the model call of that step."""
+    return f"step-{step_number}-summary"
+
+
+async def _outcome(asked: asyncio.Task[OutcomeT]) -> OutcomeT:
+    """Return what a call came to; cancelling this cancels it, unless its end has come in the very same workflow task.
+
+    There the SDK (and asyncio) would throw the end away for the cancel, and nobody would know what the call used.
+    """
+    try:
+        await workflow.wait([asked])
+    except asyncio.CancelledError:
+        if not asked.done():
+            asked.cancel()
+    return await asked
+
+
+async def _begun(starting: asyncio.Task[OutcomeT]) -> tuple[OutcomeT, bool]:
+    """Return the child that is being started, and whether it is to be cancelled: what has begun must tell its end."""
+    try:
+        await workflow.wait([starting])
+    except asyncio.CancelledError:
+        await workflow.wait([starting])
+        return starting.result(), True
+    return starting.result(), False
 
 
 async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
@@ -199,17 +238,10 @@ async def call_subagent(
     started_at = workflow.now()
     try:
         async with starting:
-            child = await workflow.start_child_workflow(
-                AGENT_EXECUTION,
-                start,
-                result_type=ExecutionResult,
-                id=execution_id,
-                cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-                search_attributes=_at_start(start.definition.name) if start.searchable else None,
-                static_summary=clamped(command.task, SUMMARY_CHARS_MAX).replace("\n", " "),
-            )
-        result: ExecutionResult = await child
+            child, cancelled = await _begun(asyncio.create_task(_child(command, start, execution_id)))
+        if cancelled:
+            child.cancel()
+        result: ExecutionResult = await _outcome(child)
     except ChildWorkflowError as error:
         failure = _failure(error) or _silent_end(error, command, execution_id)
         return SubagentReturned(
@@ -234,6 +266,23 @@ async def call_subagent(
         started_at=started_at,
         at=workflow.now(),
     )
+
+
+async def _child(
+    command: SpawnSubagent, start: ExecutionInput, execution_id: str
+) -> ChildWorkflowHandle[Any, ExecutionResult]:
+    """Start the subagent's run; the server keeps it from outliving ours."""
+    handle: ChildWorkflowHandle[Any, ExecutionResult] = await workflow.start_child_workflow(
+        AGENT_EXECUTION,
+        start,
+        result_type=ExecutionResult,
+        id=execution_id,
+        cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+        parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+        search_attributes=_at_start(start.definition.name) if start.searchable else None,
+        static_summary=clamped(command.task, SUMMARY_CHARS_MAX).replace("\n", " "),
+    )
+    return handle
 
 
 def _at_start(agent: str) -> TypedSearchAttributes:
