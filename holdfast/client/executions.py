@@ -23,6 +23,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.client.approvals import WAITING_RUNS, WaitingCalls, waiting_calls
 from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.connection import connect
 from holdfast.client.definitions import find_agent, find_subagents
@@ -336,12 +337,23 @@ class Client:
             raise InvalidInput(f"a watch cannot start at event {start}; 0 is the first")
         return watch(self, check_id(execution_id), start=start, subagents=subagents)
 
-    async def list_executions(self, limit: int = 20) -> list[ExecutionSummary]:
-        """Return the latest runs: those under way first, then the latest to end; asks no worker."""
+    async def waiting(self, limit: int = 20) -> WaitingCalls:
+        """Return the tool calls that wait for a person, over all runs; those that wait longest first.
+
+        Raises InvalidInput, ServerUnavailable; a run whose worker does not answer is only named (`unread`).
+        """
+        return await waiting_calls(self.temporal, limit)
+
+    async def list_executions(self, limit: int = 20, *, waiting: bool = False) -> list[ExecutionSummary]:
+        """Return the latest runs: those under way first, then the latest to end; asks no worker.
+
+        With `waiting` only those under way of which calls wait for a person.
+        """
         if not 1 <= limit <= LISTED_MAX:
             raise InvalidInput(f"the limit is {limit}, it must be between 1 and {LISTED_MAX:,}")
         # a run that went on in a new one is no line of its own
-        query = f"WorkflowType = '{AGENT_EXECUTION}' AND ExecutionStatus != 'ContinuedAsNew'"
+        runs = f"WorkflowType = '{AGENT_EXECUTION}' AND ExecutionStatus != 'ContinuedAsNew'"
+        query = WAITING_RUNS if waiting else runs
         try:
             found = self.temporal.list_workflows(query, limit=limit, rpc_timeout=ASK_TIMEOUT)
             return [summary(each) async for each in found]

@@ -13,7 +13,7 @@ from typing import assert_never
 from pydantic_core import to_json
 
 from holdfast.core.commands import AskApproval
-from holdfast.core.digests import short
+from holdfast.core.digests import short_digest
 from holdfast.core.events import ApprovalExpired, ApprovalGiven
 from holdfast.core.frozen import replace
 from holdfast.core.limits import EDITS_STEP_BYTES_MAX, SOURCE_CHARS_MAX
@@ -114,8 +114,10 @@ def _problem_with_digest(each: OpenCall, verdict: Verdict) -> str | None:
     digest = each.call.digest
     if verdict.digest is None or verdict.digest == digest:
         return None
-    told = f"it is about a call of the digest {short(verdict.digest)}, and {each.call.id!r} ({each.call.name}) has"
-    return f"{told} {short(digest)}; look at the call again"
+    told = (
+        f"it is about a call of the digest {short_digest(verdict.digest)}, and {each.call.id!r} ({each.call.name}) has"
+    )
+    return f"{told} {short_digest(digest)}; look at the call again"
 
 
 def _problem_with_edit(verdict: Verdict, calls_asked: int) -> str | None:

@@ -323,9 +323,6 @@ ARGUMENT_PATTERN_CHARS_MAX: Final = 200
 ARGUMENT_PLACE_PARTS_MAX: Final = 8
 """The most names in such a path."""
 
-WAITING_SHOWN_CHARS_MAX: Final = 100
-"""How much of a waiting call's arguments a line of the listing shows."""
-
 MESSAGE_IDS_KEPT: Final = 1_000
 """So many of the latest message ids a session remembers: sent again within them, a message is the same one."""
 

@@ -121,6 +121,7 @@ def show(
 def list_runs(
     *,
     limit: Annotated[int, typer.Option(help="At most so many.")] = 20,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only runs with calls that wait for a person.")] = False,
     as_json: AsJson = False,
     address: Address = None,
     namespace: Namespace = None,
@@ -128,11 +129,11 @@ def list_runs(
 ) -> None:
     """List the latest runs: those under way first, then the latest to end."""
     settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
-    found = with_client(settings, lambda client: client.list_executions(limit))
+    found = with_client(settings, lambda client: client.list_executions(limit, waiting=waiting))
     if as_json:
         render.as_json([render.line(each) for each in found])
     else:
-        render.table(found)
+        render.table(found, none="no run waits for a person" if waiting else render.NO_RUNS)
 
 
 async def _run(
