@@ -13,8 +13,8 @@ import typer
 from pydantic import ValidationError
 
 from holdfast.client.cli import pending, render
+from holdfast.client.cli.asking import connected
 from holdfast.client.cli.options import Address, AsJson, DataDir, ExecutionId, Namespace, settings_from
-from holdfast.client.cli.runs import connected
 from holdfast.client.settings import Settings
 from holdfast.core.digests import SHORT_CHARS, short_digest
 from holdfast.core.errors import InvalidInput

@@ -6,7 +6,7 @@ exit code   meaning
 2           bad input: nothing was started
 3           the run was stopped (by a budget or by somebody)
 4           the run failed
-5           no such run
+5           no such run, agent or record
 6           the Temporal server, or a worker, does not answer
 7           something else holds what we need (port, data directory, id)
 8           an optional part is not installed

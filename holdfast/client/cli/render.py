@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,11 +21,7 @@ from holdfast.core.texts import printable
 from holdfast.core.verdicts import Approval
 
 if TYPE_CHECKING:
-    from holdfast.client import Client
     from holdfast.client.summaries import ExecutionSummary
-
-T = TypeVar("T")
-Asks: TypeAlias = "Callable[[Client], Awaitable[T]]"
 
 LINE_CHARS_MAX: Final = 100
 """How much of an argument list, a result or a text one line shows."""
