@@ -138,6 +138,7 @@ class Agent:
             while_running: what is to become of it while an execution runs: `queue`, `inject`, `interrupt` or `reject`;
                 by default what the session says.
 
+        A message sent again may have the receipt that it had at first; `answer` finds out what has become of it since.
         Raises InvalidInput; SessionClosed; SessionRefused where there is no room, or the policy is `reject`;
         ServerUnavailable when no answer came in time: then the message may have been kept or not, and sending it again
         with the same `message_id` is safe.

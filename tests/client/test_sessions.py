@@ -49,6 +49,17 @@ def slow(request: dict[str, Any]) -> Turn:
     return say(f"to {request['messages'][-1]['content']}", delay_seconds=0.4)
 
 
+def by_number(request: dict[str, Any]) -> Turn:
+    """Be slow with the first, refuse the second, answer the third at once."""
+    match request["messages"][-1]["content"]:
+        case "one":
+            return say("first", delay_seconds=0.3)
+        case "two":
+            return Turn(status=401, text="no such key")
+        case _:
+            return say("third")
+
+
 def heard(state: AgentState) -> list[str]:
     return [message.text for message in state.messages if message.role == "user"]
 
@@ -95,11 +106,11 @@ async def test_the_same_message_id_twice_is_one_message_and_one_answer(serve: Se
         agent = Holdfast(at_work.client).agent(definition=FRIEND)
         for message_id in ("plain-1", "an id of ours / \N{SNOWMAN} ../"):
             one = agent.ask("hello", message_id=message_id)
-            other = Holdfast(at_work.client).agent(agent.agent_id).ask("hello", message_id=message_id)
+            other = Holdfast(at_work.client).agent(agent.agent_id, FRIEND).ask("hello", message_id=message_id)
             first, second = await asyncio.gather(one, other)
             assert first.running.execution_id == second.running.execution_id
-            late = await agent.send("hello", message_id=message_id)
-            assert (late.state, late.execution_id) == ("answered", first.running.execution_id)
+            late = await agent.answer(await agent.send("hello", message_id=message_id))
+            assert late.running.execution_id == first.running.execution_id
         state = await agent.state()
     assert heard(state) == ["hello", "hello"]
 
@@ -150,12 +161,12 @@ async def test_an_answer_outlasts_workers_and_new_runs(settings: Settings, tmp_p
 
 
 async def test_a_failed_answer_is_raised_and_the_agent_lives_on(serve: Serve) -> None:
-    async with serve([Turn(status=401, text="no such key"), say("better")]) as at_work:
+    async with serve(by_number) as at_work:
         agent = Holdfast(at_work.client).agent(definition=FRIEND)
         with pytest.raises(ExecutionFailed, match="no such key"):
-            await agent.ask("one")
+            await agent.ask("two")
         assert (await agent.view()).last_status is ExecutionStatus.FAILED
-        assert (await agent.ask("two")).final_response == "better"
+        assert (await agent.ask("three")).final_response == "third"
 
 
 async def test_an_idle_session_leaves_and_comes_back_with_the_next_message(serve: Serve) -> None:
@@ -289,7 +300,11 @@ async def test_a_session_that_was_closed_takes_nothing(serve: Serve) -> None:
 
 
 async def test_the_policy_of_a_message_is_its_own(serve: Serve) -> None:
-    async with serve([say("too late", delay_seconds=30), say("at once")]) as at_work:
+    def answer(request: dict[str, Any]) -> Turn:
+        late = request["messages"][-1]["content"] == "one"
+        return say("too late", delay_seconds=30) if late else say("at once")
+
+    async with serve(answer) as at_work:
         agent = Holdfast(at_work.client).agent(definition=FRIEND)
         first = await agent.send("one")
         await at_work.endpoint.until(lambda requests: len(requests) == 1)
@@ -365,7 +380,8 @@ async def test_calls_that_wait_are_listed_and_decided(serve: Serve) -> None:
     async with serve(script, [pay]) as at_work:
         holdfast = Holdfast(at_work.client)
         agent = holdfast.agent(definition=careful)
-        assert not await agent.approve("call_0")
+        await agent.open()
+        assert not await agent.approve("call_0"), "nothing runs"
         asking = asyncio.create_task(agent.ask("pay"))
         first = await _waits(agent)
         await _listed(holdfast, agent, first)
@@ -399,8 +415,7 @@ async def _listed(holdfast: Holdfast, agent: Agent, call_id: str) -> None:
 
 
 async def test_a_watch_tells_every_execution_until_the_close(serve: Serve) -> None:
-    script = [say("first", delay_seconds=0.3), Turn(status=401, text="no such key"), say("third")]
-    async with serve(script) as at_work:
+    async with serve(by_number) as at_work:
         agent = Holdfast(at_work.client).agent(definition=FRIEND)
         first = await agent.send("one")
         await at_work.endpoint.until(lambda requests: len(requests) == 1)
@@ -506,7 +521,7 @@ async def test_an_agent_that_has_done_nothing_has_a_state_and_no_fork(serve: Ser
         state = await agent.state()
         with pytest.raises(InvalidInput, match="has no execution yet"):
             await agent.fork()
-    assert (state.agent_id, state.status, state.messages) == (agent.agent_id, ExecutionStatus.PENDING, ())
+    assert (state.agent_id, state.status, [*state.messages]) == (agent.agent_id, ExecutionStatus.PENDING, [])
 
 
 # --- listing

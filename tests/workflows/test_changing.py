@@ -133,34 +133,38 @@ async def test_a_change_during_an_approval_has_its_rules_from_the_next_call_on(s
     assert [each.outcome for step in state.steps for each in step.tool_executions] == ["denied", "succeeded"]
 
 
-async def test_a_budget_that_is_spent_already_ends_the_run_and_a_new_time_limit_has_its_timer(serve: Serve) -> None:
+async def changed_meanwhile(serve: Serve, definition: AgentDefinition, then: Turn, **given: Any) -> AgentState:  # noqa: ANN401  # fields
+    """Change the agent while its first tool runs; return the end."""
     hold = Hold()
-    async with serve([call("look"), Turn(hang=True)], gated(hold)) as served:
-        ids = [await served.client.start(AGENT, "Go.") for _ in range(2)]
-        await hold.until_held(2)
-        for id_, budget in zip(ids, (ExecutionBudget(max_steps=1), ExecutionBudget(max_seconds=3)), strict=True):
-            await change(served.client, id_, AGENT, budget=budget)
+    async with serve([call("look"), then], gated(hold)) as served:
+        execution_id = await served.client.start(AGENT, "Go.")
+        await hold.until_held()
+        await change(served.client, execution_id, definition, **given)
         hold.release()
-        states = [await ended(served, id_) for id_ in ids]
-    assert [each.stop_reason for each in states] == [StopReason.STEPS_LIMIT, StopReason.TIME_LIMIT]
-    assert [each.step_count for each in states] == [1, 1]
+        return await ended(served, execution_id)
 
 
-async def test_what_the_worker_does_not_offer_is_a_warning_and_the_run_goes_on_as_it_was(serve: Serve) -> None:
-    hold = Hold()
-    wrong = [replace(OTHER, tools=("lok",)), replace(OTHER, subagents=("nobody",))]
-    async with serve([call("look"), say("done")], gated(hold)) as served:
-        ids = [await served.client.start(AGENT, "Go.") for _ in wrong]
-        await hold.until_held(2)
-        for id_, each in zip(ids, wrong, strict=True):
-            await change(served.client, id_, each)
-        hold.release()
-        states = [await ended(served, id_) for id_ in ids]
-        assert set(prompts(served)) == {"Be green."}
-    assert [each.status for each in states] == [ExecutionStatus.COMPLETED] * 2
-    told = [text for each in states for text in each.warnings if "not changed" in text]
-    assert "did you mean 'look'" in told[0]
-    assert "'nobody'" in told[1]
+async def test_a_budget_that_is_spent_already_ends_the_run(serve: Serve) -> None:
+    state = await changed_meanwhile(serve, AGENT, say("too late"), budget=ExecutionBudget(max_steps=1))
+    assert (state.stop_reason, state.step_count) == (StopReason.STEPS_LIMIT, 1)
+
+
+async def test_a_new_time_limit_has_its_timer(serve: Serve) -> None:
+    state = await changed_meanwhile(serve, AGENT, Turn(hang=True), budget=ExecutionBudget(max_seconds=3))
+    assert (state.stop_reason, state.step_count) == (StopReason.TIME_LIMIT, 1)
+    assert state.budget == ExecutionBudget(max_seconds=3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [({"tools": ("lok",)}, "did you mean 'look'"), ({"tools": ("look",), "subagents": ("nobody",)}, "'nobody'")],
+)
+async def test_what_the_worker_does_not_offer_is_a_warning_and_the_run_goes_on_as_it_was(
+    serve: Serve, wrong: dict[str, Any], told: str
+) -> None:
+    state = await changed_meanwhile(serve, replace(OTHER, **wrong), say("done"))
+    assert (state.status, state.context.system_prompt) == (ExecutionStatus.COMPLETED, AGENT.system_prompt)
+    assert told in next(text for text in state.warnings if "not changed" in text)
 
 
 async def test_a_stop_that_comes_with_a_change_stops(serve: Serve) -> None:
