@@ -3,16 +3,20 @@ mean nothing and are refused."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from pydantic import JsonValue, ValidationError
 
 from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.errors import InvalidInput, UnknownTool
 from holdfast.core.hooks import Changes
 from holdfast.core.limits import APPROVALS_MAX
 from holdfast.core.messages import ToolCall
+from holdfast.core.offer import Offer
 from holdfast.core.policies import ApprovalRule
+from holdfast.core.tools import tool
 from holdfast.core.usage import NOTHING_USED, Prices, Usage
 from tests.core.building import Run, call, hook_at, spawn
 
@@ -33,7 +37,7 @@ def asked(rules: list[dict[str, Any]], *calls: ToolCall) -> list[str]:
 
 def test_a_rule_asks_about_calls_whose_arguments_match() -> None:
     rule = {"tools": ["pay"], "arguments": {"to": "*@evil.test", "order.kind": "gift"}}
-    gift = {"kind": "gift"}
+    gift: JsonValue = {"kind": "gift"}
     assert asked(
         [rule],
         pay("a", to="eve@evil.test", order=gift),
@@ -45,7 +49,7 @@ def test_a_rule_asks_about_calls_whose_arguments_match() -> None:
 
 
 def test_the_first_rule_that_is_about_a_call_decides() -> None:
-    rules = [
+    rules: list[dict[str, Any]] = [
         {"tools": ["pay"], "arguments": {"to": "*@example.org"}, "when": "never"},
         {"tools": ["pay*"]},
     ]
@@ -56,7 +60,8 @@ def test_the_first_rule_that_is_about_a_call_decides() -> None:
 
 
 def test_an_exemption_needs_every_value_to_match() -> None:
-    rules = [{"tools": ["pay"], "arguments": {"to": "*@example.org"}, "when": "never"}, {"tools": ["*"]}]
+    exempt: dict[str, Any] = {"tools": ["pay"], "arguments": {"to": "*@example.org"}, "when": "never"}
+    rules = [exempt, {"tools": ["*"]}]
     assert asked(rules, pay("a", to=["ann@example.org", "eve@evil.test"]), pay("b", to=[]), pay("c")) == ["a", "b", "c"]
 
 
@@ -142,7 +147,37 @@ def test_a_rule_that_means_nothing_is_refused(rule: dict[str, Any], said: str) -
         ApprovalRule.model_validate(rule)
 
 
-NEVER = {"tools": ["look"], "when": "never"}
+NEVER: dict[str, Any] = {"tools": ["look"], "when": "never"}
+
+
+@tool
+def refund(order: int, to: str) -> None:
+    """Pay back."""
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"tools": ["refund"], "arguments": {"ordr": "5"}}, "has the argument 'ordr'; did you mean 'order'?"),
+        ({"tools": ["ref*"], "arguments": {"To.x": "5"}}, "has the argument 'To.x'; there are: order, to"),
+        ({"tools": ["refund", "spawn"], "arguments": {"tasks": "5"}}, "did you mean 'task'?"),
+        ({"tools": ["refnd"], "arguments": {"order": "5"}}, "did you mean 'refund'?"),
+    ],
+)
+def test_a_slip_of_the_pen_in_a_rule_is_refused_before_anything_runs(rule: dict[str, Any], said: str) -> None:
+    agent = AgentDefinition.model_validate({"name": "agent", "approvals": [rule]})
+    with pytest.raises((InvalidInput, UnknownTool), match=re.escape(said)):
+        Offer(tools=(refund,)).equip(agent)
+
+
+def test_a_rule_that_names_what_there_is_is_fine() -> None:
+    rules = [
+        {"tools": ["refund"], "arguments": {"order": "5", "to.name": "*"}},
+        {"tools": ["refund", "spawn"], "arguments": {"agent": "*"}},
+        {"tools": ["not_offered_*"], "arguments": {"anything": "*"}},
+    ]
+    agent = AgentDefinition.model_validate({"name": "agent", "approvals": rules})
+    assert Offer(tools=(refund,)).equip(agent).definition == agent
 
 
 @pytest.mark.parametrize(

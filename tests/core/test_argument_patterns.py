@@ -76,7 +76,8 @@ def test_what_is_no_text_is_matched_as_json_writes_it(value: object, glob: str, 
 
 def test_of_several_values_one_is_enough_to_ask_and_all_are_needed_to_exempt() -> None:
     patterns = {"to": "*@example.org"}
-    for value in (["ann@example.org", "eve@evil.test"], {"x": "ann@example.org", "y": ["eve@evil.test"]}):
+    values: list[JsonValue] = [["ann@example.org", "eve@evil.test"], {"x": "ann@example.org", "y": ["eve@evil.test"]}]
+    for value in values:
         assert matches_some(patterns, {"to": value})
         assert not matches_all(patterns, {"to": value})
     assert matches_all(patterns, {"to": ["ann@example.org", ["bob@example.org"]]})
