@@ -24,6 +24,7 @@ from activities.hooks import Hooks
 from activities.inference import Inference
 from activities.logs import log_to_stderr
 from activities.provider import OpenAIModel, ProviderSettings
+from activities.records import RecordKeeping, whose
 from activities.tools import Catalog, ToolSlots, take_up, tool_activities
 from activities.transcripts import TranscriptCache
 from holdfast.client.connection import connect, unshared_storage
@@ -45,9 +46,12 @@ from holdfast.local.calling import Results, offer_reading
 from holdfast.local.prices import PriceList
 from holdfast.local.remote import check_remote
 from holdfast.processes import kill_all
+from holdfast.storage.history import RecordReading
 from holdfast.storage.objects import objects_at
+from holdfast.storage.payloads import converter, records_of
 from holdfast.storage.results import KeptResults
 from workflows.agent_execution import AgentExecution
+from workflows.agent_session import AgentSession
 
 STUBBORN_SECONDS: Final = 2.0
 """How much longer calls may take that were cancelled at the end of the grace."""
@@ -119,18 +123,23 @@ def make_worker(
     """
     prices = prices or PriceList(model=model.settings.model, base_url=model.settings.base_url)
     inference = Inference(model, offer, cache or TranscriptCache())
+    keeping = RecordKeeping(records_of(client.data_converter))
     ours: list[Callable[..., Any]] = [
         inference.run,
         inference.summarise,
         Hooks(offer.hooks).run,
         Catalog(offer, prices).resolve,
         take_up,
+        keeping.record,
+        keeping.branch,
+        keeping.find_session,
+        keeping.keep_session,
     ]
     tools = _served_on(settings.task_queue, offer.tools, also_unnamed=True)
     agents = Worker(
         client,
         task_queue=settings.task_queue,
-        workflows=[AgentExecution],
+        workflows=[AgentExecution, AgentSession],
         activities=[*ours, *tool_activities(tools, ToolSlots(serving.tool_slots), results)],
         max_concurrent_workflow_tasks=serving.workflow_slots,
         max_concurrent_activities=serving.inference_slots + serving.tool_slots + REFUSED_MAX,
@@ -219,6 +228,7 @@ async def serve(
     offer = load_offer(modules)
     if not tools_only:
         offer = offer_reading(offer, results)
+        offer = RecordReading(records_of(converter(settings.storage_place)), whose).offered(offer)
     check_remote(offer.tools)
     model = None if tools_only else _model_for(settings, offer)
     client = await connect(settings)

@@ -13,7 +13,7 @@ from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedErr
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from holdfast.core.contracts import DEBUG_QUERY
+from holdfast.core.contracts import DEBUG_QUERY, RECORD_ACTIVITY
 from holdfast.core.limits import LATE_SECONDS
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.usage import Usage
@@ -29,6 +29,8 @@ async def refuse_if_unwanted() -> None:
     up what it had been given. A run that cannot be asked is taken to go on.
     """
     info = activity.info()
+    if info.activity_type == RECORD_ACTIVITY:  # it is for when the run has ended, however often; twice does no harm
+        return
     if info.heartbeat_timeout is not None and info.schedule_to_close_timeout is not None:
         # The call of a run with a time limit, until LATE_SECONDS after it (`workflows.calls`);
         # both moments are the server's: no clock of ours decides about a budget

@@ -82,13 +82,20 @@ class TranscriptCache:
 
         Raises TranscriptMismatch when even what the workflow answers does not add up to the target.
         """
-        base = Transcript.of(wanted.opening) if wanted.opening else self._kept.get(execution_id)
+        base = Transcript.of(wanted.opening) if wanted.opening else self._known(execution_id, wanted)
         known = base and base.until(wanted.base)
         found = known and known.extended(wanted.delta)
         if found is None or found.marks[-1] != wanted.target:
             found = await _completed(found, wanted.target, fetch)
         self._keep(execution_id, found)
+        if wanted.continues is not None:
+            self._drop(wanted.continues)  # what it has is the beginning of what we keep now
         return found
+
+    def _known(self, execution_id: str, wanted: InferenceInput) -> Transcript | None:
+        """Return the conversation of this execution, or of the one before it in its session."""
+        found = self._kept.get(execution_id)
+        return found if found or wanted.continues is None else self._kept.get(wanted.continues)
 
     def _keep(self, execution_id: str, transcript: Transcript) -> None:
         replaced = self._kept.pop(execution_id, None)
@@ -97,6 +104,10 @@ class TranscriptCache:
         while self._bytes > self._bytes_max and self._kept:
             _, dropped = self._kept.popitem(last=False)
             self._bytes -= dropped.bytes
+
+    def _drop(self, execution_id: str) -> None:
+        dropped = self._kept.pop(execution_id, None)
+        self._bytes -= dropped.bytes if dropped else 0
 
 
 async def _completed(start: Transcript | None, target: Mark, fetch: FetchPage) -> Transcript:

@@ -18,9 +18,10 @@ from uuid import UUID
 
 from bench.report import Goal, hand_over, show_goals, show_table
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.defining import new_agent
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import ExecutionStarted, ModelAnswered, ToolReturned
-from holdfast.core.loop import AgentLoop, new_agent, user_message
+from holdfast.core.loop import AgentLoop, user_message
 from holdfast.core.messages import ToolCall
 from holdfast.core.serialization import from_json, to_json
 from holdfast.core.state import AgentState

@@ -8,7 +8,6 @@ that has become long goes on in a new run (`_go_on_in_a_new_run`).
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from functools import partial
@@ -17,10 +16,11 @@ from typing import Any, TypeVar, assert_never
 from pydantic import BaseModel
 from pydantic_core import to_json
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
+    from holdfast.core.beginning import between_steps, may_change
     from holdfast.core.carrying import Past
     from holdfast.core.commands import (
         AskApproval,
@@ -37,61 +37,45 @@ with workflow.unsafe.imports_passed_through():
     )
     from holdfast.core.contracts import (
         AGENT_EXECUTION,
-        APPROVAL_SIGNAL,
-        BUDGET_QUERY,
-        BUFFER_QUERY,
-        DEBUG_QUERY,
-        EVENTS_QUERY,
-        MESSAGE_SIGNAL,
-        STATE_QUERY,
-        STOP_SIGNAL,
-        TRANSCRIPT_QUERY,
-        ApprovalDecision,
-        BufferPage,
         Carried,
-        EventsPage,
-        EventsRequest,
         ExecutionInput,
         ExecutionResult,
-        PageRequest,
-        StatePage,
         StopRequest,
         ToolCatalog,
-        TranscriptPage,
-        TranscriptRequest,
     )
+    from holdfast.core.defining import as_defined, new_agent
     from holdfast.core.errors import HoldfastError
     from holdfast.core.events import (
-        ApprovalGiven,
+        ChangeRefused,
         DriverFailed,
         Event,
         ExecutionStarted,
         MessageArrived,
         ModelCancelled,
         RunContinued,
-        StopRequested,
         TimerFired,
         subagent_cancelled,
     )
     from holdfast.core.frozen import replace
-    from holdfast.core.keeping import problem_with_message
-    from holdfast.core.loop import AgentLoop, new_agent, user_message
-    from holdfast.core.messages import Message
-    from holdfast.core.nearest import suggestion
-    from holdfast.core.paging import page, without_bulk
+    from holdfast.core.loop import AgentLoop, user_message
+    from holdfast.core.paging import without_bulk
+    from holdfast.core.session import MESSAGE_ID
     from holdfast.core.state import AgentState
     from holdfast.core.steps import ErrorRecord
-    from holdfast.core.stopping import StopReason, StopSignal
-    from holdfast.core.subagents import known_subagents, spawn_schema
-    from holdfast.core.summarising import summary_request
+    from holdfast.core.subagents import known_subagents
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import ToolTraits
     from holdfast.core.transcript import Opening
+    from workflows.answering import Answering
     from workflows.calls import call_error, resolve_tools, take_up
+    from workflows.changing import opening_of, priced, resolved
+    from workflows.hearing import Hearing
     from workflows.observing import Observing
-    from workflows.outcome import final_attributes, result_of
+    from workflows.outcome import Kept, final_attributes, result_of
+    from workflows.recording import Unkept, record
     from workflows.story import current_details
     from workflows.telling import Telling
+    from workflows.waiting import Waiting
     from workflows.work import SHORTEST, Ends, Work
 
 ToldT = TypeVar("ToldT", bound=BaseModel)
@@ -113,21 +97,8 @@ FAULTS = (
 )
 
 
-def _told(kind: type[ToldT], given: Sequence[object]) -> ToldT | None:
-    """Return what a signal says, its first argument; none where that is nothing, or not of this kind.
-
-    People send signals by hand, with any arguments and any number of them, and whatever a handler raised for that
-    would fail the run: so handlers take everything and read it here.
-    """
-    try:
-        return kind.model_validate_json(to_json(given[0])) if given else None
-    except ValueError as error:
-        workflow.logger.warning("a signal was not taken: %s", clamped(str(error), limits.ERROR_CHARS_MAX))
-        return None
-
-
 @workflow.defn(name=AGENT_EXECUTION, failure_exception_types=FAULTS)
-class AgentExecution:
+class AgentExecution(Answering, Hearing):
     """One execution. Its result is an ExecutionResult; a `failed` one fails the workflow."""
 
     @workflow.init
@@ -135,30 +106,43 @@ class AgentExecution:
         # Signals are delivered before run() begins: everything a handler touches is made here.
         # The SDK knows no types for arguments of any number: what it gives is an ExecutionInput as plain data.
         self._start = start = ExecutionInput.model_validate_json(to_json(given))
+        super().__init__(start.carried.taken if start.carried else ())
         self._past = Past()
-        self._inbox: deque[Event] = deque()
-        self._messages: deque[MessageArrived] = deque()
+        self._held: tuple[Command, ...] | None = None
+        """What is not begun because the definition changes first; none where nothing is held back."""
         self._in_flight: list[asyncio.Task[None]] = []
+        self._waits: list[asyncio.Task[None]] = []
+        """For decisions that may not come in time; one can outlast its call."""
         self._timer: asyncio.Task[None] | None = None
         self._grace: asyncio.Task[None] | None = None
         self._catalog: ToolCatalog | None = None
         self._tools: dict[str, ToolTraits] = {}
+        self._waiting = Waiting(searchable=start.searchable)
         # The first task's now() is not the same in every replay (a query in it moves it); the start time is.
         self._begins_at = workflow.info().workflow_start_time
         """When the first task took the run up, as recorded; the only moment that task may decide anything by."""
         if start.carried is None:
-            self._state = new_agent(
-                start.definition, agent_id=start.agent_id, at=self._begins_at, parent_agent_id=start.parent_agent_id
-            )
+            self._state = self._at_first(start, segments)
+            self._messages_before = len(self._state.messages)
             self._telling = Telling(Opening(definition=start.definition, tools=()))
             self._observing = Observing()
         else:
             carried = start.carried
             self._state = self._past.opened(carried, segments)
+            self._messages_before = carried.messages_before
             self._telling = Telling(carried.opening, carried.told, self._state)
             self._observing = Observing(carried.events_total, carried.previous_run_id)
             self._offered(carried.catalog)
         self._steps_before = self._state.step_count
+
+    def _at_first(self, start: ExecutionInput, kept: Sequence[bytes]) -> AgentState:
+        """Return the agent as its first run finds it: new, or as its session's last snapshot has it."""
+        if start.session is None or start.session.snapshot is None:
+            return new_agent(
+                start.definition, agent_id=start.agent_id, at=self._begins_at, parent_agent_id=start.parent_agent_id
+            )
+        state = self._past.restored(kept[0], agent_id=start.agent_id)
+        return as_defined(state, start.definition, self._begins_at)
 
     @workflow.run
     async def run(self, given: dict[str, Any], *segments: bytes) -> ExecutionResult:  # noqa: ARG002  # as `__init__`
@@ -169,6 +153,9 @@ class AgentExecution:
         self._work = Work(start, self._tools, self._telling, lambda: self._state)
         self._advance(loop, self._started(start) if start.carried is None else RunContinued(at=self._begins_at))
         while not self._state.status.is_terminal:
+            if self._held is not None:
+                loop = await self._changed(loop, self._held)
+                continue
             if not self._inbox and not self._messages:
                 await self._something_happens()
             # Messages first: the server has acknowledged them, so none may be left over when something else ends us.
@@ -177,95 +164,28 @@ class AgentExecution:
                 await self._task_is_recorded()
             else:
                 self._advance(loop, waiting.popleft())
+        self._waiting.tell(self._state)
         await self._let_go()
+        kept = await self._kept()
         if start.searchable:
             updates = final_attributes(self._state)
             workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
-        return result_of(self._state)
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return result_of(self._state, kept)
 
-    @workflow.signal(name=STOP_SIGNAL, description="Stop the run: now (default) or after the step under way.")
-    def stop(self, *given: Any) -> None:  # noqa: ANN401  # see `_told`
-        """Take note of a stop; the loop acts on it in the same workflow task."""
-        request = _told(StopRequest, given) if given and given[0] is not None else StopRequest()
-        if request is not None:
-            self._request_stop(request)
-
-    @workflow.signal(name=MESSAGE_SIGNAL, description="Say something: the model sees it with its next call.")
-    def message(self, *given: Any) -> None:  # noqa: ANN401  # see `_told`
-        """Take note of a message; a signal without one says nothing."""
-        if (message := _told(Message, given)) is not None:
-            self._say(message)
-
-    @workflow.signal(name=APPROVAL_SIGNAL, description="Decide about a call that waits for approval.")
-    def approval(self, *given: Any) -> None:  # noqa: ANN401  # see `_told`
-        """Take note of a person's decision; a signal without one decides nothing."""
-        if (decision := _told(ApprovalDecision, given)) is not None:
-            self._decide(decision)
-
-    @workflow.update(name=STOP_SIGNAL, description="Stop the run; answers with its status when it has ended.")
-    async def stop_and_wait(self, request: StopRequest | None = None) -> str:
-        """Stop the run as the signal does, and return how it has ended."""
-        self._request_stop(request or StopRequest())
-        await workflow.wait_condition(lambda: self._state.status.is_terminal)
-        return self._state.status.value
-
-    @workflow.update(name=MESSAGE_SIGNAL, description="Say something; refused where there is no room for it.")
-    def message_taken(self, message: Message) -> None:
-        """Take note of a message as the signal does, but only of one that will be kept."""
-        self._say(message)
-
-    @message_taken.validator
-    def _refuse_message(self, message: Message) -> None:
-        execution = self._state.execution  # none before the first task has begun it
-        kept = execution.waiting_messages if execution is not None else ()
-        waiting = (*kept, *(each.message for each in self._messages))
-        if problem := problem_with_message(message, waiting, ended=self._state.status.is_terminal):
-            raise ApplicationError(problem, type="MessageRefused", non_retryable=True)
-
-    @workflow.update(name=APPROVAL_SIGNAL, description="Decide about a call; refused where it does not wait.")
-    def approval_taken(self, decision: ApprovalDecision) -> None:
-        """Take note of a person's decision as the signal does, but only about a call that waits for one."""
-        self._decide(decision)
-
-    @approval_taken.validator
-    def _refuse_decision(self, decision: ApprovalDecision) -> None:
-        waiting = [each.call.id for each in self._state.waiting_calls]
-        if decision.call_id not in waiting:
-            text = f"the call {decision.call_id!r} does not wait for approval; {suggestion(decision.call_id, waiting)}"
-            raise ApplicationError(text, type="DecisionRefused", non_retryable=True)
-
-    @workflow.query(name=STATE_QUERY, description="The state, page by page.")
-    def state(self, request: PageRequest | None = None) -> StatePage:
-        """Return a page of the state; the first one without a request."""
-        return page(self._state, request or PageRequest())
-
-    @workflow.query(name=DEBUG_QUERY, description="The few facts one asks for first.")
-    def debug(self) -> dict[str, Any]:
-        """Return status, steps, signals, errors and usage."""
-        return self._state.debug()
-
-    @workflow.query(name=TRANSCRIPT_QUERY, description="What the model has been told, for the inference activity.")
-    def transcript(self, asked: TranscriptRequest) -> TranscriptPage:
-        """Return a run of messages as the model sees them."""
-        return self._telling.page(asked)
-
-    @workflow.query(name=BUFFER_QUERY, description="What is to be summarised, for the summarise activity.")
-    def buffer(self) -> BufferPage:
-        """Return what a model is asked in order to summarise the buffer."""
-        return BufferPage(messages=summary_request(self._state.store))
-
-    @workflow.query(name=EVENTS_QUERY, description="What a listener would have heard, page by page.")
-    def events(self, request: EventsRequest | None = None) -> EventsPage:
-        """Return the observed events from a place on."""
-        return self._observing.page(request or EventsRequest())
-
-    @workflow.query(name=BUDGET_QUERY, description="The limits, and what is left of them.")
-    def budget(self) -> dict[str, Any]:
-        """Return the limits in force and what is left, each none where there is no limit."""
-        left = self._state.budget_remaining
-        return {"budget": self._state.budget.model_dump(mode="json"), "remaining": left.model_dump(mode="json")}
+    async def _kept(self) -> Kept:
+        """Have what has ended kept; where that cannot be, a warning says so."""
+        self._snapshot = self._past.snapshot(self._state)
+        kept = await record(self._start)
+        if isinstance(kept, Unkept):
+            text = clamped(f"no record was kept: {kept.why}", limits.WARNING_CHARS_MAX)
+            warnings = (*self._state.warnings, text)[-limits.WARNINGS_MAX :]
+            self._state = self._state.with_execution(self._state.updated_at, warnings=warnings)
+        digest = None if isinstance(kept, Unkept) else kept.snapshot
+        return Kept(snapshot=digest, taken=self._said(), messages_before=self._messages_before)
 
     async def _something_happens(self) -> None:
+        self._waiting.tell(self._state)
         try:
             await workflow.wait_condition(lambda: bool(self._inbox or self._messages))
         except asyncio.CancelledError:
@@ -289,32 +209,63 @@ class AgentExecution:
     def _advance(self, loop: AgentLoop, event: Event) -> None:
         """Let the core decide about `event` and do what it wants."""
         self._state, commands = loop.step(self._state, event)
+        if isinstance(event, MessageArrived):
+            self._note_taken(event.message)
         for command in commands:
             if isinstance(command, Emit):
                 self._observing.take(command.event)
+        if self._change is not None and self._idle and may_change(self._state, self._inbox):
+            self._held = commands
+        else:
+            self._act(commands)
+
+    def _act(self, commands: Sequence[Command]) -> None:
+        """Do what the core wants, here or in the next run."""
         if self._may_go_on_elsewhere(self._state) and self._is_long():
             self._go_on_in_a_new_run()
         for command in commands:
             self._perform(command)
         workflow.set_current_details(current_details(self._state))
 
+    async def _changed(self, loop: AgentLoop, held: Sequence[Command]) -> AgentLoop:
+        """Go on by the definition that came last, which asks for something else than what is `held`.
+
+        Where this worker cannot offer what it names, the agent stays as it is, and says so.
+        """
+        change, self._change, self._held = self._change, None, None
+        if change is None:
+            return loop
+        try:
+            resolution = await resolved(change)
+        except asyncio.CancelledError:
+            self._cancelled()
+            self._act(held)
+            return loop
+        except (FailureError, HoldfastError) as error:
+            refusal = call_error(error, "worker") if isinstance(error, FailureError) else error_record(error, "worker")
+            self._state, _ = loop.step(self._state, ChangeRefused(refusal, workflow.now()))
+            self._act(held)
+            return loop
+        self._start = replace(self._start, definition=change.definition, subagents=change.subagents)
+        self._offered(resolution.catalog)
+        self._telling.begin_anew(resolution.opening)
+        self._work.go_on_as(self._start, self._tools)
+        loop = self._rules()
+        self._advance(loop, resolution.event)
+        return loop
+
     def _may_go_on_elsewhere(self, state: AgentState, *, waiting: int = 0) -> bool:
         """Return whether `state` is between two steps, nothing under way, and we have taken one ourselves.
 
         No more than so many events may be `waiting`.
         """
-        execution = state.running
-        step = execution.current_step
-        begun = (step is not None and step.inference_response is not None) or execution.open_calls
-        if (
-            begun
-            or execution.cancelling
-            or state.status.is_terminal
-            or len(self._inbox) + len(self._messages) > waiting
-        ):
+        if not between_steps(state) or len(self._inbox) + len(self._messages) > waiting:
             return False
-        idle = all(task.done() for task in self._in_flight)
-        return idle and state.step_count > self._steps_before and workflow.all_handlers_finished()
+        return self._idle and state.step_count > self._steps_before and workflow.all_handlers_finished()
+
+    @property
+    def _idle(self) -> bool:
+        return all(task.done() for task in self._in_flight)
 
     def _is_long(self) -> bool:
         info = workflow.info()
@@ -341,8 +292,11 @@ class AgentExecution:
             catalog=self._catalog or ToolCatalog(at=self._begins_at, tools=()),
             events_total=self._observing.total,
             previous_run_id=workflow.info().run_id,
+            taken=tuple(self._taken),
+            messages_before=self._messages_before,
         )
-        following = replace(self._start, question="", carried=carried)
+        session = self._start.session and replace(self._start.session, snapshot=None, messages=())
+        following = replace(self._start, question="", session=session, carried=carried)
         workflow.continue_as_new(args=[following, *(each.data for each in self._past.sealed)])
 
     def _cancelled(self) -> None:
@@ -372,16 +326,16 @@ class AgentExecution:
         """Begin the execution with what the worker offers to it."""
         self._begins_at = catalog.at
         self._offered(catalog)
-        definition = self._start.definition
-        if catalog.prices is not None and definition.llm.prices is None:
-            self._state = self._state.with_llm(self._state.updated_at, replace(definition.llm, prices=catalog.prices))
-        if catalog.prompt:
-            prompt = "\n\n".join(filter(None, (definition.system_prompt, catalog.prompt)))
-            definition = replace(definition, system_prompt=prompt)
-            self._state = self._state.with_system_prompt(self._state.updated_at, prompt)
-        subagents = known_subagents(definition, self._start.subagents)
-        spawn = spawn_schema(subagents) if subagents else None
-        self._telling = Telling(Opening(definition=definition, tools=tuple(self._tools), spawn=spawn))
+        start, at = self._start, self._state.updated_at
+        opening = opening_of(start.definition, catalog, start.subagents)
+        self._state = self._state.with_llm(at, priced(start.definition.llm, catalog))
+        self._state = self._state.with_system_prompt(at, opening.definition.system_prompt)
+        session = self._start.session
+        self._telling = (
+            Telling(opening, before=session.messages_before, continues=session.previous_id)
+            if session
+            else Telling(opening)
+        )
 
     def _offered(self, catalog: ToolCatalog) -> None:
         self._catalog = catalog
@@ -399,24 +353,14 @@ class AgentExecution:
         )
 
     def _started(self, start: ExecutionInput) -> ExecutionStarted:
+        messages = start.session.messages if start.session else (user_message(start.question),)
+        self._taken += filter(None, (str(each.metadata.get(MESSAGE_ID, "")) for each in messages))
         return ExecutionStarted(
             execution_id=workflow.info().workflow_id,
-            messages=(user_message(start.question),),
+            messages=messages,
             budget=start.budget,
             at=workflow.info().workflow_start_time,
         )
-
-    def _request_stop(self, request: StopRequest) -> None:
-        at = workflow.now()
-        source = request.source or "signal"
-        signal = StopSignal(reason=StopReason.USER_REQUESTED, message=request.reason, source=source, at=at)
-        self._inbox.append(StopRequested(signal=signal, mode=request.mode, at=at))
-
-    def _say(self, message: Message) -> None:
-        self._messages.append(MessageArrived(message=message, at=workflow.now()))
-
-    def _decide(self, decision: ApprovalDecision) -> None:
-        self._inbox.append(ApprovalGiven(decision.call_id, decision.verdict, workflow.now()))
 
     def _perform(self, command: Command) -> None:  # noqa: C901, PLR0912  # one case per command
         match command:
@@ -438,9 +382,10 @@ class AgentExecution:
             case RunHooks():
                 self._begin(self._work.run_hooks(command))
             case AskApproval():
-                self._begin(self._work.await_approval(command))
+                self._waits = [task for task in self._waits if not task.done()]
+                self._waits.append(self._task(self._work.await_approval(command)))
             case CancelInFlight():
-                for task in self._in_flight:
+                for task in (*self._in_flight, *self._waits):
                     task.cancel()
                 if self._state.running.cancelling:
                     self._grace = self._task(self._give_up())
@@ -474,7 +419,7 @@ class AgentExecution:
 
     async def _let_go(self) -> None:
         """Send on their way the cancels of what is still in flight, without waiting for what they come to."""
-        for task in (*self._in_flight, self._timer, self._grace):
+        for task in (*self._in_flight, *self._waits, self._timer, self._grace):
             if task is not None:
                 task.cancel()
         for _ in range(CANCEL_PASSES):

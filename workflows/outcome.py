@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from temporalio import workflow
@@ -22,6 +23,15 @@ STEPS = SearchAttributeKey.for_int("AgentSteps")
 TOKENS = SearchAttributeKey.for_int("AgentTokens")
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What of an execution goes on without it: its snapshot, if it was kept, and which messages were said in it."""
+
+    snapshot: str | None = None
+    taken: tuple[str, ...] = ()
+    messages_before: int = 0
+
+
 def final_attributes(state: AgentState) -> list[SearchAttributeUpdate[Any]]:
     """Return what an execution that has ended can be listed by."""
     return [
@@ -32,13 +42,13 @@ def final_attributes(state: AgentState) -> list[SearchAttributeUpdate[Any]]:
     ]
 
 
-def result_of(state: AgentState) -> ExecutionResult:
+def result_of(state: AgentState, kept: Kept) -> ExecutionResult:
     """Return the result of an execution that ended well.
 
     Raises ApplicationError for one that failed, so that Temporal's own status of it is true.
     """
     if state.status is ExecutionStatus.FAILED:
-        raise _failure_of(state)
+        raise _failure_of(state, kept)
     return ExecutionResult(
         execution_id=state.running.execution_id,
         status=state.status,
@@ -48,12 +58,16 @@ def result_of(state: AgentState) -> ExecutionResult:
         final_response=state.current_response,
         cost=state.cost,
         steps_used=state.steps_used,
+        unpriced=state.running.unpriced,
         why=state.stop_signal.message if state.stop_signal else "",
         state=_small(state),
+        snapshot=kept.snapshot,
+        taken=kept.taken,
+        messages_before=kept.messages_before,
     )
 
 
-def _failure_of(state: AgentState) -> ApplicationError:
+def _failure_of(state: AgentState, kept: Kept) -> ApplicationError:
     message = state.stop_signal.message if state.stop_signal else "the execution failed"
     details = ExecutionFailure(
         execution_id=state.running.execution_id,
@@ -62,6 +76,10 @@ def _failure_of(state: AgentState) -> ApplicationError:
         usage=state.usage,
         cost=state.cost,
         steps_used=state.steps_used,
+        unpriced=state.running.unpriced,
+        snapshot=kept.snapshot,
+        taken=kept.taken,
+        messages_before=kept.messages_before,
     )
     return ApplicationError(message, details, type=EXECUTION_FAILED, non_retryable=True)
 

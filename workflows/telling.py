@@ -8,6 +8,8 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
     from holdfast.core.compiling import View
     from holdfast.core.contracts import InferenceInput, TranscriptPage, TranscriptRequest
+    from holdfast.core.frozen import replace
+    from holdfast.core.messages import DEFAULT_SECTION
     from holdfast.core.paging import fitting
     from holdfast.core.state import AgentState
     from holdfast.core.transcript import Mark, Opening, advanced, root
@@ -16,12 +18,30 @@ with workflow.unsafe.imports_passed_through():
 class Telling:
     """The transcript as the model sees it: `opening`, then the view of the conversation that its policy gives."""
 
-    def __init__(self, opening: Opening, told: Mark | None = None, state: AgentState | None = None) -> None:
+    def __init__(
+        self,
+        opening: Opening,
+        told: Mark | None = None,
+        state: AgentState | None = None,
+        *,
+        before: int = 0,
+        continues: str | None = None,
+    ) -> None:
         self.opening = opening
         # the view that `told` is about: older messages may be summarised before the first call of this run
         self._view = self._view_of(state) if told is not None and state is not None else None
         self._told = told
         """How far the model has been told this view; none before its first call."""
+        self._before = before
+        """So many messages of the default section stood there before the execution `continues`: it was told those."""
+        self._continues = continues
+        self._retelling = state is not None and self._told is None
+
+    def begin_anew(self, opening: Opening) -> None:
+        """Tell the model everything once more after another `opening`: nothing of it continues what it was told."""
+        self.opening = opening
+        self._view, self._told, self._retelling = None, None, True
+        self._before, self._continues = 0, None
 
     def inference_input(self, state: AgentState, max_output_tokens: int | None) -> InferenceInput:
         """Return what is new since the last model call; what does not fit is left for the activity to fetch.
@@ -31,17 +51,35 @@ class Telling:
         first = self._told is None
         base = self._advance(state)
         said = self._shown.messages
+        if first:
+            base = advanced(base, (said[index] for index in range(self._told_before(state))))
         new = [said[index] for index in range(base.length, len(said))]
         target = advanced(base, new)
-        delta = fitting(new, limits.DELTA_BYTES_MAX)
-        self._told = target
+        # what was said long ago is in the history already: the worker asks for it
+        delta = fitting(new, limits.RETOLD_BYTES_MAX if self._retelling else limits.DELTA_BYTES_MAX)
+        self._told, self._retelling = target, False
         return InferenceInput(
-            opening=self.opening if first else None,
+            opening=self.opening if first and base.length == 0 else None,
             base=base,
             delta=delta,
             target=target,
             max_output_tokens=max_output_tokens,
+            continues=self._continues if first else None,
         )
+
+    def _told_before(self, state: AgentState) -> int:
+        """Return how many of the messages shown now an earlier execution was shown, too.
+
+        They need not travel again. What a wrong number costs is a page that is fetched.
+        """
+        if self._before == 0:
+            return 0
+        store = state.store
+        section = replace(store.section(DEFAULT_SECTION), messages=store.messages.before(self._before))
+        earlier = self._view_of(state.with_store(state.updated_at, store.with_section(section))).messages
+        shown = self._shown.messages
+        same = len(earlier) <= len(shown) and all(shown[at] == message for at, message in enumerate(earlier))
+        return len(earlier) if same else 0
 
     def page(self, request: TranscriptRequest) -> TranscriptPage:
         """Return a run of messages as the model sees them."""

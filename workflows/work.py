@@ -34,9 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.tools import ToolTraits
     from holdfast.core.usage import NOTHING_USED, Usage
     from workflows.calls import (
-        STARTING_MAX,
         call_model,
-        call_subagent,
         call_tool,
         failed_usage,
         model_error,
@@ -45,6 +43,7 @@ with workflow.unsafe.imports_passed_through():
         summary_name,
         tool_error,
     )
+    from workflows.subagents import STARTING_MAX, call_subagent
     from workflows.telling import Telling
 
 SHORTEST: Final = timedelta(milliseconds=1)
@@ -80,6 +79,10 @@ class Work:
     def ran_in_this_task(self) -> bool:
         """Whether hooks or a `local` tool have run in the workflow task under way: nothing of that is recorded yet."""
         return self._ran_at == workflow.info().get_current_history_length()
+
+    def go_on_as(self, start: ExecutionInput, tools: Mapping[str, ToolTraits]) -> None:
+        """Make the calls of an agent that has become another."""
+        self._start, self._tools = start, tools
 
     def _note_run(self) -> None:
         self._ran_at = workflow.info().get_current_history_length()

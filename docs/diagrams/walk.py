@@ -15,6 +15,7 @@ from uuid import UUID
 
 from holdfast import AgentDefinition, AgentState, Changes, ExecutionBudget, ToolCall, Usage
 from holdfast.core.commands import CallModel, Command, Emit, Finish, RunHooks, SummariseBuffer
+from holdfast.core.defining import new_agent
 from holdfast.core.events import (
     ApprovalExpired,
     ApprovalGiven,
@@ -34,7 +35,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.frozen import replace
 from holdfast.core.hooks import AROUND_TOOLS, HookRun, HookTraits, Trigger
-from holdfast.core.loop import AgentLoop, Transition, new_agent, user_message
+from holdfast.core.loop import AgentLoop, Transition, user_message
 from holdfast.core.policies import ApprovalRule, ContextPolicy, ErrorPolicy, SummaryPolicy
 from holdfast.core.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall
 from holdfast.core.stopping import StopReason, StopSignal

@@ -10,9 +10,10 @@ from uuid import UUID
 from docs.diagrams.walk import ANYWHERE, BEGIN, CALLS, END, LOOP, NOON, REQUESTED, Notes, stepped, walked
 from holdfast import ExecutionBudget, ExecutionStatus, StopReason
 from holdfast.core import observed
+from holdfast.core.defining import new_agent
 from holdfast.core.events import ExecutionStarted, StopRequested
 from holdfast.core.hooks import ENDING, Trigger
-from holdfast.core.loop import AgentLoop, new_agent, user_message
+from holdfast.core.loop import AgentLoop, user_message
 from holdfast.core.steps import CallStage, Outcome
 from holdfast.core.stopping import OVERRIDABLE, StopSignal
 

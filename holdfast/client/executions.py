@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
-from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -18,18 +17,19 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
-    WorkflowQueryFailedError,
-    WorkflowQueryRejectedError,
+    WorkflowUpdateFailedError,
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.client.approvals import WAITING_RUNS, WaitingCalls, waiting_calls
 from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.connection import connect
-from holdfast.client.definitions import find_agent, load_agents
-from holdfast.client.reading import ASK_TIMEOUT, LOST_TIMEOUT
-from holdfast.client.refusals import NO_WORKER, answered, refusal
+from holdfast.client.definitions import find_agent, find_subagents
+from holdfast.client.queries import queried
+from holdfast.client.reading import ASK_TIMEOUT
+from holdfast.client.refusals import answered, refusal, worker_for
 from holdfast.client.requests import (
     check_budget,
     check_decision,
@@ -42,6 +42,7 @@ from holdfast.client.requests import (
 )
 from holdfast.client.settings import Settings
 from holdfast.client.summaries import ExecutionSummary, at_start, summary
+from holdfast.client.updates import Unanswered, lost, told_of, updated
 from holdfast.client.watched import Watched
 from holdfast.client.watching import watch
 from holdfast.core.budget import ExecutionBudget
@@ -60,11 +61,20 @@ from holdfast.core.contracts import (
     StatePage,
 )
 from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import ExecutionExists, ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
+from holdfast.core.errors import (
+    Conflict,
+    DecisionRefused,
+    ExecutionExists,
+    ExecutionFailed,
+    HoldfastError,
+    InvalidInput,
+    MessageRefused,
+    ServerUnavailable,
+)
 from holdfast.core.events import StopMode
+from holdfast.core.keeping import ENDED
 from holdfast.core.paging import StateReader
 from holdfast.core.state import AgentState
-from holdfast.core.subagents import reachable
 from holdfast.core.texts import clamped
 from holdfast.core.verdicts import Verdict
 
@@ -135,13 +145,13 @@ class Client:
         found = find_agent(agent, self.settings.agents_dir) if isinstance(agent, str) else agent
         definition = check_definition(found)
         chosen_id = check_id(execution_id) if execution_id is not None else str(uuid4())
-        searchable = await self._has_search_attributes()
+        searchable = await self.has_search_attributes()
         start = ExecutionInput(
             agent_id=check_id(agent_id, "agent id") if agent_id is not None else str(uuid4()),
             definition=definition,
             question=check_question(question),
             budget=definition.budget.overridden_by(check_budget(budget)),
-            subagents=self._callable(definition, subagents),
+            subagents=find_subagents(definition, subagents, self.settings.agents_dir),
             searchable=searchable,
             continue_events=self.settings.continue_events,
         )
@@ -162,13 +172,6 @@ class Client:
         except WorkflowAlreadyStartedError:
             raise ExecutionExists(f"a run {chosen_id} exists already; read it, or choose another id") from None
         return chosen_id
-
-    def _callable(self, definition: AgentDefinition, given: Iterable[AgentDefinition]) -> tuple[AgentDefinition, ...]:
-        """Return every agent that `definition` can reach; those that are not given come from the agents folder."""
-        if not definition.subagents:
-            return ()
-        known = {**load_agents(self.settings.agents_dir), **{each.name: each for each in given}}
-        return tuple(check_definition(each) for each in reachable(definition, known.values()))
 
     async def run(
         self,
@@ -232,21 +235,23 @@ class Client:
     async def message(self, execution_id: str, text: str) -> bool:
         """Say something to a run under way: the model sees it with its next call. Return False when the run has ended.
 
-        Raises InvalidInput, ExecutionNotFound, ServerUnavailable.
+        When this returns True the message is kept. Raises InvalidInput; MessageRefused where there is no room for it
+        before the next step; ExecutionNotFound; ServerUnavailable, also when no worker takes it in time.
         """
-        return await self._signalled(execution_id, MESSAGE_SIGNAL, check_message(text))
+        return await self._taken(execution_id, MESSAGE_SIGNAL, check_message(text), MessageRefused)
 
     async def decide(self, execution_id: str, call_id: str, verdict: Verdict) -> bool:
         """Decide about a tool call that waits for approval. Return False when the run has ended.
 
         Args:
             execution_id: the run.
-            call_id: the call; `state.waiting_calls` has those that wait. A decision about another changes nothing.
+            call_id: the call; `state.waiting_calls` has those that wait.
             verdict: approve, deny, or edit.
 
-        Raises InvalidInput, ExecutionNotFound, ServerUnavailable.
+        When this returns True the decision is taken. Raises InvalidInput; DecisionRefused where the call does not wait
+        for it; ExecutionNotFound; ServerUnavailable, also when no worker takes it in time.
         """
-        return await self._signalled(execution_id, APPROVAL_SIGNAL, check_decision(call_id, verdict))
+        return await self._taken(execution_id, APPROVAL_SIGNAL, check_decision(call_id, verdict), DecisionRefused)
 
     async def stop(
         self, execution_id: str, reason: str = "", *, mode: StopMode = "now", source: str = "client"
@@ -259,17 +264,37 @@ class Client:
             mode: `now` cancels what is in flight, `after_step` lets the step finish.
             source: who asks.
         """
-        return await self._signalled(execution_id, STOP_SIGNAL, check_stop(reason, mode, source))
-
-    async def _signalled(self, execution_id: str, signal: str, told: BaseModel) -> bool:
-        """Return when the server has taken note; False when the run had ended already."""
+        asked = check_stop(reason, mode, source)
         try:
-            await self._handle(execution_id).signal(signal, told, rpc_timeout=ASK_TIMEOUT)
+            await self._handle(execution_id).signal(STOP_SIGNAL, asked, rpc_timeout=ASK_TIMEOUT)
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND and "already completed" in str(error):
-                return False
-            raise refusal(error, execution_id) from None
+            return self._has_ended(error, execution_id)
         return True
+
+    async def _taken(self, execution_id: str, update: str, told: BaseModel, refused: type[Conflict]) -> bool:
+        """Return when the run has taken what it is told; False when it has ended."""
+        handle: Any = self._handle(execution_id)  # the SDK's own overloads are partly unknown
+        try:
+            await updated(
+                lambda id_, limit: handle.execute_update(update, told, id=id_, rpc_timeout=limit), str(uuid4())
+            )
+        except WorkflowUpdateFailedError as error:
+            if lost(error) or ENDED in str(error.cause):
+                return False
+            raise refused(f"run {execution_id}: {told_of(error)}") from None
+        except RPCError as error:
+            return self._has_ended(error, execution_id)
+        except Unanswered:
+            kept = f"the {update} may have been taken all the same: look at the run before repeating it"
+            text = f"no worker has answered for run {execution_id} in time; {worker_for(self.settings.task_queue)}"
+            raise ServerUnavailable(f"{text}; {kept}") from None
+        return True
+
+    def _has_ended(self, error: RPCError, execution_id: str) -> Literal[False]:
+        """Return False where the server says that the run has ended; raise what else it says."""
+        if error.status is RPCStatusCode.NOT_FOUND and "already completed" in str(error):
+            return False
+        raise refusal(error, execution_id) from None
 
     async def follow(self, execution_id: str) -> AsyncGenerator[AgentState, None]:
         """Yield the state whenever it has changed, until the run has ended; a worker's absence is waited out."""
@@ -312,12 +337,23 @@ class Client:
             raise InvalidInput(f"a watch cannot start at event {start}; 0 is the first")
         return watch(self, check_id(execution_id), start=start, subagents=subagents)
 
-    async def list_executions(self, limit: int = 20) -> list[ExecutionSummary]:
-        """Return the latest runs: those under way first, then the latest to end; asks no worker."""
+    async def waiting(self, limit: int = 20) -> WaitingCalls:
+        """Return the tool calls that wait for a person, over all runs; those that wait longest first.
+
+        Raises InvalidInput, ServerUnavailable; a run whose worker does not answer is only named (`unread`).
+        """
+        return await waiting_calls(self.temporal, limit)
+
+    async def list_executions(self, limit: int = 20, *, waiting: bool = False) -> list[ExecutionSummary]:
+        """Return the latest runs: those under way first, then the latest to end; asks no worker.
+
+        With `waiting` only those under way of which calls wait for a person.
+        """
         if not 1 <= limit <= LISTED_MAX:
             raise InvalidInput(f"the limit is {limit}, it must be between 1 and {LISTED_MAX:,}")
         # a run that went on in a new one is no line of its own
-        query = f"WorkflowType = '{AGENT_EXECUTION}' AND ExecutionStatus != 'ContinuedAsNew'"
+        runs = f"WorkflowType = '{AGENT_EXECUTION}' AND ExecutionStatus != 'ContinuedAsNew'"
+        query = WAITING_RUNS if waiting else runs
         try:
             found = self.temporal.list_workflows(query, limit=limit, rpc_timeout=ASK_TIMEOUT)
             return [summary(each) async for each in found]
@@ -362,32 +398,12 @@ class Client:
         return reader.head != before
 
     async def _query(self, execution_id: str, name: str, request: object, kind: type[T]) -> T:
-        args = [] if request is None else [request]
-        ask = partial(self._handle(execution_id).query, name, args=args, result_type=kind)
-        try:
-            try:
-                answer = await ask(rpc_timeout=min(LOST_TIMEOUT, ASK_TIMEOUT))
-            except RPCError as error:
-                if error.status not in NO_WORKER:
-                    raise
-                answer = await ask(rpc_timeout=ASK_TIMEOUT)
-        except RPCError as error:
-            raise refusal(error, execution_id, asks_worker=await self._queue_of(execution_id)) from None
-        except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
-            raise ServerUnavailable(f"the worker cannot answer for run {execution_id}: {error}") from None
-        return cast("T", answer)
-
-    async def _queue_of(self, execution_id: str) -> str:
-        """Return the task queue that the run's worker serves; our own where the server does not say."""
-        try:
-            return (await self._handle(execution_id).describe(rpc_timeout=ASK_TIMEOUT)).task_queue
-        except RPCError:
-            return self.settings.task_queue
+        return await queried(self._handle(execution_id), name, request, kind, self.settings.task_queue)
 
     def _handle(self, execution_id: str, result_type: type | None = None) -> WorkflowHandle[Any, Any]:
         return self.temporal.get_workflow_handle(check_id(execution_id), result_type=result_type)
 
-    async def _has_search_attributes(self) -> bool:
+    async def has_search_attributes(self) -> bool:
         """Return whether this server knows our search attributes; a start that names unknown ones is refused."""
         if self._searchable is None:
             request = ListSearchAttributesRequest(namespace=self.temporal.namespace)

@@ -21,6 +21,10 @@ TASK_FAILS: Final = "in failed state"
 """What the server says where a worker is there but fails whenever it takes the run up."""
 
 
+SHOWN_BY: Final = {"run": "`holdfast list` shows the runs there are", "session": "a message begins one"}
+"""What to do about an id that the server does not know, by what it is the id of."""
+
+
 async def answered(asked: Awaitable[T], execution_id: str = "") -> T:
     """Await `asked`; a refusal or silence of the server becomes one of our errors."""
     try:
@@ -29,16 +33,24 @@ async def answered(asked: Awaitable[T], execution_id: str = "") -> T:
         raise refusal(error, execution_id) from None
 
 
-def refusal(error: RPCError, execution_id: str = "", *, asks_worker: str = "") -> HoldfastError:
-    """Return our error for the server's; `asks_worker` is the task queue whose worker alone could have answered."""
+def refusal(error: RPCError, id_: str = "", *, what: str = "run", asks_worker: str = "") -> HoldfastError:
+    """Return our error for the server's; `asks_worker` is the task queue whose worker alone could have answered.
+
+    `what` is the id's: a `run`, or an agent's `session`.
+    """
     if error.status is RPCStatusCode.NOT_FOUND:
-        which = f"no run {execution_id}" if execution_id else "no such run"
-        return ExecutionNotFound(f"{which} on this server; `holdfast list` shows the runs there are")
+        which = f"no {what} {id_}" if id_ else f"no such {what}"
+        return ExecutionNotFound(f"{which} on this server; {SHOWN_BY[what]}")
     if TASK_FAILS in str(error):
-        told = f"the worker fails whenever it takes run {execution_id} up; its log says why (is its storage there?)"
-        return ServerUnavailable(f"{told}; the run goes on by itself once that is mended")
+        told = f"the worker fails whenever it takes {what} {id_} up; its log says why (is its storage there?)"
+        return ServerUnavailable(f"{told}; the {what} goes on by itself once that is mended")
     if asks_worker and error.status in NO_WORKER:
-        queue = "" if asks_worker == DEFAULT_TASK_QUEUE else f" --task-queue {asks_worker}"
-        return ServerUnavailable(f"no worker answers for run {execution_id}; start one with `holdfast worker{queue}`")
+        return ServerUnavailable(f"no worker answers for {what} {id_}; {worker_for(asks_worker)}")
     said = " ".join(str(error).split())[:300]
     return ServerUnavailable(f"the Temporal server says {error.status.name.lower()}: {said}")
+
+
+def worker_for(task_queue: str) -> str:
+    """Return what to do where nobody serves the task queue."""
+    queue = "" if task_queue == DEFAULT_TASK_QUEUE else f" --task-queue {task_queue}"
+    return f"start one with `holdfast worker{queue}`"

@@ -16,10 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from pydantic_core import to_json
-
-from holdfast.core import checkpoints
-from holdfast.core.commands import AskApproval, CallTool, RunHooks, SpawnSubagent
+from holdfast.core import approving, checkpoints
+from holdfast.core.commands import CallTool, RunHooks, SpawnSubagent
 from holdfast.core.events import ApprovalExpired, ApprovalGiven, SubagentReturned, ToolFailed, ToolReturned
 from holdfast.core.frozen import replace, trusted
 from holdfast.core.hooks import Changes, Trigger
@@ -27,18 +25,14 @@ from holdfast.core.limits import (
     CALL_ID_CHARS_MAX,
     CALLS_KEPT_MAX,
     CALLS_PER_STEP_MAX,
-    EDITS_STEP_BYTES_MAX,
     HOOK_CHANGES_BYTES_MAX,
     HOOK_CHANGES_STEP_BYTES_MAX,
-    SOURCE_CHARS_MAX,
     STEP_RESULTS_BYTES_MAX,
     SUBAGENTS_AT_ONCE_MAX,
 )
 from holdfast.core.messages import ToolCall
 from holdfast.core.nearest import nearest
 from holdfast.core.observed import (
-    ApprovalRequested,
-    ApprovalResolved,
     SubagentCompleted,
     SubagentSpawned,
     ToolCallBlocked,
@@ -54,7 +48,6 @@ from holdfast.core.texts import clamped_json
 from holdfast.core.tools import ended_without_answer
 from holdfast.core.turn import Turn
 from holdfast.core.usage import NOTHING_USED, Usage
-from holdfast.core.verdicts import Verdict
 
 
 def with_own_call_ids(turn: Turn, response: InferenceResponse) -> InferenceResponse:
@@ -66,7 +59,7 @@ def with_own_call_ids(turn: Turn, response: InferenceResponse) -> InferenceRespo
     if not response.tool_calls:
         return response
     step_number = turn.step.number
-    asks = any(turn.rules.approval_for(call.name) for call in response.tool_calls)
+    asks = any(turn.rules.may_ask(call.name) for call in response.tool_calls)
     before = turn.execution.step_executions if asks else ()  # as often as people are asked, not in every step
     seen = {call.id for done in before for call in done.step.requested_tool_calls}
     calls: list[ToolCall] = []
@@ -171,63 +164,24 @@ def after_hooks(turn: Turn, each: OpenCall) -> None:
 
 
 def _seek_approval(turn: Turn, each: OpenCall) -> None:
-    rule = turn.rules.approval_for(each.call.name)
+    rule = approving.rule_for(turn, each)
     if rule is None:
         _run(turn, each)
         return
-    expires_at = None if rule.expires is None else turn.at + rule.expires
-    waiting = replace(each, stage=CallStage.APPROVAL, started_at=turn.at, expires_at=expires_at)
+    waiting = approving.waits(turn, each, rule)
     _put(turn, waiting)
-    _ask_approval(turn, waiting)
-    turn.tell(ApprovalRequested, call=each.call, expires_at=expires_at)
-
-
-def _ask_approval(turn: Turn, each: OpenCall) -> None:
-    """Ask for a person's decision about this call."""
-    turn.do(AskApproval(turn.step.number, each.index, each.call, each.expires_at))
+    approving.ask(turn, waiting)
 
 
 def approval_ended(turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalExpired) -> None:
     """Act on a decision about a call that waits for one; about any other call it changes nothing."""
-    if each.stage is not CallStage.APPROVAL:
+    if each.stage is not CallStage.APPROVAL or (came_to := approving.decided(turn, each, event)) is None:
         return
-    match event:
-        case ApprovalExpired():
-            turn.tell(ApprovalResolved, call_id=event.call_id, decision="expired", by="", reason="")
-            error = _denied("nobody decided about it in time", "approval")
-            _close(turn, each, _ended(turn, each, Outcome.DENIED, error=error))
-        case ApprovalGiven():
-            verdict = event.verdict
-            facts = {"decision": verdict.decision, "by": verdict.by, "reason": verdict.reason}
-            turn.tell(ApprovalResolved, call_id=event.call_id, **facts)
-            if (problem := _problem_with_edit(turn, verdict)) is not None:
-                _close(turn, each, _ended(turn, each, Outcome.DENIED, error=_denied(problem, "approval")))
-                return
-            if verdict.decision == "deny":
-                why = f"denied by {verdict.by or 'a person'}" + (f": {verdict.reason}" if verdict.reason else "")
-                _close(turn, each, _ended(turn, each, Outcome.DENIED, error=_denied(why, verdict.by or "approval")))
-                return
-            if verdict.arguments is not None:
-                each = replace(each, call=replace(each.call, arguments=verdict.arguments))
-            _run(turn, replace(each, started_at=None))
-        case _:
-            assert_never(event)
-
-
-def _problem_with_edit(turn: Turn, verdict: Verdict) -> str | None:
-    """Return why the call cannot run with what a person made of its arguments, if so: all of a step start together."""
-    if verdict.arguments is None:
-        return None
-    size, share = len(to_json(verdict.arguments)), EDITS_STEP_BYTES_MAX // len(turn.step.requested_tool_calls)
-    if size <= share:
-        return None
-    return f"the edited arguments take {size:,} bytes as JSON, a call of this step may have {share:,}"
-
-
-def _denied(why: str, source: str) -> ErrorRecord:
-    return ErrorRecord(
-        type="ToolExecutionBlocked", message=f"the call was not run: {why}", source=source[:SOURCE_CHARS_MAX]
-    )
+    each, error = came_to
+    if error is not None:
+        _close(turn, each, _ended(turn, each, Outcome.DENIED, error=error))
+    else:
+        _run(turn, replace(each, started_at=None))
 
 
 def _run(turn: Turn, each: OpenCall) -> None:
@@ -286,7 +240,7 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
             agent, usage, cost = str(each.call.arguments.get("agent")), event.usage, event.cost
             result, error = told_of_subagent(agent, event.status, event.answer, event.why)
             turn.spend(usage, cost)
-            turn.change(subagent_steps=turn.execution.subagent_steps + event.steps)
+            _count_steps(turn, event)
             turn.tell(SubagentCompleted, call_id=each.call.id, agent=agent, status=event.status, usage=usage)
         case _:
             assert_never(event)
@@ -324,10 +278,8 @@ def cancelled_subagent_ended(turn: Turn, each: OpenCall, event: SubagentReturned
     """Record the end of a subagent that was cancelled, and count what it used."""
     turn.spend(event.usage, event.cost)
     agent = str(each.call.arguments.get("agent"))
-    turn.change(
-        subagent_steps=turn.execution.subagent_steps + event.steps,
-        open_calls=tuple(other for other in turn.execution.open_calls if other.index != each.index),
-    )
+    _count_steps(turn, event)
+    turn.change(open_calls=tuple(other for other in turn.execution.open_calls if other.index != each.index))
     turn.tell(SubagentCompleted, call_id=each.call.id, agent=agent, status=event.status, usage=event.usage)
     if event.status is ExecutionStatus.COMPLETED:  # just before the cancel reached it
         share = STEP_RESULTS_BYTES_MAX // len(turn.step.requested_tool_calls)
@@ -335,6 +287,12 @@ def cancelled_subagent_ended(turn: Turn, each: OpenCall, event: SubagentReturned
     else:
         ended = _cancelled(turn, each)
     _record(turn, replace(ended, usage=event.usage, cost=event.cost))
+
+
+def _count_steps(turn: Turn, event: SubagentReturned) -> None:
+    """Count a subagent's steps, and note where nobody knows what it cost."""
+    unpriced = turn.execution.unpriced or event.unpriced
+    turn.change(subagent_steps=turn.execution.subagent_steps + event.steps, unpriced=unpriced)
 
 
 def _cancelled(turn: Turn, each: OpenCall) -> ToolExecution:
@@ -356,7 +314,7 @@ def take_up(turn: Turn) -> None:
             case CallStage.AFTER_TOOL:
                 _run_call_hooks(turn, each, Trigger.AFTER_TOOL)
             case CallStage.APPROVAL:
-                _ask_approval(turn, each)
+                approving.ask(turn, each)
             case CallStage.RUNNING:
                 _run_call(turn, each)
             case _:
@@ -419,4 +377,5 @@ def _ended(
         completed_at=turn.at,
         usage=usage,
         cost=cost,
+        approval=each.approval,
     )

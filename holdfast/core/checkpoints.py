@@ -17,8 +17,8 @@ UNKNOWN_PRICE: Final = "nobody knows what the tokens of "
 
 
 def before_step(turn: Turn) -> bool:
-    """Signal every limit that forbids another step; return whether the loop must stop."""
-    _signal_steps(turn)
+    """Signal every limit that forbids another step, or one that has hardly begun; return whether the loop must stop."""
+    _signal_steps(turn, len(turn.execution.step_executions))
     _signal_spent(turn)
     _signal_struck(turn)
     return turn.must_stop
@@ -73,6 +73,8 @@ def signal_cut(turn: Turn, response: InferenceResponse, failed_usage: Usage) -> 
 def after_inference(turn: Turn, response: InferenceResponse) -> bool:
     """Signal what the answer used up, where more would have come; return whether to stop before its tools."""
     budget, execution = turn.execution.budget, turn.execution
+    if not response.usage.total_tokens and not response.cost:
+        turn.change(unpriced=True)  # the provider did not tell what it used
     if response.tool_calls or response.finish_reason == "length":
         if budget.max_tokens is not None and execution.usage.total_tokens >= budget.max_tokens:
             _signal_tokens(turn)
@@ -88,7 +90,7 @@ def after_inference(turn: Turn, response: InferenceResponse) -> bool:
 def after_step(turn: Turn, *, more_to_do: bool) -> None:
     """Signal the step limit where the loop would go on."""
     if more_to_do and not turn.should_stop(more_to_do=True):
-        _signal_steps(turn)
+        _signal_steps(turn, turn.step_number)
 
 
 def cost_of(turn: Turn, usage: Usage, told: float | None = None, model: str = "") -> float:
@@ -101,6 +103,8 @@ def cost_of(turn: Turn, usage: Usage, told: float | None = None, model: str = ""
     llm = turn.llm
     if llm is not None and llm.prices is not None:
         return llm.prices.cost(usage)
+    if usage.total_tokens and not turn.execution.unpriced:
+        turn.change(unpriced=True)
     if usage.total_tokens and not any(each.startswith(UNKNOWN_PRICE) for each in turn.execution.warnings):
         name = (llm.model if llm else None) or model
         who = f"the model {name!r}" if name else "the worker's model"
@@ -123,9 +127,9 @@ def _signal_struck(turn: Turn) -> bool:
     return True
 
 
-def _signal_steps(turn: Turn) -> None:
+def _signal_steps(turn: Turn, taken: int) -> None:
     limit = turn.execution.budget.max_steps
-    if limit is not None and turn.step_number + turn.execution.subagent_steps >= limit:
+    if limit is not None and taken + turn.execution.subagent_steps >= limit:
         turn.signal_once(StopReason.STEPS_LIMIT, f"max_steps {limit} reached", "budget")
 
 

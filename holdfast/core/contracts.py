@@ -16,6 +16,7 @@ from holdfast.core.frozen import Frozen
 from holdfast.core.hooks import HookContext, HookRun, HookTraits
 from holdfast.core.limits import (
     CALL_ID_KEPT_CHARS_MAX,
+    CARRIED_BYTES_MAX,
     CONTINUE_EVENTS,
     CONTINUE_EVENTS_MAX,
     REASON_CHARS_MAX,
@@ -54,7 +55,7 @@ RESOLVE_TOOLS_ACTIVITY: Final = "resolve_tools"
 TAKE_UP_ACTIVITY: Final = "take_up"
 SNAPSHOT_QUERY: Final = "snapshot"
 PART_QUERY: Final = "part"
-RECORD_ACTIVITY: Final = "record"
+RECORD_ACTIVITY: Final = "record_execution"
 CHANGE_SIGNAL: Final = "change"
 EXECUTION_FAILED: Final = "ExecutionFailed"
 """The type of the failure that a `failed` execution's workflow ends with."""
@@ -82,6 +83,7 @@ SEARCH_ATTRIBUTES: Final = {
     "AgentStopReason": "Keyword",
     "AgentSteps": "Int",
     "AgentTokens": "Int",
+    "AgentWaiting": "Int",
 }
 """What one can list and count runs by, with Temporal's type names."""
 
@@ -112,6 +114,8 @@ class ExecutionResult(Frozen):
     final_response: str
     cost: float = 0.0
     steps_used: int = 0
+    unpriced: bool = False
+    """Whether some of `usage` has no known price."""
     why: str = ""
     """What the deciding stop signal says."""
     state: AgentState | None = None
@@ -132,6 +136,7 @@ class ExecutionFailure(Frozen):
     usage: Usage = Usage()
     cost: float = 0.0
     steps_used: int = 0
+    unpriced: bool = False
     snapshot: Digest | None = None
     taken: tuple[str, ...] = ()
     messages_before: int = 0
@@ -182,7 +187,7 @@ class PartRequest(Frozen):
 class PartPage(Frozen):
     """The bytes of a sealed part: a JSON list."""
 
-    data: str
+    data: str = Field(max_length=CARRIED_BYTES_MAX)
 
 
 class SessionStart(Frozen):
@@ -194,6 +199,8 @@ class SessionStart(Frozen):
     """
 
     snapshot: Digest | None = None
+    previous_id: Id | None = None
+    """The agent's last execution."""
     messages_before: int = Field(default=0, ge=0)
     messages: tuple[Message, ...]
 
@@ -244,11 +251,14 @@ class TakenUp(Frozen):
 
 
 class Segment(Frozen):
-    """What a sealed segment holds: `count` things of a series, the steps' or a section's; `size` is its rank."""
+    """What a sealed segment holds: `count` things of a series, the steps' or a section's.
+
+    `rank` is how often it was joined with others.
+    """
 
     series: str | None
     count: int = Field(ge=1)
-    size: int = Field(default=0, ge=0)
+    rank: int = Field(default=0, ge=0)
 
 
 class Carried(Frozen):
@@ -268,6 +278,10 @@ class Carried(Frozen):
     catalog: ToolCatalog
     events_total: int
     previous_run_id: str
+    taken: tuple[str, ...] = ()
+    """The ids of a session's messages that the execution has been told."""
+    messages_before: int = Field(default=0, ge=0)
+    """How many messages the default section had when the execution began."""
 
 
 class ExecutionInput(Frozen):
@@ -344,6 +358,8 @@ class InferenceInput(Frozen):
     max_output_tokens: int | None = None
     room: int | None = None
     input_weight: float = 1.0
+    continues: Id | None = None
+    """Of a session's execution, on its first call: the one before, whose transcript this one's begins with."""
 
 
 class InferenceAnswer(Frozen):

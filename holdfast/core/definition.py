@@ -21,7 +21,7 @@ from holdfast.core.limits import (
     WORD_CHARS_MAX,
 )
 from holdfast.core.policies import (
-    ApprovalRule,
+    ApprovalRules,
     ContextPolicy,
     ErrorPolicy,
     Name,
@@ -109,7 +109,7 @@ class AgentDefinition(Frozen):
     budget: ExecutionBudget = ExecutionBudget()
     budget_policy: BudgetPolicy = "inherit"
     pause_while_waiting: bool = False
-    approvals: tuple[ApprovalRule, ...] = ()
+    approvals: ApprovalRules = ()
     errors: ErrorPolicy = "recover"
     overridable: Annotated[tuple[StopReason, ...], AfterValidator(distinct)] = OVERRIDABLE
     max_overrides: int = Field(default=3, ge=0, le=OVERRIDES_MAX)

@@ -10,11 +10,16 @@
     │   └── InvalidArguments                 a tool's arguments do not fit its schema
     ├── ExecutionFailed                 4    the run ended `failed`; `.state` holds what happened
     ├── ExecutionNotFound               5    the server knows no run with this id
+    │   └── RecordNotFound                   the record store knows no such execution of an agent
     ├── ServerUnavailable               6    Temporal does not answer, or refuses us
     ├── Conflict                        7    something else holds what we need
     │   ├── ExecutionExists                  the id is taken by another run
     │   ├── PortTaken                        another program listens there
-    │   └── DataDirectoryInUse               another server owns the data directory
+    │   ├── DataDirectoryInUse               another server owns the data directory
+    │   ├── MessageRefused                   a run under way has no room for a message
+    │   ├── DecisionRefused                  no call waits for this decision
+    │   ├── SessionClosed                    the session takes nothing any more
+    │   └── SessionRefused                   the session cannot do now what was asked; the text says why
     ├── MissingPart                     8    an optional package or program is not installed
     ├── ModelFailure                    9    a model call brought no answer; `.kind`, `.again` and `.after` say more
     ├── CompilerFailed                  10   a compiler of the worker's did not give messages a model can be shown
@@ -140,6 +145,10 @@ class ExecutionNotFound(HoldfastError):
     exit_code = 5
 
 
+class RecordNotFound(ExecutionNotFound):
+    """The record store has no record of this execution, or it is another agent's; the message names the place."""
+
+
 class ServerUnavailable(HoldfastError):
     """The Temporal server does not answer, or does not let us in."""
 
@@ -162,6 +171,22 @@ class PortTaken(Conflict):
 
 class DataDirectoryInUse(Conflict):
     """Another embedded server owns the data directory."""
+
+
+class MessageRefused(Conflict):
+    """A run under way cannot keep a message beside those that wait for its next step: it was not taken."""
+
+
+class DecisionRefused(Conflict):
+    """The tool call does not wait for a decision (any more), or not for this one: nothing was decided."""
+
+
+class SessionClosed(Conflict):
+    """The agent's session was closed and takes nothing any more; its records stay, and it can be forked."""
+
+
+class SessionRefused(Conflict):
+    """The agent's session cannot do now what was asked, and nothing was changed; the message says why."""
 
 
 class MissingPart(HoldfastError):

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.definition import AgentDefinition
 from holdfast.core.hooks import HookRun, Trigger
 from holdfast.core.messages import Message
 from holdfast.core.state import ExecutionStatus
@@ -119,6 +120,8 @@ class SubagentReturned:
     at: datetime
     steps: int = 0
     """How many steps it and the agents below it took."""
+    unpriced: bool = False
+    """Whether some of `usage` has no known price: `cost` is more than it says."""
 
 
 def subagent_cancelled(call_id: str, at: datetime) -> SubagentReturned:
@@ -185,6 +188,28 @@ class RunContinued:
 
 
 @dataclass(frozen=True, slots=True)
+class DefinitionChanged:
+    """The agent is another from here on: between two steps, nothing under way, told to rules of the new definition.
+
+    `definition` is as the driver resolved it: with the prompt of its capabilities, and the prices of its model. What
+    was not asked for yet is asked for by the new rules. `budget` takes the place of the execution's, none leaves it;
+    limits count from the execution's start. Anywhere else the event changes nothing.
+    """
+
+    definition: AgentDefinition
+    at: datetime
+    budget: ExecutionBudget | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRefused:
+    """The agent was to become another and cannot, for the reason in `error`: it goes on as it is, with a warning."""
+
+    error: ErrorRecord
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class DriverFailed:
     """The shell around the core cannot go on (a limit of the engine, a fault of its own)."""
 
@@ -209,5 +234,7 @@ Event = (
     | StopRequested
     | TimerFired
     | RunContinued
+    | DefinitionChanged
+    | ChangeRefused
     | DriverFailed
 )

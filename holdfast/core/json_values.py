@@ -13,6 +13,10 @@ from holdfast.core.limits import ARGUMENTS_DEPTH_MAX, JSON_DEPTH_MAX, TEXT_CHARS
 
 _KEY_CHARS_TOLD: Final = 60
 
+_DIGITS_MAX: Final = 4_000
+_ENDLESS: Final = 10**_DIGITS_MAX
+"""Python and pydantic read no integer of more than 4,300 digits."""
+
 
 def _checked(values: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     for key, value in values.items():
@@ -57,7 +61,16 @@ JsonMap = Annotated[Mapping[str, JsonValue], _Bounded]
 def _shallow(values: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     if _deeper_than(dict(values), ARGUMENTS_DEPTH_MAX):
         raise ValueError(f"it is nested deeper than {ARGUMENTS_DEPTH_MAX} levels; flatten it")
+    if _has_endless_number(dict(values)):
+        raise ValueError(f"it holds a number of more than {_DIGITS_MAX:,} digits; no JSON reader takes that")
     return values
+
+
+def _has_endless_number(value: JsonValue) -> bool:
+    if isinstance(value, int):
+        return abs(value) >= _ENDLESS
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(_has_endless_number(each) for each in inner)
 
 
 ShallowMap = Annotated[JsonMap, AfterValidator(_shallow)]

@@ -21,11 +21,14 @@ ROLES: Final = ("user", "system")
 ROLES_TOLD: Final = "only user and system can be said from outside"
 """Whom a message from outside can speak for."""
 
+ENDED: Final = "the run has ended; start another one"
+"""Why nothing is kept any more."""
+
 
 def problem_with_message(message: Message, waiting: Sequence[Message], *, ended: bool) -> str | None:
     """Return why `message` would not be kept beside those that wait for the next model call already, if so."""
     if ended:
-        return "the run has ended; start another one"
+        return ENDED
     if message.role not in ROLES:
         return f"a message of the role {message.role!r} is not taken: {ROLES_TOLD}"
     used = sum(len(canonical(each)) for each in (*waiting, message))

@@ -145,6 +145,9 @@ ARGUMENTS_DEPTH_MAX: Final = 64
 DELTA_BYTES_MAX: Final = 128 * 1024
 """The most transcript that travels inside one inference input; the rest is fetched by query."""
 
+RETOLD_BYTES_MAX: Final = 2 * 1024
+"""The same where a conversation is told from its beginning again, because the agent has become another."""
+
 PAGE_BYTES_MAX: Final = 1536 * 1024
 """What one query's answer is filled up to; the server refuses 2 MB. Large, because a closed run replays for each.
 
@@ -286,6 +289,9 @@ Nothing of it is kept but what it says, and that is at most ANSWER_BYTES_MAX.
 REPORTED_TOKENS_MAX: Final = 10**12
 """A reported token count above this is a fault of the endpoint and is cut to it."""
 
+TASK_CHARS_MAX: Final = 200
+"""How much of its question a record shows in a list."""
+
 RECORDED_TEXT_CHARS_MAX: Final = 2_000
 """The longest question or answer that a record shows beside its snapshot, which has all of it."""
 
@@ -305,8 +311,26 @@ SENT_PER_EXECUTION_MAX: Final = 500
 """The most messages that one execution of a session is sent while it runs: only after it the session can go on in a
 new run, and Temporal warns at 10,240 events and takes 2,000 updates in one run."""
 
+APPROVALS_MAX: Final = 64
+"""The most approval rules of one agent: every call is held against them."""
+
+ARGUMENT_PATTERNS_MAX: Final = 16
+"""The most arguments that one approval rule has a pattern for."""
+
+ARGUMENT_PATTERN_CHARS_MAX: Final = 200
+"""The longest pattern on an argument, and the longest path to one."""
+
+ARGUMENT_PLACE_PARTS_MAX: Final = 8
+"""The most names in such a path."""
+
 MESSAGE_IDS_KEPT: Final = 1_000
 """So many of the latest message ids a session remembers: sent again within them, a message is the same one."""
+
+SESSION_CHARS_MAX: Final = 4 * 1024 * 1024
+"""The most that a session keeps of itself as it leaves the server: its queue of QUEUE_BYTES_MAX, definitions, ids."""
+
+RECORDS_LISTED_MAX: Final = 1_000
+"""The most records that one listing reads."""
 
 SUBAGENTS_AT_ONCE_MAX: Final = 32
 """The most subagents that one step of an execution starts, all of which can run at once; the model is told."""
@@ -316,3 +340,9 @@ SUBAGENTS_STARTED_MAX: Final = 1_000
 
 TREE_RUNS_MAX: Final = 2_000
 """The most runs that one reading of a run's tree shows."""
+
+RECORD_SHOWN_CHARS_MAX: Final = 20_000
+"""The most of its records that an agent is shown at once, in characters."""
+
+RECORDED_CALL_CHARS_MAX: Final = 500
+"""How much of a call's arguments, and of its result, it sees of a step in them."""

@@ -16,16 +16,16 @@ An event that comes too late (the run has ended, the call is answered already) c
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Final, assert_never
 
-from holdfast.core import calls, cancelling, checkpoints, compacting, ending, room
+from holdfast.core import answered, beginning, calls, cancelling, checkpoints, compacting, ending, room
 from holdfast.core.commands import CancelInFlight, Command, RunHooks, SummariseBuffer
-from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import (
     ApprovalExpired,
     ApprovalGiven,
     BufferSummarised,
+    ChangeRefused,
+    DefinitionChanged,
     DriverFailed,
     Event,
     ExecutionStarted,
@@ -42,49 +42,24 @@ from holdfast.core.events import (
     ToolFailed,
     ToolReturned,
 )
-from holdfast.core.frozen import replace, trusted
+from holdfast.core.frozen import trusted
 from holdfast.core.hooks import ENDING, Trigger
 from holdfast.core.keeping import keep_changes, keep_message, say_waiting
 from holdfast.core.limits import HOOK_CHANGES_BYTES_MAX
 from holdfast.core.messages import Message
 from holdfast.core.observed import (
-    AgentExecutionStarted,
     AgentStepStarted,
     ContinuationEvaluated,
     InferenceRequestStarted,
-    InferenceResponseReceived,
 )
 from holdfast.core.retries import BUDGET_SPENT
 from holdfast.core.rules import Rules
-from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus, step_id
+from holdfast.core.state import AgentState, ExecutionStatus, step_id
 from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall
 from holdfast.core.timing import keep_time, start_timer
 from holdfast.core.turn import Turn
-from holdfast.core.usage import NOTHING_USED
-
-CANCELLED_OUTSIDE: Final = ErrorRecord(type="Cancelled", message="the model call was cancelled", source="model")
-"""Why a model call has failed that somebody cancelled behind the loop's back, on the server for instance."""
 
 Transition = tuple[AgentState, tuple[Command, ...]]
-
-
-def new_agent(
-    definition: AgentDefinition, *, agent_id: str, at: datetime, parent_agent_id: str | None = None
-) -> AgentState:
-    """Return the state of an agent that has done nothing yet."""
-    context = AgentContext(
-        system_prompt=definition.system_prompt,
-        response_format=definition.response_format,
-        metadata={**definition.metadata, "agent": definition.name},
-    )
-    return AgentState(
-        agent_id=agent_id,
-        parent_agent_id=parent_agent_id,
-        created_at=at,
-        updated_at=at,
-        llm=definition.llm,
-        context=context,
-    )
 
 
 class AgentLoop(Rules):
@@ -94,6 +69,8 @@ class AgentLoop(Rules):
         """Return the state after `event` and what is to be done now. Pure: equal inputs give equal outputs."""
         if isinstance(event, ExecutionStarted):
             turn = _begun(self, state, event)
+        elif isinstance(event, DefinitionChanged) and beginning.may_change(state, ()):
+            turn = _changed(self, state, event)
         elif state.execution is None or state.execution.status.is_terminal:
             return state, ()
         else:
@@ -128,11 +105,14 @@ def _take_in(turn: Turn, event: Event) -> None:  # noqa: C901, PLR0912  # one ca
             _timer_fired(turn)
         case RunContinued():
             _go_on(turn, resumed=False)
+        case ChangeRefused():
+            turn.warn(f"the agent was not changed: {event.error.message}")
         case DriverFailed():
             _driver_failed(turn, event.error)
         case ModelCancelled():
-            used = event.failed_usage + (event.partial.usage if event.partial else NOTHING_USED)
-            _model_failed(turn, ModelFailed(CANCELLED_OUTSIDE, event.at, used))
+            _model_failed(turn, answered.failed_outside(event))
+        case DefinitionChanged():
+            pass  # something is under way by the old rules
         case ExecutionStarted():
             raise ValueError("an execution is begun by `step` itself")
         case _:
@@ -144,31 +124,42 @@ def _take_in(turn: Turn, event: Event) -> None:  # noqa: C901, PLR0912  # one ca
 
 def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Turn:
     if state.status is ExecutionStatus.IN_PROGRESS:
-        return _taken_up(rules, state, event)
-    execution = ExecutionState(
-        execution_id=event.execution_id,
-        status=ExecutionStatus.IN_PROGRESS,
-        started_at=event.at,
-        budget=event.budget,
-    )
-    state = state.changed(event.at, execution=execution, execution_count=state.execution_count + 1)
-    turn = Turn(rules, state, execution, event.at)
-    turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
-    room.count_opening(turn)
-    turn.say(event.messages)
+        turn = beginning.taken_up(rules, state, event)
+        _go_on(turn, resumed=True)  # nothing that has ended is done again
+        return turn
+    turn = beginning.begun(rules, state, event)
     _reach(turn, Trigger.BEFORE_EXECUTION)
     start_timer(turn)
     return turn
 
 
-def _taken_up(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Turn:
-    """Go on with an execution that was under way (SPEC section 1): nothing that has ended is done again."""
-    turn = Turn(rules, state, state.running, event.at)
-    turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
-    for message in event.messages:
-        keep_message(turn, message)
-    _go_on(turn, resumed=True)
+def _changed(rules: AgentLoop, state: AgentState, event: DefinitionChanged) -> Turn:
+    """Ask by the new rules for what comes next; nothing of it was asked for by the old ones."""
+    turn = beginning.changed(rules, state, event)
+    trigger = turn.execution.hooks_under_way
+    turn.change(hooks_under_way=None)
+    if trigger is Trigger.BEFORE_EXECUTION:
+        _reach(turn, trigger)
+    elif checkpoints.before_step(turn):  # it is spent already
+        turn.change(summary_under_way=False)
+        _end(turn)
+    else:
+        _note_override(turn)
+        _go_on_as_changed(turn, trigger)
+    start_timer(turn)
     return turn
+
+
+def _go_on_as_changed(turn: Turn, trigger: Trigger | None) -> None:
+    step = turn.execution.current_step
+    if trigger is not None or step is None:
+        _reach(turn, trigger or Trigger.BEFORE_STEP)
+    elif turn.execution.summary_under_way:
+        turn.do(room.summary_call(turn) or SummariseBuffer(step.number, 1))
+    elif checkpoints.before_grown_call(turn):
+        _end(turn)
+    else:
+        _ask_model(turn, tell=False)
 
 
 def _go_on(turn: Turn, *, resumed: bool) -> None:
@@ -273,20 +264,7 @@ def _ask_model(turn: Turn, *, tell: bool = True) -> None:
 def _model_answered(turn: Turn, event: ModelAnswered) -> None:
     if not cancelling.asking(turn):
         return
-    step = turn.step
-    response = calls.with_own_call_ids(turn, event.response)
-    checkpoints.signal_cut(turn, response, event.failed_usage)
-    cost = checkpoints.cost_of(turn, response.usage, response.cost, response.model)
-    wasted = checkpoints.cost_of(turn, event.failed_usage)
-    turn.change_step(
-        inference_response=replace(response, cost=cost),
-        overhead=step.overhead + event.failed_usage,
-        overhead_cost=step.overhead_cost + wasted,
-    )
-    turn.spend(response.usage + event.failed_usage, cost + wasted)
-    if turn.counting:
-        turn.change(next_input_max=response.usage.input_tokens)
-    turn.tell(InferenceResponseReceived, response=response)
+    answered.keep_answer(turn, event)
     _reach(turn, Trigger.AFTER_INFERENCE)
 
 
@@ -400,16 +378,12 @@ def _cancelled(turn: Turn) -> None:
 def _model_failed(turn: Turn, event: ModelFailed) -> None:
     if not cancelling.asking(turn):
         return
-    cost = checkpoints.cost_of(turn, event.failed_usage)
-    turn.spend(event.failed_usage, cost)
-    step = turn.step
-    overhead = step.overhead + event.failed_usage
-    turn.change_step(overhead=overhead, overhead_cost=step.overhead_cost + cost)
+    answered.count_failure(turn, event)
     if event.error.type == BUDGET_SPENT:
         checkpoints.after_spent_attempts(turn)
         _end(turn)
         return
-    turn.change_step(errors=(*step.errors, event.error))
+    turn.change_step(errors=(*turn.step.errors, event.error))
     turn.fail(event.error)
     ending.archive(turn)
     _end(turn)

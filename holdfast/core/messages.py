@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from holdfast.core.digests import call_digest
 from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import Frozen, replace
 from holdfast.core.json_values import JsonMap
@@ -58,6 +59,11 @@ class ToolCall(Frozen):
     name: str
     arguments: JsonMap = Field(default_factory=dict[str, JsonValue])
     malformed: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """The fingerprint of name and arguments that a person's decision about the call is bound to."""
+        return call_digest(self.name, self.arguments)
 
     @property
     def arguments_text(self) -> str:

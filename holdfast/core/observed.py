@@ -188,22 +188,24 @@ class SubagentCompleted(Observed):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequested(Observed):
-    """A call waits for a person."""
+    """A call waits for a person; a decision can name its `digest`, and then counts for this very call alone."""
 
     kind: Literal["ApprovalRequested"] = field(default="ApprovalRequested", kw_only=True)
     call: ToolCall
     expires_at: datetime | None
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalResolved(Observed):
-    """Somebody decided about a call, or nobody did in time."""
+    """Somebody decided about a call, or nobody did in time; `digest` is that of the call as it was decided."""
 
     kind: Literal["ApprovalResolved"] = field(default="ApprovalResolved", kw_only=True)
     call_id: str
     decision: Decision | Literal["expired"]
     by: str
     reason: str
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)

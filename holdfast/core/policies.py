@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
+from holdfast.core.argument_patterns import ArgumentPatterns, matches_all, matches_some
 from holdfast.core.frozen import Frozen
 from holdfast.core.json_values import PortableMap
-from holdfast.core.limits import NAME_CHARS_MAX, SECONDS_MAX, TOOL_RESULT_CHARS_MAX
+from holdfast.core.limits import APPROVALS_MAX, NAME_CHARS_MAX, PRICE_USD_MAX, SECONDS_MAX, TOOL_RESULT_CHARS_MAX
 
 HashableT = TypeVar("HashableT", bound=Hashable)
 
@@ -104,17 +106,78 @@ Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*?-]+$", max_length=NAME_CH
 
 
 class ApprovalRule(Frozen):
-    """Tool calls that wait for a person: those of the tools that match one of `tools` (`*` and `?` stand for anything).
+    """Which tool calls wait for a person (`when: always`), or need not wait (`when: never`).
 
-    A pattern holds what a name may hold, and `*` and `?`: any other character would match no tool and protect nothing.
-    Without a decision after `expires_seconds` the call counts as denied; none means that it waits for as long as the
-    execution may.
+    A rule is about the calls of the tools that match one of `tools` (`*` and `?` stand for anything) and whose
+    arguments match all of `arguments` (`holdfast.core.argument_patterns`): an argument that is not there matches
+    nothing, and of one that holds several values a single one is enough for `always`, while `never` needs all of them,
+    so that in doubt a person is asked. With `cost_above` it is only about calls of an execution that has cost more than
+    so many US dollars so far, its subagents included, or whose cost nobody knows because a price is missing.
+
+    Of an agent's rules the first that is about a call decides; a call that none is about is not asked about.
+
+    A pattern of `tools` holds what a name may hold, and `*` and `?`: any other character would match no tool and
+    protect nothing. Without a decision after `expires_seconds` the call counts as denied; none means that it waits for
+    as long as the execution may.
     """
 
     tools: Annotated[tuple[Pattern, ...], AfterValidator(distinct)] = Field(min_length=1)
+    arguments: ArgumentPatterns = Field(default_factory=dict[str, str])
+    when: Literal["always", "never"] = "always"
+    cost_above: float | None = Field(default=None, ge=0, le=PRICE_USD_MAX)
     expires_seconds: float | None = Field(default=None, gt=0, le=SECONDS_MAX)
+
+    @model_validator(mode="after")
+    def _exempts_by_what_is_called_alone(self) -> Self:
+        if self.when == "never" and self.expires_seconds is not None:
+            raise ValueError("`never` asks nobody, so nothing can expire; leave out `expires_seconds`")
+        if self.when == "never" and self.cost_above is not None:
+            raise ValueError(
+                "`never` with `cost_above` would ask until the money is spent; give `cost_above` to the rule that asks"
+            )
+        return self
+
+    def names(self, tool: str) -> bool:
+        """Return whether the rule is about calls of `tool`, as far as the name tells."""
+        return any(fnmatchcase(tool, pattern) for pattern in self.tools)
+
+    def concerns(self, tool: str, arguments: Mapping[str, JsonValue], cost: float | None) -> bool:
+        """Return whether the rule is about this call; `cost` in US dollars, none if unknown."""
+        if not self.names(tool):
+            return False
+        if self.cost_above is not None and cost is not None and cost <= self.cost_above:
+            return False
+        matches = matches_all if self.when == "never" else matches_some
+        return matches(self.arguments, arguments)
+
+    def hides(self, later: ApprovalRule) -> bool:
+        """Return whether `later`, standing behind this rule, could never decide about any call."""
+        if self.arguments or self.cost_above is not None:
+            return False
+        return all(
+            pattern in self.tools or "*" in self.tools or (not {"*", "?"} & set(pattern) and self.names(pattern))
+            for pattern in later.tools
+        )
 
     @property
     def expires(self) -> timedelta | None:
         """How long a decision is waited for."""
         return None if self.expires_seconds is None else timedelta(seconds=self.expires_seconds)
+
+
+def reachable_rules(rules: tuple[ApprovalRule, ...]) -> tuple[ApprovalRule, ...]:
+    """Return `rules`; raises ValueError for one that could never decide, behind another or as an exemption of nothing.
+
+    Somebody who writes such a rule means something that would not happen.
+    """
+    for number, rule in enumerate(rules):
+        for earlier, other in enumerate(rules[:number]):
+            if other.hides(rule):
+                raise ValueError(f"rule {number} never decides: rule {earlier} comes first and is about all its calls")
+    if rules and rules[-1].when == "never":
+        raise ValueError("the last rule says `never`, but there is no later one that it exempts from; move or drop it")
+    return rules
+
+
+ApprovalRules = Annotated[tuple[ApprovalRule, ...], Field(max_length=APPROVALS_MAX), AfterValidator(reachable_rules)]
+"""An agent's rules in the order in which they are looked at."""

@@ -25,7 +25,10 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Part(Frozen):
-    """A sealed part: `count` items of a series, the steps' (none) or a section's; `rank` is how often it was joined."""
+    """A sealed part: `count` items of a series, the steps' (none) or a section's; `rank` is how often it was joined.
+
+    The object of that digest can hold more: a branch that was cut within it means its first `count` items alone.
+    """
 
     series: str | None
     count: int = Field(ge=1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.hooks import HookTraits, Trigger, in_order
+from holdfast.core.messages import ToolCall
 from holdfast.core.policies import ApprovalRule
 from holdfast.core.stopping import OverrideRule
 from holdfast.core.tools import ToolTraits
@@ -57,11 +57,18 @@ class Rules:
             return found
         return tuple(each for each in found if each.concerns(tool))
 
-    def approval_for(self, tool: str) -> ApprovalRule | None:
-        """Return the rule by which calls of `tool` wait for a person, if there is one."""
+    def may_ask(self, tool: str) -> bool:
+        """Return whether some call of `tool` would wait for a person."""
+        return any(rule.when == "always" and rule.names(tool) for rule in self.definition.approvals)
+
+    def approval_for(self, call: ToolCall, cost: float | None) -> ApprovalRule | None:
+        """Return the rule by which `call` waits for a person, if there is one: the first that is about it decides.
+
+        `cost` is what the execution has cost so far in US dollars; none when that is not known.
+        """
         for rule in self.definition.approvals:
-            if any(fnmatchcase(tool, pattern) for pattern in rule.tools):
-                return rule
+            if rule.concerns(call.name, call.arguments, cost):
+                return rule if rule.when == "always" else None
         return None
 
     def alone(self, tool: str) -> bool:

@@ -20,10 +20,11 @@ from holdfast.core.limits import (
     MESSAGE_ID_CHARS_MAX,
     REASON_CHARS_MAX,
     SECONDS_MAX,
+    SESSION_CHARS_MAX,
     SOURCE_CHARS_MAX,
     TENANT_CHARS_MAX,
 )
-from holdfast.core.records import Digest
+from holdfast.core.records import Digest, ExecutionRecord
 from holdfast.core.state import ExecutionStatus, Id
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Usage
@@ -42,7 +43,7 @@ SESSION_QUERY: Final = "session"
 RECEIPT_QUERY: Final = "receipt"
 FIND_SESSION_ACTIVITY: Final = "find_session"
 KEEP_SESSION_ACTIVITY: Final = "keep_session"
-BRANCH_ACTIVITY: Final = "branch"
+BRANCH_ACTIVITY: Final = "branch_conversation"
 
 SESSION_CLOSED: Final = "SessionClosed"
 """The type of the refusal of an update to a session that takes nothing any more."""
@@ -104,13 +105,13 @@ class SessionMessage(Frozen):
 class Receipt(Frozen):
     """What is known of a message: `waiting` for its turn, `running` in an execution, or `answered` when that has ended.
 
-    `execution_id` is the execution that it belongs to, or would; for one that was injected this can change while it
-    waits. `running_id` is the execution that is under way now, which a waiting message waits for.
+    `execution_id` is the execution that it belongs to, none while it waits; for one that was injected it can change.
+    `running_id` is the execution that is under way now, which a waiting message waits for.
     """
 
     message_id: str
     state: Literal["waiting", "running", "answered"]
-    execution_id: Id
+    execution_id: Id | None = None
     running_id: Id | None = None
     ahead: int = Field(default=0, ge=0)
     """How many messages wait before this one."""
@@ -159,9 +160,29 @@ class SessionView(Frozen):
 
 
 class FindSession(Frozen):
-    """What a session that begins asks for: what was kept of the agent when its session left the server, if anything."""
+    """What a session that begins asks for: what is kept of its agent."""
 
     agent_id: Id
+
+
+class FoundSession(Frozen):
+    """What is kept of an agent: its session's state as JSON, when that has left the server.
+
+    `latest` is its latest record, where that is newer than what is kept: its session was terminated then.
+    """
+
+    kept: str | None = Field(default=None, max_length=SESSION_CHARS_MAX)
+    latest: ExecutionRecord | None = None
+
+
+class KeepSession(Frozen):
+    """What is to be kept of an agent whose session leaves the server: its state as JSON, with its `updated_at`.
+
+    An older one never takes the place of a newer one.
+    """
+
+    agent_id: Id
+    state: str = Field(max_length=SESSION_CHARS_MAX)
 
 
 class BranchRequest(Frozen):

@@ -118,6 +118,8 @@ class ExecutionState(Frozen):
     """True while the ends of what was cancelled are awaited: of the model call, of subagents."""
     compactions: int = Field(default=0, ge=0)
     """How often older messages were moved away to be summarised."""
+    unpriced: bool = False
+    """Whether tokens were used, by it or its subagents, that nobody knows a price of: `cost` is more than it says."""
     waiting_messages: tuple[Message, ...] = ()
     """What is said with the next model call: by hooks, or by somebody while the execution runs."""
     answer_due: bool = False
@@ -129,6 +131,11 @@ class ExecutionState(Frozen):
     warnings: tuple[str, ...] = ()
     error: ErrorRecord | None = None
     """The error that prevented continuation, if one did."""
+
+    @property
+    def cost_known(self) -> float | None:
+        """What it has cost so far in US dollars; none where a price is missing."""
+        return None if self.unpriced else self.cost
 
     @property
     def time_limit_at(self) -> datetime | None:

@@ -9,10 +9,12 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
+from holdfast.core.digests import CallDigest
 from holdfast.core.frozen import Frozen, trusted
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.stopping import Continuation
 from holdfast.core.usage import Usage
+from holdfast.core.verdicts import Approval
 
 StepType = Literal["error", "tool_execution", "final_response"]
 
@@ -73,6 +75,8 @@ class ToolExecution(Frozen):
     completed_at: AwareDatetime
     usage: Usage = Usage()
     cost: float = Field(default=0.0, ge=0)
+    approval: Approval | None = None
+    """What was decided about it; none for one that nobody was asked about, or that was cancelled meanwhile."""
 
     @property
     def ran(self) -> bool:
@@ -107,7 +111,8 @@ class CallStage(StrEnum):
 class OpenCall(Frozen):
     """A requested call that has not got its answer yet; `index` is its place in the request.
 
-    `call` has the arguments it runs with; `ended` is its end while hooks look at it.
+    `call` has the arguments it runs with; `ended` is its end while hooks look at it. `digest` is the call's own, while
+    it waits for a person; `approval` is what that one has decided.
     """
 
     index: int
@@ -115,6 +120,8 @@ class OpenCall(Frozen):
     stage: CallStage = CallStage.WAITING
     started_at: AwareDatetime | None = None
     expires_at: AwareDatetime | None = None
+    digest: CallDigest | None = None
+    approval: Approval | None = None
     ended: ToolExecution | None = None
 
 

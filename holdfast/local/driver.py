@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, TypeVar, assert_never
 from uuid import uuid4
 
+from holdfast.core.beginning import may_change
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.capabilities import Capability
 from holdfast.core.commands import (
@@ -27,10 +28,12 @@ from holdfast.core.commands import (
     SummariseBuffer,
 )
 from holdfast.core.compiling import Compiler
+from holdfast.core.defining import new_agent
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import Conflict, InvalidInput
 from holdfast.core.events import (
     ApprovalGiven,
+    DefinitionChanged,
     DriverFailed,
     Event,
     ExecutionStarted,
@@ -41,11 +44,12 @@ from holdfast.core.events import (
     TimerFired,
     subagent_cancelled,
 )
+from holdfast.core.frozen import replace
 from holdfast.core.hooks import Hook
 from holdfast.core.inference import Model
 from holdfast.core.keeping import ROLES, ROLES_TOLD
 from holdfast.core.limits import SUBAGENT_GRACE_SECONDS
-from holdfast.core.loop import AgentLoop, new_agent, user_message
+from holdfast.core.loop import AgentLoop, user_message
 from holdfast.core.messages import Message
 from holdfast.core.observed import Listener, Observed
 from holdfast.core.offer import Offer
@@ -76,6 +80,15 @@ def _now() -> datetime:
 
 def _new_id() -> str:
     return str(uuid4())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Change:
+    """What the agent is to become, ready to be used."""
+
+    loop: AgentLoop
+    work: Work
+    budget: ExecutionBudget | None
 
 
 class LocalDriver:
@@ -123,27 +136,33 @@ class LocalDriver:
         self._clock, self._new_id = clock, new_id
         self._prices = prices or PriceList()
         self._parent_agent_id = parent_agent_id
+        self._loop, self._work = self._equipped(definition, depth_left)
+        self._change: _Change | None = None
+        self._listeners: list[Listener] = []
+        self._inbox = Inbox()
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._waits: set[asyncio.Task[None]] = set()  # for people; one can outlast its call
+        self._unfinished: set[asyncio.Task[None]] = set()  # also what is left behind: asyncio itself holds it weakly
+        self._timer: asyncio.Task[None] | None = None
+        self._busy = False
+        self._execution_id = ""
+        self._children: list[LocalDriver] = []
+
+    def _equipped(self, definition: AgentDefinition, depth_left: int | None) -> tuple[AgentLoop, Work]:
+        """Return the rules and the work of the agent; InvalidInput when it names what this driver lacks."""
         if problem := schema_problem(definition.response_format):
             raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
         equipment = self._offer.equip(definition)
         refuse_remote(equipment.tools.values())
-        self._loop = AgentLoop(
+        loop = AgentLoop(
             equipment.definition,
             tools={name: tool.traits for name, tool in equipment.tools.items()},
             hooks=tuple(hook.traits for hook in equipment.hooks.values()),
             subagents=known_subagents(definition, self._agents),
             depth_left=depth_left,
         )
-        asking = Asking(equipment, self._loop.subagents, model)
-        self._work = Work(equipment, asking, approver, self._run_child, clock, results)
-        self._listeners: list[Listener] = []
-        self._inbox = Inbox()
-        self._in_flight: set[asyncio.Task[None]] = set()
-        self._unfinished: set[asyncio.Task[None]] = set()  # also what is left behind: asyncio itself holds it weakly
-        self._timer: asyncio.Task[None] | None = None
-        self._busy = False
-        self._execution_id = ""
-        self._children: list[LocalDriver] = []
+        asking = Asking(equipment, loop.subagents, self._model)
+        return loop, Work(equipment, asking, self._approver, self._run_child, self._clock, self._results)
 
     def on(self, kind: type[ObservedT], listener: Callable[[ObservedT], None]) -> LocalDriver:
         """Call `listener` with every event of `kind`, also with those of subagents; return the driver.
@@ -186,11 +205,16 @@ class LocalDriver:
             budget=self._loop.definition.budget.overridden_by(budget or ExecutionBudget()),
             at=at,
         )
-        self._inbox = Inbox()
+        self._inbox, self._change = Inbox(), None
         try:
             while True:
                 steps_before = state.step_count
                 state, commands = loop.step(state, event)
+                if self._change is not None and self._may_change(state):
+                    told = (each for each in commands if isinstance(each, Emit))
+                    loop, event = self._changed(self._change, loop)
+                    state, commands = loop.step(state, event)
+                    commands = (*told, *commands)
                 self._execution_id = state.running.execution_id
                 for command in commands:
                     self._perform(command, state)
@@ -221,6 +245,27 @@ class LocalDriver:
         if said.role not in ROLES:
             raise InvalidInput(f"a message of the role {said.role!r} is not taken: {ROLES_TOLD}")
         self._inbox.put(MessageArrived(message=said, at=self._clock()))
+
+    def change(self, definition: AgentDefinition, *, budget: ExecutionBudget | None = None) -> None:
+        """Make the agent another one from the next step of the execution under way on; without one nothing happens.
+
+        Of several changes before that step the last one counts. `budget` takes the place of the execution's; its limits
+        count from the execution's start. Raises InvalidInput for a definition that names what this driver lacks; the
+        agent stays as it is then.
+        """
+        self._change = _Change(*self._equipped(definition, self._loop.depth_left), budget)
+
+    def _may_change(self, state: AgentState) -> bool:
+        idle = all(task.done() for task in self._in_flight)
+        return idle and may_change(state, self._inbox.waiting)
+
+    def _changed(self, change: _Change, before: AgentLoop) -> tuple[AgentLoop, DefinitionChanged]:
+        """Become the agent of `change`; return its rules and what they are to be told."""
+        self._loop, self._work, self._change = change.loop, change.work, None
+        definition = change.loop.definition
+        priced = replace(definition, llm=self._prices.priced(definition.llm))
+        loop = dataclasses.replace(change.loop, observed=before.observed)
+        return loop, DefinitionChanged(priced, self._clock(), change.budget)
 
     def decide(self, call_id: str, verdict: Verdict, *, execution_id: str | None = None) -> None:
         """Decide about a call that waits for approval; about any other nothing happens.
@@ -266,9 +311,9 @@ class LocalDriver:
             case RunHooks():
                 self._start(self._work.run_hooks(command))
             case AskApproval():
-                self._start(self._work.ask_approval(command))
+                self._start(self._work.ask_approval(command), among=self._waits)
             case CancelInFlight():
-                for task in self._in_flight:
+                for task in (*self._in_flight, *self._waits):
                     task.cancel()
             case Emit():
                 self._tell(command.event)
@@ -317,14 +362,17 @@ class LocalDriver:
             self._children.remove(child)
 
     def _start(
-        self, work: Coroutine[object, object, Event], cancelled: Callable[[datetime], Event] | None = None
+        self,
+        work: Coroutine[object, object, Event],
+        cancelled: Callable[[datetime], Event] | None = None,
+        among: set[asyncio.Task[None]] | None = None,
     ) -> None:
         """Begin `work`; `cancelled` makes what is told when it is cancelled and tells nothing itself."""
-        inbox = self._inbox
+        inbox, tasks = self._inbox, self._in_flight if among is None else among
         task = asyncio.create_task(self._guarded(work, inbox))
-        self._in_flight.add(task)
+        tasks.add(task)
         self._unfinished.add(task)
-        task.add_done_callback(self._in_flight.discard)
+        task.add_done_callback(tasks.discard)
         task.add_done_callback(self._unfinished.discard)
         task.add_done_callback(lambda _: work.close())  # one that is cancelled before it began would complain
         if cancelled is not None:
@@ -345,8 +393,12 @@ class LocalDriver:
         self._inbox.put(TimerFired(at=max(self._clock(), command.fires_at)))
 
     async def _cancel(self) -> None:
-        in_flight = [*self._in_flight, *((self._timer,) if self._timer else ())]
-        self._in_flight, self._timer = set(), None  # the next execution neither cancels nor waits for what stays behind
+        in_flight = [*self._in_flight, *self._waits, *((self._timer,) if self._timer else ())]
+        self._in_flight, self._waits, self._timer = (
+            set(),
+            set(),
+            None,
+        )  # the next execution neither cancels nor waits for what stays behind
         for task in in_flight:
             task.cancel()
         if in_flight:  # one that does not heed being cancelled is left behind

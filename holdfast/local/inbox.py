@@ -21,6 +21,11 @@ class Inbox:
         (self._messages if isinstance(event, MessageArrived) else self._others).append(event)
         self._filled.set()
 
+    @property
+    def waiting(self) -> tuple[Event, ...]:
+        """What is there."""
+        return (*self._messages, *self._others)
+
     async def get(self) -> Event:
         """Return the next event; wait for one where there is none."""
         while not (self._messages or self._others):

@@ -116,7 +116,7 @@ class Work:
         limit = asyncio.timeout(None if expires_at is None else (expires_at - self.clock()).total_seconds())
         try:
             async with limit:
-                verdict = _checked(await (self.approver or _nobody)(command.call))
+                verdict = _checked(await (self.approver or _nobody)(command.call), command.call)
         except Exception as error:  # noqa: BLE001  # a call that nobody could decide about is not run
             if expires_at is not None and limit.expired():
                 return ApprovalExpired(call_id=command.call.id, at=max(self.clock(), expires_at))
@@ -144,6 +144,7 @@ class Work:
             usage=child.usage,
             cost=child.cost,
             steps=child.steps_used,
+            unpriced=child.running.unpriced,
             started_at=started_at,
             at=self.clock(),
         )
@@ -166,10 +167,12 @@ async def _said(answer: Awaitable[InferenceResponse]) -> InferenceResponse | Err
         return error_record(error, "model")
 
 
-def _checked(verdict: object) -> Verdict:
-    if isinstance(verdict, Verdict):
-        return verdict
-    raise TypeError(f"the approver gave a {type(verdict).__name__}; return Verdict(decision=...)")
+def _checked(verdict: object, call: ToolCall) -> Verdict:
+    if not isinstance(verdict, Verdict):
+        raise TypeError(f"the approver gave a {type(verdict).__name__}; return Verdict(decision=...)")
+    if verdict.digest not in (None, call.digest):  # it would decide nothing, and the approver is asked only once
+        raise ValueError("the approver's decision is about a call of another digest; return digest=call.digest")
+    return verdict
 
 
 async def _nobody(call: ToolCall) -> Verdict:  # noqa: ARG001  # an Approver

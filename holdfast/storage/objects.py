@@ -36,6 +36,9 @@ RENEWED_AFTER: Final = timedelta(days=1)
 Otherwise content that a run of today shares with one of last month would go with the latter.
 """
 
+LISTED_AT_ONCE: Final = 1_000
+"""How many names one request of a listing brings: the most that buckets give."""
+
 SAID_CHARS_MAX: Final = 300
 
 
@@ -58,9 +61,46 @@ class Objects:
             store = self._opened(make=True)
             if await _is_there(store, name, len(data)):
                 return
-            await obstore.put_async(store, name, data, use_multipart=False)
-            if self._folder is not None:
-                await asyncio.to_thread(_sync, self._folder / name)
+            await self._put(store, name, data)
+
+    async def replace(self, name: str, data: bytes) -> None:
+        """Keep `data` under `name` in the place of what is there: the last one who writes wins.
+
+        Raises StorageFailed.
+        """
+        async with self._told("write", name):
+            await self._put(self._opened(make=True), name, data)
+
+    async def _put(self, store: Store, name: str, data: bytes) -> None:
+        await obstore.put_async(store, name, data, use_multipart=False)
+        if self._folder is not None:
+            await asyncio.to_thread(_sync, self._folder / name)
+
+    async def has(self, name: str) -> bool:
+        """Return whether anything is kept under `name`. Raises StorageFailed."""
+        try:
+            async with self._told("read", name):
+                await obstore.head_async(self._opened(), name)
+        except ObjectMissing:
+            return False
+        return True
+
+    async def names(self, prefix: str, limit: int) -> list[str]:
+        """Return the first `limit` names below the folder `prefix`, in the order of their characters.
+
+        Nothing where there is no such folder. Raises StorageFailed.
+        """
+        found: list[str] = []
+        try:
+            async with self._told("list", prefix):
+                listing = obstore.list(self._opened(), prefix, chunk_size=LISTED_AT_ONCE)  # pyright: ignore[reportUnknownMemberType]  # an overload names a package that we do not have
+                async for chunk in listing:
+                    found += (each["path"] for each in chunk)
+                    if self._folder is None and len(found) >= limit:  # buckets list in order, a folder does not
+                        break
+        except ObjectMissing:
+            return []
+        return sorted(found)[:limit]
 
     async def read(self, name: str) -> bytes:
         """Return what is kept under `name`. Raises ObjectMissing, StorageFailed."""

@@ -1,6 +1,7 @@
 """Payloads too large for Temporal's history, kept as objects: the data converter of every worker and client.
 
-The history holds the driver's name and the digest of what was kept: both stay what they are for ever.
+The history holds the driver's name and the digest of what was kept: both stay what they are for ever. What is in the
+record store already (`holdfast.storage.records`) is not kept once more: of that a payload holds the digest alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from hashlib import sha256
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -21,6 +21,7 @@ from temporalio.converter import (
     DataConverter,
     DefaultFailureConverter,
     ExternalStorage,
+    PayloadCodec,
     PayloadConverter,
     StorageDriver,
     StorageDriverClaim,
@@ -29,14 +30,19 @@ from temporalio.converter import (
     StorageDriverStoreContext,
 )
 
-from holdfast.core.contracts import BufferPage, EventsPage, StatePage, TranscriptPage
+from holdfast.core.contracts import BufferPage, EventsPage, PartPage, StatePage, TranscriptPage
 from holdfast.core.errors import StorageFailed
 from holdfast.core.limits import ANSWER_INLINE_BYTES_MAX, SEGMENT_BYTES_MIN, STORED_BYTES_MIN, STORED_CACHE_BYTES_MAX
+from holdfast.core.records import KeptState, Snapshot
 from holdfast.storage.objects import Objects, objects_at
-from holdfast.storage.recent import Recent
+from holdfast.storage.recent import Recent, digest_of
+from holdfast.storage.records import Records
 
 DRIVER: Final = "holdfast"
 DIGEST: Final = "sha256"
+SNAPSHOT: Final = "snapshot"
+"""What a claim names: content that was kept under its digest, or a snapshot of the record store."""
+
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 
 ANSWER: Final = "holdfast-answer"
@@ -45,26 +51,78 @@ ANSWER: Final = "holdfast-answer"
 SEGMENT_ENCODING: Final = b"binary/plain"
 """How the SDK marks bytes: of all our values only the segments of `holdfast.core.carrying` are."""
 
-PAGES: Final = (BufferPage, EventsPage, StatePage, TranscriptPage)
+SEGMENT: Final = "holdfast-segment"
+"""The mark of plain bytes that a codec has gone over."""
+
+KEPT: Final = "holdfast-kept"
+"""The mark of what stands for a snapshot and of what has come of that: neither is encoded, the store's objects are."""
+
+KEPT_ENCODING: Final = b"holdfast/kept"
+"""The encoding of a `KeptState`: the digest of its snapshot. Only its storage driver can read it."""
+
+PAGES: Final = (BufferPage, EventsPage, PartPage, Snapshot, StatePage, TranscriptPage)
 """What answers queries."""
 
 
 @cache
-def converter(place: str) -> DataConverter:
-    """Return the data converter of everything that talks to Temporal, for large data kept at the URL `place`."""
-    driver = PayloadDriver(objects_at(place))
+def converter(place: str, codec: PayloadCodec | None = None) -> DataConverter:
+    """Return the data converter of everything that talks to Temporal, for large data kept at the URL `place`.
+
+    `codec` encodes all payloads, and all that the record store holds.
+    """
+    objects = objects_at(place)
+    driver = PayloadDriver(objects, records=Records(objects, codec))
     return replace(
         pydantic_data_converter,
         payload_converter_class=PayloadFormat,
+        payload_codec=None if codec is None else MarkingCodec(codec),
         failure_converter_class=FailureFormat,
-        external_storage=ExternalStorage(
-            drivers=[driver], driver_selector=driver.selected, payload_size_threshold=SEGMENT_BYTES_MIN
-        ),
+        external_storage=ExternalStorage(drivers=[driver], driver_selector=driver.selected, payload_size_threshold=0),
     )
 
 
+def records_of(data_converter: DataConverter) -> Records:
+    """Return the record store that a client's or worker's data converter reads from. Raises StorageFailed without."""
+    drivers = data_converter.external_storage.drivers if data_converter.external_storage else ()
+    for driver in drivers:
+        if isinstance(driver, PayloadDriver):
+            return driver.records
+    raise StorageFailed("this Temporal client has no record store; connect with holdfast.client.connection.connect")
+
+
+class MarkingCodec(PayloadCodec):
+    """A codec that leaves alone what holds digests only, and whose results still say what is to be kept outside."""
+
+    def __init__(self, codec: PayloadCodec) -> None:
+        self._codec = codec
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Encode each payload; its marks stay readable."""
+        return [await self._encoded(payload) for payload in payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Decode what was encoded."""
+        return [await self._decoded(payload) for payload in payloads]
+
+    async def _encoded(self, payload: Payload) -> Payload:
+        if KEPT in payload.metadata:
+            return payload
+        [encoded] = await self._codec.encode([payload])
+        if payload.metadata.get("encoding") == SEGMENT_ENCODING:
+            encoded.metadata[SEGMENT] = b"1"
+        if ANSWER in payload.metadata:
+            encoded.metadata[ANSWER] = b"1"
+        return encoded
+
+    async def _decoded(self, payload: Payload) -> Payload:
+        if KEPT in payload.metadata:
+            return payload
+        [decoded] = await self._codec.decode([payload])
+        return decoded
+
+
 class PayloadFormat(PydanticPayloadConverter):
-    """Values as JSON; the answers of queries are marked."""
+    """Values as JSON; the answers of queries are marked, and a `KeptState` is its digest."""
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
         """Return one payload for each value."""
@@ -72,6 +130,8 @@ class PayloadFormat(PydanticPayloadConverter):
         for value, payload in zip(values, payloads, strict=True):
             if isinstance(value, PAGES):
                 payload.metadata[ANSWER] = b"1"
+            elif isinstance(value, KeptState):
+                payload.CopyFrom(_kept(KEPT_ENCODING, value.snapshot.encode()))
         return payloads
 
 
@@ -106,7 +166,10 @@ class PayloadDriver(StorageDriver):
     Recent ones stay in memory: a run that is taken up again reads every payload its history refers to.
     """
 
-    def __init__(self, objects: Objects, cache_bytes_max: int = STORED_CACHE_BYTES_MAX) -> None:
+    def __init__(
+        self, objects: Objects, cache_bytes_max: int = STORED_CACHE_BYTES_MAX, records: Records | None = None
+    ) -> None:
+        self.records = records or Records(objects)
         self._objects = objects
         self._recent = Recent(cache_bytes_max)
 
@@ -119,10 +182,19 @@ class PayloadDriver(StorageDriver):
         return DRIVER
 
     def selected(self, _: StorageDriverSelectContext, payload: Payload) -> StorageDriver | None:
-        """Return this driver for what it keeps: what is large, and the sealed segments, which travel as plain bytes."""
-        if payload.metadata.get("encoding") == SEGMENT_ENCODING:
+        """Return this driver for what it keeps: what is large, and the sealed segments, which travel as plain bytes.
+
+        And for what stands for a snapshot, which is kept already.
+        """
+        metadata = payload.metadata
+        if metadata.get("encoding") == KEPT_ENCODING:
             return self
-        least = ANSWER_INLINE_BYTES_MAX if ANSWER in payload.metadata else STORED_BYTES_MIN
+        if ANSWER in metadata:
+            least = ANSWER_INLINE_BYTES_MAX
+        elif metadata.get("encoding") == SEGMENT_ENCODING or SEGMENT in metadata:
+            least = SEGMENT_BYTES_MIN
+        else:
+            least = STORED_BYTES_MIN
         return self if payload.ByteSize() >= least else None
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
@@ -138,20 +210,25 @@ class PayloadDriver(StorageDriver):
         return list(await asyncio.gather(*(self._claimed(claim) for claim in claims)))
 
     async def _kept(self, payload: Payload) -> StorageDriverClaim:
+        if payload.metadata.get("encoding") == KEPT_ENCODING:
+            return StorageDriverClaim(claim_data={SNAPSHOT: payload.data.decode()})
         data = payload.SerializeToString(deterministic=True)
-        digest = sha256(data).hexdigest()
+        digest = digest_of(data)
         await self._objects.write(_name(digest), data)
         self._recent.put(digest, data)
         return StorageDriverClaim(claim_data={DIGEST: digest})
 
     async def _claimed(self, claim: StorageDriverClaim) -> Payload:
-        digest = claim.claim_data.get(DIGEST, "")
+        snapshot = claim.claim_data.get(SNAPSHOT)
+        digest = snapshot or claim.claim_data.get(DIGEST, "")
         if _HEX.fullmatch(digest) is None:  # it becomes a name
             raise StorageFailed(f"the history refers to {digest[:80]!r} in our storage, which is no digest of ours")
+        if snapshot is not None:
+            return _kept(SEGMENT_ENCODING, await self.records.frames(snapshot))
         data = self._recent.get(digest)
         if data is None:
             data = await self._objects.read(_name(digest))
-            if sha256(data).hexdigest() != digest:
+            if digest_of(data) != digest:
                 told = f"the object {_name(digest)} in {self._objects.url} is damaged: its content has another digest"
                 raise StorageFailed(f"{told}; restore it from a backup")
             self._recent.put(digest, data)
@@ -159,6 +236,10 @@ class PayloadDriver(StorageDriver):
             return Payload.FromString(data)
         except DecodeError:
             raise StorageFailed(f"the object {_name(digest)} in {self._objects.url} is no payload of ours") from None
+
+
+def _kept(encoding: bytes, data: bytes) -> Payload:
+    return Payload(metadata={"encoding": encoding, KEPT: b"1"}, data=data)
 
 
 def _name(digest: str) -> str:

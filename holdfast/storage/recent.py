@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from hashlib import sha256
 from threading import Lock
 
 
@@ -33,3 +34,8 @@ class Recent:
             while self._bytes > self._bytes_max:
                 _, gone = self._kept.popitem(last=False)
                 self._bytes -= len(gone)
+
+
+def digest_of(data: bytes) -> str:
+    """Return the SHA-256 in hexadecimal digits, by which content is named."""
+    return sha256(data).hexdigest()

@@ -15,6 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.defining import new_agent
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput
 from holdfast.core.events import (
@@ -28,7 +29,7 @@ from holdfast.core.events import (
     ToolFailed,
     ToolReturned,
 )
-from holdfast.core.loop import AgentLoop, new_agent
+from holdfast.core.loop import AgentLoop
 from holdfast.core.messages import Message, Role, ToolCall
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse

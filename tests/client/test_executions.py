@@ -17,7 +17,7 @@ import pytest
 from pydantic import JsonValue
 from temporalio.client import Client as TemporalClient
 
-from holdfast.client import Client, Settings, executions
+from holdfast.client import Client, Settings, reading
 from holdfast.client.ports import HOST, choose_ports
 from holdfast.client.server_process import Launch, ServerProcess
 from holdfast.client.worker_settings import WorkerSettings
@@ -272,7 +272,7 @@ async def test_what_only_a_worker_knows_is_not_waited_for_without_end(
 ) -> None:
     client = await Client.connect(settings)
     chosen = await client.start(CLERK, "hi")
-    monkeypatch.setattr(executions, "ASK_TIMEOUT", timedelta(seconds=0.5))
+    monkeypatch.setattr(reading, "ASK_TIMEOUT", timedelta(seconds=0.5))
     with pytest.raises(ServerUnavailable, match="no worker answers"):
         await client.state(chosen)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar
@@ -10,11 +11,14 @@ from uuid import UUID
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import AskApproval, CallModel, CallTool, CancelInFlight, Command, Emit, RunHooks
 from holdfast.core.commands import SpawnSubagent as Spawn
+from holdfast.core.defining import new_agent
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.events import (
     ApprovalExpired,
     ApprovalGiven,
     BufferSummarised,
+    ChangeRefused,
+    DefinitionChanged,
     DriverFailed,
     Event,
     ExecutionStarted,
@@ -32,8 +36,9 @@ from holdfast.core.events import (
     ToolReturned,
     subagent_cancelled,
 )
+from holdfast.core.frozen import replace
 from holdfast.core.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
-from holdfast.core.loop import AgentLoop, new_agent, user_message
+from holdfast.core.loop import AgentLoop, user_message
 from holdfast.core.messages import ToolCall
 from holdfast.core.observed import Observed
 from holdfast.core.serialization import from_json, to_json
@@ -202,9 +207,10 @@ class Run:
         usage: Usage = USAGE,
         cost: float = 0.0,
         steps: int = 0,
+        unpriced: bool = False,
     ) -> Self:
-        started_at = moment(self.seconds)
-        self.feed(SubagentReturned(call_id, status, answer, why, usage, cost, started_at, self.tick(), steps))
+        started_at, at = moment(self.seconds), self.tick()
+        self.feed(SubagentReturned(call_id, status, answer, why, usage, cost, started_at, at, steps, unpriced))
         return self
 
     def hooked(self, *outcomes: Changes | ErrorRecord | None, about: str | None = None, after: float = 0) -> Self:
@@ -230,10 +236,11 @@ class Run:
         *,
         reason: str = "",
         arguments: Mapping[str, Any] | None = None,
+        digest: str | None = None,
         after: float = 1,
     ) -> Self:
         given = dict[str, Any]() if arguments is None and decision == "edit" else arguments
-        verdict = Verdict(decision=decision, by="ann", reason=reason, arguments=given)
+        verdict = Verdict(decision=decision, by="ann", reason=reason, arguments=given, digest=digest)
         self.feed(ApprovalGiven(call_id, verdict, self.tick(after)))
         return self
 
@@ -268,6 +275,30 @@ class Run:
 
     def timer(self, after: float = 1) -> Self:
         self.feed(TimerFired(self.tick(after)))
+        return self
+
+    def becomes(
+        self,
+        budget: ExecutionBudget | None = None,
+        *,
+        tools: Iterable[str | ToolTraits] | None = None,
+        hooks: Iterable[HookTraits] | None = None,
+        **rules: Any,  # noqa: ANN401  # fields of any type
+    ) -> Self:
+        """Change the agent, as a driver does that has begun nothing of what it was asked for last."""
+        loop, definition = self.loop, replace(self.loop.definition, **rules)
+        if tools is not None:
+            traits = [ToolTraits(name=each) if isinstance(each, str) else each for each in tools]
+            loop = dataclasses.replace(loop, tools={each.name: each for each in traits})
+        if hooks is not None:
+            loop = dataclasses.replace(loop, hooks=tuple(hooks))
+        self.loop = dataclasses.replace(loop, definition=definition)
+        self.hooks_asked.clear()
+        self.feed(DefinitionChanged(definition, self.tick(0), budget))
+        return self
+
+    def change_refused(self, error: ErrorRecord = BOOM) -> Self:
+        self.feed(ChangeRefused(error, self.tick(0)))
         return self
 
     def driver_fails(self, error: ErrorRecord = BOOM) -> Run:

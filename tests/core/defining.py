@@ -17,6 +17,7 @@ from holdfast.core.policies import (
     JsonSchemaFormat,
     SummaryPolicy,
     TextFormat,
+    reachable_rules,
 )
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Prices
@@ -48,11 +49,27 @@ _llms = st.builds(
     max_output_tokens=st.none() | st.integers(1, 10**6),
     prices=st.none() | st.builds(Prices, input_usd=costs, output_usd=costs),
 )
-_rules = st.builds(
+_guarded = st.lists(names | st.just("*") | st.just("delete_?*"), min_size=1, max_size=2, unique=True).map(tuple)
+_places = st.sampled_from(["to", "order.total", "a-b", "\U0001f600"])
+_patterns = st.dictionaries(_places, st.sampled_from(["*", "", "?", "*@example.org", "[a]*", "\n"]), max_size=2)
+_asking = st.builds(
     ApprovalRule,
-    tools=st.lists(names | st.just("*") | st.just("delete_?*"), min_size=1, max_size=2, unique=True).map(tuple),
+    tools=_guarded,
+    arguments=_patterns,
+    cost_above=st.none() | st.floats(min_value=0, max_value=1e6),
     expires_seconds=st.none() | st.floats(min_value=0.001, max_value=SECONDS_MAX),
 )
+_exempting = st.builds(ApprovalRule, tools=_guarded, arguments=_patterns, when=st.just("never"))
+
+
+def _meant(rules: list[ApprovalRule]) -> bool:
+    try:
+        return reachable_rules(tuple(rules)) is not None
+    except ValueError:
+        return False
+
+
+approval_rules = st.lists(_asking | _exempting, max_size=3).filter(_meant).map(tuple)
 _formats = (
     st.just(TextFormat())
     | st.just(JsonObjectFormat())
@@ -102,7 +119,7 @@ def _definitions(draw: st.DrawFn) -> AgentDefinition:
             budget=_budgets,
             budget_policy=st.sampled_from(["inherit", "own"]),
             pause_while_waiting=st.booleans(),
-            approvals=st.lists(_rules, max_size=2).map(tuple),
+            approvals=approval_rules,
             errors=st.sampled_from(["recover", "fatal"]),
             overridable=_several(st.sampled_from(list(StopReason))),
             max_overrides=st.integers(0, 100),

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import Emit, RunHooks
+from holdfast.core.defining import new_agent
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import Event
 from holdfast.core.hooks import Changes, Trigger
-from holdfast.core.loop import new_agent
 from holdfast.core.observed import HookExecuted
 from holdfast.core.steps import ErrorRecord
 from holdfast.core.tools import ToolTraits

@@ -27,6 +27,7 @@ from holdfast.core.commands import (
     SummariseBuffer,
 )
 from holdfast.core.compiling import compiled
+from holdfast.core.defining import new_agent
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import ModelFailure
 from holdfast.core.events import (
@@ -47,7 +48,7 @@ from holdfast.core.events import (
     ToolReturned,
 )
 from holdfast.core.hooks import Changes, HookRun, HookTraits, Trigger
-from holdfast.core.loop import AgentLoop, new_agent, user_message
+from holdfast.core.loop import AgentLoop, user_message
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.retries import BUDGET_SPENT, allowed_output

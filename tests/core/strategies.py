@@ -26,6 +26,7 @@ from holdfast.core.steps import (
 )
 from holdfast.core.stopping import Continuation, StopReason, StopSignal
 from holdfast.core.usage import Usage
+from holdfast.core.verdicts import Approval
 
 
 def _id_of(call: ToolCall) -> str:
@@ -107,6 +108,15 @@ responses = st.builds(
     cost=st.none() | st.floats(min_value=0, max_value=1e6),
     format_problem=st.none() | texts,
 )
+digests = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
+approvals = st.builds(
+    Approval,
+    decision=st.sampled_from(["approve", "deny", "edit", "expired"]),
+    by=texts,
+    reason=texts,
+    at=moments,
+    digest=digests,
+)
 tool_executions = st.builds(
     ToolExecution,
     id=ids,
@@ -118,6 +128,7 @@ tool_executions = st.builds(
     completed_at=moments,
     usage=usages,
     cost=st.floats(min_value=0, max_value=1e6),
+    approval=st.none() | approvals,
 )
 open_calls = st.builds(
     OpenCall,
@@ -126,6 +137,8 @@ open_calls = st.builds(
     stage=st.sampled_from(list(CallStage)),
     started_at=st.none() | moments,
     expires_at=st.none() | moments,
+    digest=st.none() | digests,
+    approval=st.none() | approvals,
     ended=st.none() | tool_executions,
 )
 steps = st.builds(
@@ -165,6 +178,7 @@ executions = st.builds(
     paused_seconds=st.floats(min_value=0, max_value=1e6),
     warnings=st.lists(texts, max_size=2).map(tuple),
     cost=st.floats(min_value=0, max_value=1e6),
+    unpriced=st.booleans(),
     error=st.none() | errors,
 )
 _logs = conversations.map(Log[Message])

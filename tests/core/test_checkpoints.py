@@ -6,12 +6,13 @@ import pytest
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import CallModel, CallTool, SummariseBuffer
+from holdfast.core.defining import new_agent
 from holdfast.core.definition import LLM
 from holdfast.core.errors import ModelFailure
 from holdfast.core.events import BufferSummarised, ModelAnswered, ModelFailed, SummaryFailed
 from holdfast.core.frozen import replace
 from holdfast.core.hooks import Changes, Trigger
-from holdfast.core.loop import new_agent, user_message
+from holdfast.core.loop import user_message
 from holdfast.core.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.retries import BUDGET_SPENT, allowed_output
 from holdfast.core.steps import ErrorRecord, InferenceResponse

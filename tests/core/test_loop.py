@@ -7,8 +7,8 @@ from itertools import permutations
 import pytest
 
 from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Finish
+from holdfast.core.defining import new_agent
 from holdfast.core.limits import CALL_ID_CHARS_MAX, CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, ERROR_CHARS_MAX
-from holdfast.core.loop import new_agent
 from holdfast.core.state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.steps import ErrorRecord, Outcome
 from holdfast.core.stopping import StopReason

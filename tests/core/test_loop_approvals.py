@@ -169,7 +169,8 @@ def test_a_wait_does_not_count_where_the_definition_says_so_and_the_timer_is_set
 
 
 def test_a_subagent_that_is_approved_after_a_pause_has_the_time_that_its_parent_has_left() -> None:
-    run = Run(ExecutionBudget(max_seconds=50), approvals=ASK_ALL_SOON, pause_while_waiting=True, subagents=[HELPER])
+    asks = (ApprovalRule(tools=("*",)),)
+    run = Run(ExecutionBudget(max_seconds=50), approvals=asks, pause_while_waiting=True, subagents=[HELPER])
     run.begin().answer("", spawn("a"), after=4).decide("a", after=100)
     assert run.spawned[0].budget.max_seconds == 46
     assert run.state.budget_remaining.max_seconds == 46

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from holdfast.core.beginning import may_change
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import (
     AskApproval,
@@ -33,6 +34,7 @@ from holdfast.core.commands import (
 )
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.events import ModelCancelled, RunContinued, StopMode
+from holdfast.core.frozen import replace
 from holdfast.core.hooks import Changes, HookTraits, Trigger
 from holdfast.core.loop import user_message
 from holdfast.core.messages import ToolCall
@@ -178,6 +180,34 @@ class LoopMachine(RuleBasedStateMachine):
         self.run.feed(RunContinued(self.run.tick(0)))
         self._follow()
         assert self.model_asked or not asked or self.run.state.status.is_terminal or self.run.hooks_asked
+
+    @precondition(lambda self: may_change(self.run.state, ()))
+    @rule(
+        budget=st.none() | budgets, hooks=st.none() | hook_lists, rules=rules, tools=st.sampled_from([None, TOOLS[:2]])
+    )
+    def the_agent_becomes_another(
+        self,
+        budget: ExecutionBudget | None,
+        hooks: list[HookTraits] | None,
+        rules: dict[str, Any],
+        tools: tuple[ToolTraits, ...] | None,
+    ) -> None:
+        before, definition = self.run.state, self.run.loop.definition
+        if budget is not None and budget.max_steps is not None:  # what was taken stays taken
+            budget = replace(budget, max_steps=max(budget.max_steps, before.step_count))
+        rules = {**rules, "max_overrides": max(definition.max_overrides, rules.get("max_overrides", 0))}
+        self._forget()
+        self.run.becomes(budget, hooks=hooks, tools=tools, **rules)
+        assert self.run.commands, "nothing was asked for instead of what had not begun"
+        assert self.run.state.llm == self.run.loop.definition.llm
+        self._follow()
+
+    @rule(chance=rarely)
+    def a_change_is_refused(self, *, chance: bool) -> None:
+        if chance:
+            self.run.change_refused()
+            assert self.run.commands == ()
+            self._follow()
 
     @precondition(lambda self: self.cancelling)
     @rule(usage=usages, said=st.text(max_size=5))

@@ -8,10 +8,11 @@ from uuid import UUID
 from holdfast.core import observed
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import Emit
+from holdfast.core.defining import new_agent
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.events import ExecutionStarted
 from holdfast.core.hooks import Changes
-from holdfast.core.loop import new_agent, user_message
+from holdfast.core.loop import user_message
 from holdfast.core.observed import (
     AgentExecutionCompleted,
     AgentExecutionFailed,

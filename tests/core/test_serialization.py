@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import serialization
+from holdfast.core.defining import new_agent
 from holdfast.core.errors import InvalidInput, StateInvalid
 from holdfast.core.frozen import replace
 from holdfast.core.limits import MESSAGE_BYTES_MAX, PROBLEMS_READ_MAX, STATE_BYTES_MAX
-from holdfast.core.loop import new_agent
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.serialization import FORMAT, from_dict, from_json, to_dict, to_json
 from holdfast.core.state import AgentState, ExecutionState, ExecutionStatus

@@ -12,9 +12,10 @@ from hypothesis import given
 from pydantic import ValidationError
 
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.defining import new_agent
 from holdfast.core.errors import StateInvalid
 from holdfast.core.frozen import canonical
-from holdfast.core.loop import new_agent, user_message
+from holdfast.core.loop import user_message
 from holdfast.core.messages import Message
 from holdfast.core.state import (
     AgentContext,

@@ -122,6 +122,7 @@ def test_the_namespace_keeps_executions_for_30_days_and_knows_the_search_attribu
         "AgentStopReason": "INDEXED_VALUE_TYPE_KEYWORD",
         "AgentSteps": "INDEXED_VALUE_TYPE_INT",
         "AgentTokens": "INDEXED_VALUE_TYPE_INT",
+        "AgentWaiting": "INDEXED_VALUE_TYPE_INT",
     }
 
 

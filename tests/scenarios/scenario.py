@@ -106,27 +106,40 @@ class Tell(_Deed):
     text: str
 
 
-class Approve(_Deed):
+class _Decision(_Deed):
+    digest: Literal["its own", "of another call"] | None = None
+    """Which digest the decision names, if any."""
+
+
+class Approve(_Decision):
     """Somebody lets the waiting call run."""
 
     do: Literal["approve"]
 
 
-class Deny(_Deed):
+class Deny(_Decision):
     """Somebody refuses the waiting call; the reason goes to the model."""
 
     do: Literal["deny"]
     reason: str
 
 
-class Edit(_Deed):
+class Edit(_Decision):
     """Somebody lets the waiting call run with other arguments."""
 
     do: Literal["edit"]
     arguments: Mapping[str, JsonValue]
 
 
-Deed = Annotated[Stop | Tell | Approve | Deny | Edit, Field(discriminator="do")]
+class Change(_Deed):
+    """Somebody makes the agent another one; `agent` has the fields that are to be different."""
+
+    do: Literal["change"]
+    agent: Mapping[str, JsonValue]
+    budget: ExecutionBudget | None = None
+
+
+Deed = Annotated[Stop | Tell | Approve | Deny | Edit | Change, Field(discriminator="do")]
 
 Agent = Annotated[AgentDefinition, BeforeValidator(_with_defaults)]
 Turns = tuple[ScriptedTurn, ...]
@@ -149,6 +162,10 @@ class Scenario(Frozen):
     scripts: Mapping[str, Turns] = Field(default_factory=dict[str, Turns])
     outside: tuple[Deed, ...] = ()
     expect: Expected
+
+    def changed(self, change: Change) -> AgentDefinition:
+        """Return what `change` makes of the agent."""
+        return AgentDefinition.model_validate({**dict(self.agent), **change.agent})
 
     @property
     def turns(self) -> tuple[Turn, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Client, Settings, updates
 from holdfast.core.contracts import APPROVAL_SIGNAL, BUDGET_QUERY, ApprovalDecision
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import DecisionRefused, InvalidInput, ServerUnavailable
 from holdfast.core.limits import ARGUMENTS_BYTES_MAX
 from holdfast.core.offer import Offer
 from holdfast.core.verdicts import Verdict
@@ -42,14 +43,20 @@ def till(paid: list[int]) -> Offer:
 YES = Verdict(decision="approve", by="ann")
 
 
-async def test_an_approval_outlasts_its_worker(settings: Settings, tmp_path: Path) -> None:
+async def test_an_approval_outlasts_its_worker(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paid: list[int] = []
     script, ledger = [call("pay", amount=5), say("done")], tmp_path / "ledger.jsonl"
     async with served(settings, ledger, script, till(paid)) as before:
         execution_id = await before.client.start(AGENT, "pay")
         (call_id,) = await waiting_calls(before.client, execution_id)
     client = await Client.connect(settings)
-    assert await client.decide(execution_id, call_id, YES), "it is taken while no worker is there"
+    monkeypatch.setattr(updates, "ASKED_TIMEOUT", updates.ASKED_TIMEOUT / 20)
+    with pytest.raises(ServerUnavailable, match="no worker has answered"):
+        await client.decide(execution_id, call_id, YES)
+    handle: Any = client.temporal.get_workflow_handle(execution_id)
+    await handle.signal(APPROVAL_SIGNAL, ApprovalDecision(call_id=call_id, verdict=YES))  # needs nobody
     async with served(settings, ledger, script, till(paid)) as after:
         assert (await after.client.result(execution_id)).final_response == "done"
         assert len(after.endpoint.requests) == 1, "the first model call is not repeated"
@@ -92,10 +99,12 @@ async def test_decisions_that_decide_nothing_change_nothing(serve: Serve) -> Non
         client = served.client
         execution_id = await client.start(AGENT, "pay")
         (call_id,) = await waiting_calls(client, execution_id)
-        assert await client.decide(execution_id, "call_that_is_not_there", YES)
+        with pytest.raises(DecisionRefused, match="the call 'call_that_is_not_there' does not wait"):
+            await client.decide(execution_id, "call_that_is_not_there", YES)
         assert await waiting_calls(client, execution_id) == [call_id]
         assert await client.decide(execution_id, call_id, YES)
-        await client.decide(execution_id, call_id, Verdict(decision="deny", by="bob"))
+        with suppress(DecisionRefused):  # or the run has ended
+            assert not await client.decide(execution_id, call_id, Verdict(decision="deny", by="bob"))
         state = await client.result(execution_id)
         assert not await client.decide(execution_id, call_id, YES), "the run has ended"
         await replayed(client, execution_id)
@@ -112,7 +121,8 @@ async def test_a_decision_means_one_call_although_its_provider_repeats_the_id(se
         await client.decide(execution_id, first, YES)
         await state_when(client, execution_id, lambda state: state.step_count == 1)
         (second,) = await waiting_calls(client, execution_id)
-        await client.decide(execution_id, first, YES)  # somebody clicks twice
+        with pytest.raises(DecisionRefused):  # somebody clicks twice
+            await client.decide(execution_id, first, YES)
         assert await waiting_calls(client, execution_id) == [second]
         await client.decide(execution_id, second, Verdict(decision="deny", by="ann"))
         state = await client.result(execution_id)
@@ -128,7 +138,7 @@ async def test_a_decision_that_cannot_travel_is_refused_before_temporal(serve: S
             with pytest.raises(InvalidInput):
                 await served.client.decide(execution_id, id_, verdict)
         events = (await history_of(served.client, execution_id)).events
-        assert not any(event.HasField("workflow_execution_signaled_event_attributes") for event in events)
+        assert not any(event.HasField("workflow_execution_update_accepted_event_attributes") for event in events)
         await served.client.stop(execution_id)
         await served.client.result(execution_id)
 

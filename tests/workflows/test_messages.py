@@ -12,9 +12,9 @@ from temporalio.client import WithStartWorkflowOperation
 from temporalio.common import WorkflowIDConflictPolicy
 
 from holdfast import AgentDefinition, ExecutionStatus
-from holdfast.client import Client, Settings
+from holdfast.client import Client, Settings, updates
 from holdfast.core.contracts import AGENT_EXECUTION, MESSAGE_SIGNAL, ExecutionInput
-from holdfast.core.errors import ExecutionNotFound, InvalidInput
+from holdfast.core.errors import ExecutionNotFound, InvalidInput, MessageRefused, ServerUnavailable
 from holdfast.core.limits import MESSAGES_WAITING_MAX, QUESTION_BYTES_MAX
 from holdfast.core.loop import user_message
 from holdfast.core.messages import Message
@@ -37,12 +37,36 @@ def said(state: AgentState) -> list[str]:
 async def test_a_message_before_the_first_task_is_answered(settings: Settings, tmp_path: Path) -> None:
     client = await Client.connect(settings)
     execution_id = await client.start(AGENT, "the question")
-    assert await client.message(execution_id, "and this")
-    async with served(settings, tmp_path / "ledger.jsonl", [say("done")], Offer()) as late:
+    saying = asyncio.create_task(client.message(execution_id, "and this"))
+    async with served(settings, tmp_path / "ledger.jsonl", [say("done"), say("done")], Offer()) as late:
+        assert await saying
         state = await client.result(execution_id)
         assert "and this" in str(late.endpoint.requests[-1].body["messages"])
         await replayed(client, execution_id)
     assert said(state) == ["the question", "and this"]
+
+
+async def test_without_a_worker_nobody_is_told_that_a_message_is_kept(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(updates, "ASKED_TIMEOUT", updates.ASKED_TIMEOUT / 20)
+    client = await Client.connect(settings)
+    execution_id = await client.start(AGENT, "the question")
+    with pytest.raises(ServerUnavailable, match="start one with `holdfast worker --task-queue test-"):
+        await client.message(execution_id, "and this")
+    assert await client.stop(execution_id), "a stop needs no worker"
+    await client.temporal.get_workflow_handle(execution_id).terminate()
+
+
+async def test_a_message_that_is_given_up_by_its_sender_is_given_up(settings: Settings) -> None:
+    client = await Client.connect(settings)
+    execution_id = await client.start(AGENT, "the question")
+    saying = asyncio.create_task(client.message(execution_id, "and this"))
+    await asyncio.sleep(0.1)  # it is under way: nothing tells
+    saying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await saying
+    await client.temporal.get_workflow_handle(execution_id).terminate()
 
 
 async def test_a_message_by_update_in_the_first_task_is_answered(serve: Serve, settings: Settings) -> None:
@@ -118,31 +142,41 @@ async def test_a_message_that_cannot_travel_is_refused_before_temporal(serve: Se
         with pytest.raises(ExecutionNotFound):
             await served.client.message("00000000-0000-0000-0000-000000000000", "hello?")
         history = await served.client.temporal.get_workflow_handle(execution_id).fetch_history()
-        assert not any(event.HasField("workflow_execution_signaled_event_attributes") for event in history.events)
+        assert not any(
+            event.HasField("workflow_execution_update_accepted_event_attributes") for event in history.events
+        )
         await served.client.stop(execution_id)
         await served.client.result(execution_id)
         assert not await served.client.message(execution_id, "after the end")
 
 
-async def test_more_messages_than_one_step_takes_are_told_of(serve: Serve) -> None:
-    async with serve([say("first", failures=(Turn(status=500),), delay_seconds=0.5), say("second")]) as served:
+async def test_more_messages_than_one_step_takes_are_refused(serve: Serve) -> None:
+    async with serve([say("first", failures=(Turn(status=500),), delay_seconds=8), say("second")]) as served:
         execution_id = await served.client.start(AGENT, "?")
         await served.endpoint.until(lambda requests: len(requests) == 1)
-        await asyncio.gather(*(served.client.message(execution_id, f"message {n}") for n in range(70)))
+        said_now = (served.client.message(execution_id, f"message {n}") for n in range(70))
+        outcomes = await asyncio.gather(*said_now, return_exceptions=True)
+        await served.client.stop(execution_id)
         state = await served.client.result(execution_id)
-    assert len(said(state)) == 1 + MESSAGES_WAITING_MAX
-    assert state.final_response == "second"
-    assert state.warnings[0] == "more than 64 messages wait for one step; the rest was not taken"
+    assert outcomes.count(True) == MESSAGES_WAITING_MAX
+    refused = [str(each) for each in outcomes if isinstance(each, MessageRefused)]
+    assert len(refused) == 70 - MESSAGES_WAITING_MAX
+    assert f"run {execution_id}: 64 messages (" in refused[0]
+    assert "send it later" in refused[0]
+    taken = {f"message {n}" for n, outcome in enumerate(outcomes) if outcome is True}
+    assert set(said(state)) == {"?", *taken}
 
 
 async def test_the_largest_messages_that_wait_leave_the_state_readable(serve: Serve) -> None:
     async with serve([say("too late", delay_seconds=60)]) as served:
         execution_id = await served.client.start(AGENT, "?")
         await served.endpoint.until(lambda requests: len(requests) == 1)
-        await asyncio.gather(*(served.client.message(execution_id, "x" * QUESTION_BYTES_MAX) for _ in range(30)))
+        said_now = (served.client.message(execution_id, "x" * QUESTION_BYTES_MAX) for _ in range(30))
+        outcomes = await asyncio.gather(*said_now, return_exceptions=True)
         state = await served.client.state(execution_id)
         assert state.status is ExecutionStatus.IN_PROGRESS
-        assert any("messages wait" in each for each in state.warnings)
+        assert True in outcomes
+        assert {type(each) for each in outcomes} == {bool, MessageRefused}
         await served.client.stop(execution_id)
         await served.client.result(execution_id)
 

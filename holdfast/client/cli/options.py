@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, Final, TypeAlias, cast
 
 import typer
 
 from holdfast.client.settings import Settings
 from holdfast.client.worker_settings import WorkerSettings
+from holdfast.core.session_contracts import WhileRunning
 
 Address: TypeAlias = Annotated[
     str | None,
@@ -47,8 +49,52 @@ Import: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
 ExecutionId: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="The run's id, a UUID.")]
+AgentId: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="The agent's id, a UUID.")]
+Policy: TypeAlias = Annotated[
+    WhileRunning | None,
+    typer.Option(
+        "--while-running", help="What becomes of a message that comes while the agent works; else the session's policy."
+    ),
+]
+Limit: TypeAlias = Annotated[int, typer.Option(help="At most so many.")]
+
+WHERE: Final[Mapping[str, Any]] = {
+    "agents_dir": AgentsDir,
+    "address": Address,
+    "namespace": Namespace,
+    "task_queue": TaskQueue,
+    "data_dir": DataDir,
+}
+"""The options that add up to settings."""
+
+ELSE: Final = ("agents_dir", "task_queue")
+"""Those of them that only some commands need."""
 
 settings_from = Settings.from_environment
+
+
+def with_server(*more: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that say where the server is; it takes what they come to as `settings`.
+
+    `more` are further ones that it needs: `agents_dir`, `task_queue`.
+    """
+    options = {name: each for name, each in WHERE.items() if name not in ELSE or name in more}
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in options.items()
+    ]
+
+    def given(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def at_server(**values: Any) -> None:  # noqa: ANN401  # of the command's own parameters
+            command(settings=settings_from(**{name: values.pop(name) for name in options}), **values)
+
+        signature = inspect.signature(command, eval_str=True)
+        own = [each for each in signature.parameters.values() if each.name != "settings"]
+        cast("Any", at_server).__signature__ = signature.replace(parameters=[*own, *added])
+        return at_server
+
+    return given
 
 
 def with_worker_settings(command: Callable[..., None]) -> Callable[..., None]:

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from holdfast.core.digests import short_digest
 from holdfast.core.messages import ToolCall
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.steps import AgentStep, InferenceResponse, Outcome
 from holdfast.core.texts import printable
+from holdfast.core.verdicts import Approval
 
 if TYPE_CHECKING:
-    from holdfast.client import Client
     from holdfast.client.summaries import ExecutionSummary
-
-T = TypeVar("T")
-Asks: TypeAlias = "Callable[[Client], Awaitable[T]]"
 
 LINE_CHARS_MAX: Final = 100
 """How much of an argument list, a result or a text one line shows."""
 
 TABLE_CHARS: Final = 110
 """How wide a terminal must be for the whole table; in a narrower one ids stay whole and other things give way."""
+
+NO_RUNS: Final = 'no runs yet; start one with: holdfast run AGENT "question"'
 
 COLOURS: Final = {
     ExecutionStatus.COMPLETED: "green",
@@ -48,15 +47,21 @@ MARKS: Final = {
 }
 
 
-class _Console(Console):
+class _Unbroken(Console):
     """Leaves it to the program's end to say that a reader has gone."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
-def _console() -> Console:
-    return _Console(highlight=False, soft_wrap=True)
+def console() -> Console:
+    """Return what to print with: it neither wraps lines nor breaks them."""
+    return _Unbroken(highlight=False, soft_wrap=True)
+
+
+def tables() -> Console:
+    """Return what to print tables with: as wide as the terminal, and wide enough for a program."""
+    return _Unbroken(highlight=False, width=None if sys.stdout.isatty() else 200)
 
 
 def as_json(value: object) -> None:
@@ -67,14 +72,14 @@ def as_json(value: object) -> None:
 
 def say(text: str) -> None:
     """Print a line."""
-    _console().print(escape(printable(text)))
+    console().print(escape(printable(text)))
 
 
 def hint(text: str) -> None:
     """Print a line that is not the answer, to standard error."""
     with suppress(OSError):
-        console = _Console(stderr=True, highlight=False, soft_wrap=True)
-        console.print(f"[dim]{escape(printable(text))}[/dim]")
+        screen = _Unbroken(stderr=True, highlight=False, soft_wrap=True)
+        screen.print(f"[dim]{escape(printable(text))}[/dim]")
 
 
 def outcome(state: AgentState) -> dict[str, Any]:
@@ -93,72 +98,82 @@ def outcome(state: AgentState) -> dict[str, Any]:
 
 def started(execution_id: str, page: str | None) -> None:
     """Say which run this is and where to watch it."""
-    _console().print(f"run [bold]{execution_id}[/bold]" + (f"\n    [dim]{page}[/dim]" if page else ""))
+    console().print(f"run [bold]{execution_id}[/bold]" + (f"\n    [dim]{page}[/dim]" if page else ""))
 
 
 def announce(number: int, response: InferenceResponse | None) -> None:
     """Print which step it is and what the model asks for; it failed to answer where there is no response."""
     said = " [red]failed[/red]" if response is None else "" if response.tool_calls else " answers"
-    _console().print(f"[bold]step {number}[/bold]{said}")
+    console().print(f"[bold]step {number}[/bold]{said}")
     if response is not None:
         asked(response)
 
 
 def cut_off(number: int, partial: InferenceResponse) -> None:
     """Print what had come of an answer when its call was cancelled."""
-    console = _console()
-    console.print(f"[bold]step {number}[/bold] [yellow]cut off[/yellow]")
+    screen = console()
+    screen.print(f"[bold]step {number}[/bold] [yellow]cut off[/yellow]")
     if partial.text.strip():
-        console.print(escape(printable(partial.text)))
+        screen.print(escape(printable(partial.text)))
     used = partial.usage.total_tokens
-    console.print(f"    [dim]{f'{used:,} tokens' if used else 'the provider told no usage'}[/dim]")
+    screen.print(f"    [dim]{f'{used:,} tokens' if used else 'the provider told no usage'}[/dim]")
 
 
 def asked(response: InferenceResponse) -> None:
     """Print the calls that the model asks for."""
     for call in response.tool_calls:
         given = ", ".join(f"{name}={json.dumps(value)}" for name, value in call.arguments.items())
-        _console().print(f"  [cyan]{escape(call.name)}[/cyan]({escape(_short(given))})")
+        console().print(f"  [cyan]{escape(call.name)}[/cyan]({escape(short(given))})")
 
 
 def results(step: AgentStep, seconds: float) -> None:
     """Print what came of the step's calls, and what the step took."""
-    console = _console()
+    screen = console()
     for execution in step.tool_executions:
         told = execution.error.message if execution.error else execution.result or ""
-        console.print(
-            f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(_short(told))}[/dim]"
-        )
-    console.print(f"    [dim]{seconds:.1f} s, {step.usage.total_tokens:,} tokens[/dim]")
+        screen.print(f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(short(told))}[/dim]")
+        if execution.approval is not None:
+            screen.print(f"       [dim]{escape(short(_approved(execution.approval)))}[/dim]")
+    screen.print(f"    [dim]{seconds:.1f} s, {step.usage.total_tokens:,} tokens[/dim]")
+
+
+def _approved(approval: Approval) -> str:
+    """Return who decided about a call, when, and what."""
+    when = f"{approval.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+    if approval.decision == "expired":
+        return f"nobody decided about it until {when}"
+    done = {"approve": "approved", "deny": "denied", "edit": "edited"}[approval.decision]
+    return f"{done} by {approval.by or 'somebody'} at {when} (digest {short_digest(approval.digest)})"
 
 
 def waiting(execution_id: str, call: ToolCall, expires_at: datetime | None) -> None:
     """Print that a call waits for a person, and how to decide."""
     until = "" if expires_at is None else f" until {expires_at:%Y-%m-%d %H:%M:%S}Z"
-    told = f"{call.name} waits for approval{until}: holdfast approve {execution_id} {call.id}"
-    _console().print(f"    [yellow]{escape(printable(told))}[/yellow]")
+    bound = f"{execution_id} {call.id} --digest {short_digest(call.digest)}"
+    told = f"{call.name} waits for approval{until}: holdfast approve {bound}"
+    console().print(f"    [yellow]{escape(printable(told))}[/yellow]")
 
 
 def text(part: str) -> None:
     """Print a part of a text, to be gone on with."""
-    console = _console()
-    console.out(printable(part), end="")
-    console.file.flush()
+    screen = console()
+    screen.out(printable(part), end="")
+    screen.file.flush()
 
 
 def note(told: str) -> None:
     """Print a line about what went on beside the run's steps."""
-    _console().print(f"    [yellow]{escape(_short(told))}[/yellow]")
+    console().print(f"    [yellow]{escape(short(told))}[/yellow]")
 
 
 def event(place: str, kind: str, detail: str) -> None:
     """Print an event's line."""
-    _console().print(f"[dim]{place}[/dim] [bold]{kind}[/bold] {escape(_short(detail))}".rstrip())
+    console().print(f"[dim]{place}[/dim] [bold]{kind}[/bold] {escape(short(detail))}".rstrip())
 
 
 def ended(state: AgentState, *, answer: bool = True) -> None:
     """Print the last line of a run, then its answer unless it stands there already."""
-    console = _console()
+    screen = console()
     seconds = state.execution_duration.total_seconds() if state.execution_duration else 0.0
     signal = state.stop_signal
     why = f" ({': '.join(filter(None, (signal.reason, printable(signal.message))))})" if signal else ""
@@ -167,11 +182,11 @@ def ended(state: AgentState, *, answer: bool = True) -> None:
     cost = f", {state.cost:.4f} USD" if state.cost else ""
     used = f"{steps}, {state.usage.total_tokens:,} tokens{cost}, {seconds:.1f} s"
     for warning in state.warnings:
-        console.print(f"[yellow]warning[/yellow] {escape(printable(warning))}")
-    console.print(f"[{colour}]{state.status}[/{colour}]{escape(why)}  [dim]{used}[/dim]")
+        screen.print(f"[yellow]warning[/yellow] {escape(printable(warning))}")
+    screen.print(f"[{colour}]{state.status}[/{colour}]{escape(why)}  [dim]{used}[/dim]")
     if state.final_response and answer:
-        console.print()
-        console.print(escape(printable(state.final_response)))
+        screen.print()
+        screen.print(escape(printable(state.final_response)))
 
 
 def whole(state: AgentState, page: str | None) -> None:
@@ -189,7 +204,7 @@ def whole(state: AgentState, page: str | None) -> None:
     for each in state.waiting_calls:
         waiting(state.running.execution_id, each.call, each.expires_at)
     for error in state.errors:
-        _console().print(f"[red]error[/red] {escape(printable(f'{error.source}: {error.type}: {error.message}'))}")
+        console().print(f"[red]error[/red] {escape(printable(f'{error.source}: {error.type}: {error.message}'))}")
     ended(state)
 
 
@@ -200,13 +215,13 @@ def line(summary: ExecutionSummary) -> dict[str, Any]:
     }
 
 
-def table(found: list[ExecutionSummary]) -> None:
-    """Print the listing."""
+def table(found: list[ExecutionSummary], none: str = NO_RUNS) -> None:
+    """Print the listing; `none` is what to say where there is nothing to list."""
     if not found:
-        hint('no runs yet; start one with: holdfast run AGENT "question"')
+        hint(none)
         return
-    console = _Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    narrow = console.width < TABLE_CHARS
+    screen = tables()
+    narrow = screen.width < TABLE_CHARS
     shown = Table(box=None, pad_edge=False)
     for name in ("id", "agent", "status", "reason", "steps", "tokens", *(() if narrow else ("started",))):
         right, folded = name in ("steps", "tokens"), narrow and name in ("agent", "reason")
@@ -223,10 +238,10 @@ def table(found: list[ExecutionSummary]) -> None:
             f"{each.started_at:%Y-%m-%d %H:%M:%S}Z",
         )
         shown.add_row(*cells[: len(shown.columns)])
-    console.print(shown)
+    screen.print(shown)
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """Return the beginning of `text` on one line, safe for a terminal."""
     flat = " ".join(printable(text).split())
     return flat if len(flat) <= LINE_CHARS_MAX else flat[: LINE_CHARS_MAX - 1] + "…"

@@ -1,0 +1,163 @@
+"""The record store as activities: what an execution leaves, where a session goes on from, what is kept of a session.
+
+An execution's record is written by asking its own run, page by page, for what the store does not have yet: neither its
+history nor this activity's input grows with the conversation. All of it can be done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Final
+
+from pydantic import AwareDatetime, BaseModel
+from temporalio import activity
+from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from holdfast.core.contracts import (
+    PART_QUERY,
+    RECORD_ACTIVITY,
+    SNAPSHOT_QUERY,
+    STATE_QUERY,
+    PageRequest,
+    PartPage,
+    PartRequest,
+    Recorded,
+    RecordRequest,
+    StatePage,
+)
+from holdfast.core.errors import HoldfastError, InvalidInput, RecordNotFound, StorageFailed
+from holdfast.core.frozen import replace
+from holdfast.core.recording import asked_of, parts_needed, record_of
+from holdfast.core.records import Part, Snapshot
+from holdfast.core.session_contracts import (
+    BRANCH_ACTIVITY,
+    FIND_SESSION_ACTIVITY,
+    KEEP_SESSION_ACTIVITY,
+    Branched,
+    BranchRequest,
+    FindSession,
+    FoundSession,
+    KeepSession,
+)
+from holdfast.storage.records import Records
+
+ASK_TIMEOUT: Final = timedelta(seconds=20)
+"""One query of a run, which a worker may have to take up for it."""
+
+HEAD_ALONE: Final = PageRequest(messages_total=0, steps_total=0)
+"""Asks for a state without its messages and steps."""
+
+READ_AT_ONCE: Final = 4
+"""How many parts are read from a run at the same time; each can have some megabytes."""
+
+
+class RecordKeeping:
+    """The activities around one record store."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    @activity.defn(name=RECORD_ACTIVITY)
+    async def record(self, request: RecordRequest) -> Recorded:
+        """Write what the execution whose run asks for it leaves: its parts, its snapshot and its record.
+
+        Fails, to be tried again, with StorageFailed, and with RunUnreadable where the run cannot be asked.
+        """
+        info = activity.info()
+        run = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        with _told():
+            snapshot = await _asked_snapshot(run)
+            at_once = asyncio.Semaphore(READ_AT_ONCE)
+
+            async def keep(part: Part) -> None:
+                async with at_once:
+                    if not await self._records.has_part(part.digest):
+                        await self._records.write_part(await _asked_part(run, part.digest))
+
+            await asyncio.gather(*map(keep, snapshot.parts))
+            digest = await self._records.write_snapshot(snapshot)
+            needed = {part.digest: await self._records.read_part(part.digest) for part in parts_needed(snapshot)}
+            if not request.task:  # a run that goes on from another does not know what was asked
+                request = replace(request, task=asked_of(await self._records.state(digest)))
+            await self._records.write(record_of(request, snapshot, digest, needed))
+        return Recorded(snapshot=digest)
+
+    @activity.defn(name=BRANCH_ACTIVITY)
+    async def branch(self, request: BranchRequest) -> Branched:
+        """Return the snapshot to go on from. Fails for good with RecordNotFound and InvalidInput."""
+        with _told():
+            return await self._records.branch(request)
+
+    @activity.defn(name=KEEP_SESSION_ACTIVITY)
+    async def keep_session(self, kept: KeepSession) -> None:
+        """Keep what a session leaves of itself, unless something newer was kept meanwhile.
+
+        A worker that was frozen takes up what it had been given, long after another one has done it.
+        """
+        with _told():
+            found = await self._records.read_session(kept.agent_id)
+            if found is None or _last_changed(found) <= _last_changed(kept.state):
+                await self._records.write_session(kept.agent_id, kept.state.encode())
+
+    @activity.defn(name=FIND_SESSION_ACTIVITY)
+    async def find_session(self, wanted: FindSession) -> FoundSession:
+        """Return what is kept of the agent, and its latest record if that is newer."""
+        with _told():
+            found, records = await asyncio.gather(
+                self._records.read_session(wanted.agent_id), self._records.by_agent(wanted.agent_id, 1)
+            )
+        latest = records[0] if records else None
+        if latest is not None and found is not None and _last_changed(found) >= latest.completed_at:
+            latest = None
+        return FoundSession(kept=None if found is None else found.decode(), latest=latest)
+
+
+async def whose(execution_id: str) -> str:
+    """Return which agent's execution that is, as its run says; raises StorageFailed where it cannot be asked.
+
+    To be called within one of its activities.
+    """
+    run = activity.client().get_workflow_handle(execution_id)
+    try:
+        found: StatePage = await run.query(STATE_QUERY, HEAD_ALONE, result_type=StatePage, rpc_timeout=ASK_TIMEOUT)
+    except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+        raise StorageFailed(f"the run {execution_id} cannot be asked whose it is: {error}; try again") from None
+    return found.head.agent_id
+
+
+class _Dated(BaseModel):
+    """What there is in every state of a session; the rest is the session's own business."""
+
+    updated_at: AwareDatetime
+
+
+def _last_changed(state: str | bytes) -> datetime:
+    return _Dated.model_validate_json(state).updated_at
+
+
+async def _asked_snapshot(run: WorkflowHandle[object, object]) -> Snapshot:
+    snapshot: Snapshot = await run.query(SNAPSHOT_QUERY, result_type=Snapshot, rpc_timeout=ASK_TIMEOUT)
+    return snapshot
+
+
+async def _asked_part(run: WorkflowHandle[object, object], digest: str) -> bytes:
+    asked = PartRequest(digest=digest)
+    page: PartPage = await run.query(PART_QUERY, asked, result_type=PartPage, rpc_timeout=ASK_TIMEOUT)
+    return page.data.encode()
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    """Turn errors of ours into failures with their names; what no repetition can mend is not tried again."""
+    try:
+        yield
+    except HoldfastError as error:
+        final = isinstance(error, RecordNotFound | InvalidInput)
+        raise ApplicationError(error.message, type=type(error).__name__, non_retryable=final) from None
+    except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+        raise ApplicationError(f"the run cannot be asked for its state: {error}", type="RunUnreadable") from None

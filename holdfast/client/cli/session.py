@@ -1,0 +1,145 @@
+"""`holdfast session ACTION ID`: looking at one agent's session, and steering it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic import ValidationError
+
+from holdfast.client.cli import views
+from holdfast.client.cli.asking import asked, asked_agent
+from holdfast.client.cli.options import AgentId, AsJson, Policy, with_server
+from holdfast.client.settings import Settings
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.definition import LLM
+from holdfast.core.errors import InvalidInput
+from holdfast.core.events import StopMode
+from holdfast.core.session_contracts import SessionView, WhileRunning
+from holdfast.core.tools import told
+
+if TYPE_CHECKING:
+    from holdfast.client import Agent, Holdfast
+
+session = typer.Typer(name="session", help="Look at one agent's session, or steer it.", no_args_is_help=True)
+
+
+@session.command()
+@with_server()
+def show(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
+    """Show a session as it is now: what it does, what waits, what it has used."""
+    views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.view()), as_json=as_json)
+
+
+@session.command()
+@with_server()
+def stop(
+    agent_id: AgentId,
+    *,
+    reason: Annotated[str, typer.Option(help="Why; kept with the run.")] = "",
+    after_step: Annotated[bool, typer.Option("--after-step", help="Let the step under way finish first.")] = False,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Stop the run under way; messages that wait have their turn after it."""
+    mode: StopMode = "after_step" if after_step else "now"
+    view = asked_agent(settings, agent_id, lambda agent: agent.stop(reason, mode=mode, source="cli"))
+    views.shown_session(view, as_json=as_json)
+
+
+@session.command()
+@with_server()
+def clear(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
+    """Forget the conversation; what runs ends first. Records stay."""
+    views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.clear()), as_json=as_json)
+
+
+@session.command()
+@with_server()
+def suspend(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
+    """Begin nothing until it is resumed; messages are taken and wait."""
+    views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.suspend()), as_json=as_json)
+
+
+@session.command()
+@with_server()
+def resume(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
+    """Go on with what waits."""
+    views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.resume()), as_json=as_json)
+
+
+@session.command()
+@with_server()
+def close(
+    agent_id: AgentId,
+    *,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop what runs, and begin nothing that waits.")] = False,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Take nothing any more, for good. Records stay, and the agent can be forked."""
+    views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.close(stop=stop)), as_json=as_json)
+
+
+@session.command()
+@with_server("agents_dir")
+def change(
+    agent_id: AgentId,
+    *,
+    agent: Annotated[
+        str | None, typer.Option(help="Another definition: a name in the agents folder, or a definition file.")
+    ] = None,
+    system_prompt: Annotated[str | None, typer.Option(help="Another system prompt.")] = None,
+    model: Annotated[str | None, typer.Option(help="Another model.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="At most so many steps per run.", min=0)] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="At most so many tokens per run.", min=0)] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="At most so many seconds per run.", min=0)] = None,
+    max_cost: Annotated[float | None, typer.Option(help="At most so many US dollars per run.", min=0)] = None,
+    while_running: Policy = None,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Change the agent; what runs goes on as the new one from its next step."""
+    limits = {"max_steps": max_steps, "max_tokens": max_tokens, "max_seconds": max_seconds, "max_cost": max_cost}
+    try:
+        budget = ExecutionBudget.model_validate({name: value for name, value in limits.items() if value is not None})
+    except ValidationError as error:
+        raise InvalidInput(f"the limits cannot be used: {told(error)}") from None
+    if (agent, system_prompt, model, while_running) == (None, None, None, None) and budget.is_empty:
+        raise InvalidInput("nothing is to be changed; say what (see `holdfast session change --help`)")
+
+    async def ask(holdfast: Holdfast) -> SessionView:
+        return await _change(holdfast.agent(agent_id), settings, agent, system_prompt, model, budget, while_running)
+
+    views.shown_session(asked(settings, ask), as_json=as_json)
+
+
+async def _change(
+    agent: Agent,
+    settings: Settings,
+    name: str | None,
+    system_prompt: str | None,
+    model: str | None,
+    budget: ExecutionBudget,
+    while_running: WhileRunning | None,
+) -> SessionView:
+    """Change the agent; of its model and its limits, what is not given stays."""
+    from holdfast.client.definitions import find_agent
+
+    definition = None if name is None else find_agent(name, settings.agents_dir)
+    llm: LLM | None = None
+    limits: ExecutionBudget | None = None
+    if model is not None or not budget.is_empty:
+        before = definition or (await agent.open()).definition
+        llm = None if model is None else _with_model(before.llm, model)
+        limits = None if budget.is_empty else before.budget.overridden_by(budget)
+    return await agent.change(
+        definition, system_prompt=system_prompt, llm=llm, budget=limits, while_running=while_running
+    )
+
+
+def _with_model(llm: LLM, model: str) -> LLM:
+    try:
+        return LLM.model_validate({**llm.model_dump(exclude={"prices"}), "model": model})
+    except ValidationError as error:
+        raise InvalidInput(f"the model cannot be used: {told(error)}") from None

@@ -1,0 +1,137 @@
+"""`holdfast send | sessions`: talking to agents that live on between their runs, and finding them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from holdfast.client.cli import render, views
+from holdfast.client.cli.asking import asked, joined, read
+from holdfast.client.cli.options import AgentId, AsJson, Limit, Policy, with_server
+from holdfast.client.cli.runs import STOPPED
+from holdfast.client.settings import Settings
+from holdfast.core.errors import ExecutionFailed, HoldfastError
+from holdfast.core.session_contracts import Receipt, SessionView, WhileRunning
+from holdfast.core.state import AgentState, ExecutionStatus
+
+if TYPE_CHECKING:
+    from holdfast.client import Agent, Holdfast, SessionSummary
+
+AT_ONCE_MAX: Final = 16
+"""How many sessions are looked at side by side."""
+
+LOOK_SECONDS_MAX: Final = 3.0
+"""How long a listing waits for what only workers know."""
+
+
+@with_server("agents_dir", "task_queue")
+def send(
+    agent_id: AgentId,
+    text: Annotated[str, typer.Argument(help="What to say to it; - reads standard input.")],
+    *,
+    agent: Annotated[
+        str | None, typer.Option(help="A name in the agents folder, or a file: what the agent is if it is new.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or print the receipt.")] = True,
+    message_id: Annotated[str | None, typer.Option(help="The message's id: the same one twice is one message.")] = None,
+    while_running: Policy = None,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Say something to an agent, and print its answer. Exit code 0 answered, 3 stopped, 4 failed."""
+    sending = _send(settings, agent_id, agent, read(text), message_id, while_running, wait=wait, as_json=as_json)
+    raise typer.Exit(asyncio.run(sending))
+
+
+@with_server()
+def sessions(
+    *,
+    limit: Limit = 20,
+    query: Annotated[
+        str | None,
+        typer.Option(help="Only those that a visibility query of Temporal's finds.", metavar="QUERY"),
+    ] = None,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """List the latest sessions: agents that live on between their runs."""
+    found = asked(settings, lambda holdfast: _looked_at(holdfast, limit, query))
+    if as_json:
+        render.as_json([views.session_line(*each) for each in found])
+    else:
+        views.sessions(found)
+
+
+async def _looked_at(
+    holdfast: Holdfast, limit: int, query: str | None
+) -> list[tuple[SessionSummary, SessionView | None]]:
+    """Return the sessions, and of those on the server what they are, as far as workers say it in time."""
+    found = await holdfast.sessions(limit, query)
+    at_once = asyncio.Semaphore(AT_ONCE_MAX)
+    views: dict[str, SessionView] = {}
+
+    async def look(agent: Agent) -> None:
+        with suppress(HoldfastError):
+            async with at_once:
+                views[agent.agent_id] = await agent.view()
+
+    looking = [asyncio.create_task(look(holdfast.agent(each.agent_id))) for each in found if each.updated_at is None]
+    if looking:
+        await asyncio.wait(looking, timeout=LOOK_SECONDS_MAX)
+    for each in looking:
+        each.cancel()
+    return [(each, views.get(each.agent_id)) for each in found]
+
+
+async def _send(
+    settings: Settings,
+    agent_id: str,
+    definition: str | None,
+    text: str,
+    message_id: str | None,
+    while_running: WhileRunning | None,
+    *,
+    wait: bool,
+    as_json: bool,
+) -> int:
+    agent = (await joined(settings)).agent(agent_id, definition)
+    receipt = await agent.send(text, message_id=message_id, while_running=while_running)
+    if not wait:
+        render.as_json(views.receipt_line(agent.agent_id, receipt)) if as_json else views.receipt(receipt)
+        return 0
+    try:
+        return await answered(agent, receipt, as_json=as_json)
+    except ExecutionFailed:
+        raise
+    except (asyncio.CancelledError, HoldfastError):
+        again = f"holdfast send {agent.agent_id} --message-id {receipt.message_id} TEXT"
+        render.hint(f"the message is kept and will be answered; the same again waits for it: {again}")
+        raise
+
+
+async def answered(agent: Agent, receipt: Receipt, *, as_json: bool) -> int:
+    """Wait for a message's answer and print it; return the exit code that says what it came to."""
+    try:
+        state = await agent.answer(receipt)
+    except ExecutionFailed as error:
+        if not as_json or error.state is None:
+            raise
+        told = _line(agent, receipt, AgentState.from_dict(error.state))
+        render.as_json({**told, "error": error.to_dict()})
+        return error.exit_code
+    stopped = state.status is ExecutionStatus.STOPPED
+    if as_json:
+        render.as_json(_line(agent, receipt, state))
+    elif stopped:
+        render.ended(state)
+    else:
+        render.say(state.final_response or "")
+    return STOPPED if stopped else 0
+
+
+def _line(agent: Agent, receipt: Receipt, state: AgentState) -> dict[str, Any]:
+    """Return what a message came to, JSON-ready."""
+    return {"agent_id": agent.agent_id, "message_id": receipt.message_id, **render.outcome(state)}

@@ -1,0 +1,130 @@
+"""How an agent's work looks in a conversation: its words as they come, and a line for each tool call. Asks nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from rich.markup import escape
+
+from holdfast.client.cli.render import MARKS, console, note, short, text
+from holdfast.client.watched import AttemptFailed, TextDelta, Watched
+from holdfast.core import observed
+from holdfast.core.messages import ToolCall
+from holdfast.core.steps import ToolExecution
+from holdfast.core.texts import printable
+from holdfast.core.usage import Usage
+
+ENDS: Final = (observed.AgentExecutionCompleted, observed.AgentExecutionStopped, observed.AgentExecutionFailed)
+
+
+class Talk:
+    """Prints what one agent says and does; what its subagents say is theirs."""
+
+    def __init__(self, agent_id: str) -> None:
+        self._agent_id = agent_id
+        self._execution_id = ""
+        self._call: ToolCall | None = None
+        """The call behind whose line the cursor stands."""
+        self._in_text = False
+        self._said = ""
+        """The text of this execution's latest answer as far as it was printed."""
+        self._used: tuple[Usage, float] | None = None
+
+    def show(self, watched: Watched) -> None:  # noqa: C901, PLR0912  # one case per kind
+        """Print what is new."""
+        if isinstance(watched, TextDelta | AttemptFailed):
+            if watched.execution_id == self._execution_id:
+                self._stream(watched)
+            return
+        if watched.agent_id != self._agent_id:
+            return
+        self._execution_id = watched.execution_id
+        match watched:
+            case observed.AgentExecutionStarted():
+                self._said, self._used = "", None
+            case observed.InferenceRequestStarted():
+                self._said = ""
+            case observed.ToolCallStarted():
+                self._begin(watched.call)
+            case observed.ToolCallCompleted() | observed.ToolCallBlocked():
+                self._complete(watched.tool_execution)
+            case observed.SubagentSpawned():
+                self._line(f"  [cyan]{escape(watched.agent)}[/cyan] begins: [dim]{escape(short(watched.task))}[/dim]")
+            case observed.SubagentCompleted():
+                used = f"{watched.usage.total_tokens:,} tokens"
+                self._line(f"  [cyan]{escape(watched.agent)}[/cyan] {watched.status} [dim]{used}[/dim]")
+            case observed.TokenUsageReported():
+                self._used = watched.total, watched.total_cost
+            case observed.AgentExecutionCompleted():
+                self._answered(watched.answer)
+            case observed.AgentExecutionStopped():
+                why = ": ".join(filter(None, (watched.reason, watched.message)))
+                self._line(f"[yellow]stopped[/yellow] ({escape(short(why))}){self._usage()}")
+            case observed.AgentExecutionFailed():
+                why = f"{watched.error.type}: {watched.error.message}"
+                self._line(f"[red]failed[/red] ({escape(printable(why))}){self._usage()}")
+            case _:
+                pass
+
+    def note(self, told: str) -> None:
+        """Print a line beside what the agent says."""
+        self.end()
+        note(told)
+
+    def end(self) -> None:
+        """Begin a new line where something stands on this one."""
+        if self._in_text or self._call is not None:
+            text("\n")
+        self._in_text, self._call = False, None
+
+    def line_typed(self) -> None:
+        """Take note that the cursor stands on a new line, because somebody has typed one."""
+        self._in_text, self._call = False, None
+
+    def _stream(self, told: TextDelta | AttemptFailed) -> None:
+        if isinstance(told, AttemptFailed):
+            self.note(f"attempt {told.attempt} failed, asking again: {told.message}")
+            self._said = ""
+            return
+        if not self._in_text:
+            self.end()
+        text((f"[{told.skipped:,} characters] " if told.skipped else "") + told.text)
+        self._in_text = True
+        self._said += told.text
+
+    def _begin(self, call: ToolCall) -> None:
+        self.end()
+        console().print(f"  {_called(call)} [dim]…[/dim]", end="")
+        self._call = call
+
+    def _complete(self, done: ToolExecution) -> None:
+        told = done.error.message if done.error else done.result or ""
+        result = f"{MARKS[done.outcome]} [dim]{escape(short(told))}[/dim]"
+        if self._call is not None and self._call.id == done.call.id:
+            console().print(f" {result}")
+            self._call = None
+        else:
+            self._line(f"  {_called(done.call)} {result}")
+
+    def _answered(self, answer: str) -> None:
+        if answer and answer != self._said:
+            self._line(escape(printable(answer)))
+        self.end()
+        if self._used is not None:
+            console().print(self._usage().strip())
+
+    def _usage(self) -> str:
+        if self._used is None:
+            return ""
+        usage, cost = self._used
+        return f"  [dim]{usage.total_tokens:,} tokens{f', {cost:.4f} USD' if cost else ''}[/dim]"
+
+    def _line(self, markup: str) -> None:
+        self.end()
+        console().print(markup)
+
+
+def _called(call: ToolCall) -> str:
+    given = ", ".join(f"{name}={json.dumps(value)}" for name, value in call.arguments.items())
+    return f"[cyan]{escape(call.name)}[/cyan]({escape(short(given))})"

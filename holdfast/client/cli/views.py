@@ -1,0 +1,222 @@
+"""How sessions, receipts, records and trees look, for people and for programs. Asks nothing and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from rich.markup import escape
+from rich.table import Table
+from rich.tree import Tree
+
+from holdfast.client.cli.render import COLOURS, console, hint, say, short, tables
+from holdfast.client.cli.render import as_json as print_json
+from holdfast.core.messages import Message
+from holdfast.core.records import ExecutionRecord
+from holdfast.core.session_contracts import Receipt, SessionView
+from holdfast.core.state import ExecutionStatus
+from holdfast.core.texts import printable
+
+if TYPE_CHECKING:
+    from holdfast.client import SessionSummary
+    from holdfast.client.trees import ExecutionTree
+
+SESSION_COLOURS: Final = {"idle": "green", "running": "cyan", "suspended": "yellow", "closed": "dim"}
+WIDE_CHARS: Final = 100
+"""How wide a terminal must be for all columns; in a narrower one the last give way."""
+
+
+# --- sessions
+
+
+def shown_session(view: SessionView, *, as_json: bool) -> None:
+    """Print a session, for people or for programs."""
+    if as_json:
+        print_json(view.model_dump(mode="json"))
+        return
+    screen, colour = console(), SESSION_COLOURS[view.status]
+    screen.print(f"agent [bold]{view.agent_id}[/bold] ({escape(view.definition.name)}): [{colour}]{view.status}[/]")
+    lines = {
+        "running": view.running_id,
+        "last run": _last(view),
+        "runs": str(view.executions),
+        "waiting": _messages(len(view.waiting)) if view.waiting else None,
+        "used": f"{view.usage.total_tokens:,} tokens{_cost(view.cost)}",
+        "while running": view.settings.while_running,
+        "tenant": view.settings.tenant,
+        "changed": _time(view.updated_at),
+    }
+    for name, value in lines.items():
+        if value:
+            screen.print(f"    [dim]{name:14}[/dim]{escape(printable(value))}")
+
+
+def session_line(summary: SessionSummary, view: SessionView | None) -> dict[str, Any]:
+    """Return a line of the sessions, JSON-ready; null where nobody said so."""
+    told = {**asdict(summary), **_seen(summary, view)}
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in told.items()}
+
+
+def _seen(summary: SessionSummary, view: SessionView | None) -> dict[str, Any]:
+    """Return what a worker knows better than the server's listing."""
+    if view is None:
+        return {"executions": summary.executions, "waiting": summary.waiting, "updated_at": summary.updated_at}
+    return {"executions": view.executions, "waiting": len(view.waiting), "updated_at": view.updated_at}
+
+
+def sessions(found: Sequence[tuple[SessionSummary, SessionView | None]]) -> None:
+    """Print the sessions."""
+    if not found:
+        hint("no sessions; begin one with: holdfast chat AGENT")
+        return
+    columns = ("id", "agent", "status", "runs", "waiting", "last activity")
+    rows: list[Sequence[str]] = []
+    for each, view in found:
+        seen = _seen(each, view)
+        rows.append(
+            (
+                each.agent_id,
+                escape(printable(each.agent or "-")),
+                _coloured(each.status, SESSION_COLOURS),
+                *("-" if seen[name] is None else f"{seen[name]:,}" for name in ("executions", "waiting")),
+                _time(seen["updated_at"] or each.started_at),
+            )
+        )
+    _table(columns, rows, right=("runs", "waiting"))
+
+
+def receipt_line(agent_id: str, receipt: Receipt) -> dict[str, Any]:
+    """Return a receipt, JSON-ready."""
+    return {"agent_id": agent_id, **receipt.model_dump(mode="json")}
+
+
+def receipt(receipt: Receipt) -> None:
+    """Print what becomes of a message."""
+    say(f"message {receipt.message_id}: {fate(receipt)}")
+
+
+def fate(receipt: Receipt) -> str:
+    """Return in a few words what becomes of a message."""
+    match receipt.state:
+        case "waiting" if receipt.ahead:
+            return f"waits for its turn behind {_messages(receipt.ahead)}"
+        case "waiting":
+            return "waits for its turn"
+        case "running":
+            return f"is with run {receipt.execution_id}"
+        case "answered":
+            return f"has been answered by run {receipt.execution_id}"
+
+
+# --- records
+
+
+def records(found: Sequence[ExecutionRecord]) -> None:
+    """Print an agent's records, the newest first."""
+    if not found:
+        hint("no records; one is written when a run of the agent ends")
+        return
+    columns = ("id", "run", "status", "steps", "tokens", "ended", "asked")
+    rows = (
+        (
+            each.execution_id,
+            str(each.number),
+            _coloured(each.status, COLOURS),
+            str(each.step_count),
+            f"{each.usage.total_tokens:,}",
+            _time(each.completed_at),
+            escape(short(each.task)),
+        )
+        for each in found
+    )
+    _table(columns, rows, right=("run", "steps", "tokens"))
+
+
+def record(found: ExecutionRecord) -> None:
+    """Print one record."""
+    screen = console()
+    colour = COLOURS[found.status]
+    why = f" ({': '.join(filter(None, (found.stop_reason, printable(found.why))))})" if found.why else ""
+    steps = "1 step" if found.step_count == 1 else f"{found.step_count} steps"
+    seconds = (found.completed_at - found.started_at).total_seconds()
+    used = f"{steps}, {found.usage.total_tokens:,} tokens{_cost(found.cost)}, {seconds:.1f} s"
+    screen.print(f"run [bold]{found.execution_id}[/bold], number {found.number} of agent {found.agent_id}")
+    screen.print(f"    [dim]{escape(found.agent)}, {_time(found.started_at)}[/dim]")
+    screen.print(f"[bold]asked[/bold] {escape(printable(found.task))}")
+    screen.print(f"[{colour}]{found.status}[/{colour}]{escape(why)}  [dim]{used}[/dim]")
+    if found.answer:
+        screen.print()
+        screen.print(escape(printable(found.answer)))
+
+
+def message(each: Message) -> None:
+    """Print one message of a transcript."""
+    screen = console()
+    screen.print(f"\n[bold]{each.role}[/bold]")
+    if each.text:
+        screen.print(escape(printable(each.text)))
+    for call in each.tool_calls:
+        screen.print(f"  [cyan]{escape(call.name)}[/cyan]{escape(printable(call.arguments_text))}")
+
+
+# --- trees
+
+
+def tree(found: ExecutionTree) -> None:
+    """Print an execution with its subagents."""
+    tables().print(_branch(found, Tree(_label(found))))
+
+
+def _branch(found: ExecutionTree, branch: Tree) -> Tree:
+    for child in found.children:
+        _branch(child, branch.add(_label(child)))
+    return branch
+
+
+def _label(found: ExecutionTree) -> str:
+    seconds = "" if found.seconds is None else f", {found.seconds:.1f} s"
+    steps = "1 step" if found.steps == 1 else f"{found.steps} steps"
+    used = f"{steps}, {found.usage.total_tokens:,} tokens{_cost(found.cost)}{seconds}"
+    status = _coloured(found.status, COLOURS)
+    return f"[bold]{escape(printable(found.agent))}[/bold] {status} [dim]{used}  {found.execution_id}[/dim]"
+
+
+# --- pieces
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str]) -> None:
+    """Print a table whose first column stays whole; in a narrow terminal its last gives way."""
+    screen = tables()
+    shown = Table(box=None, pad_edge=False)
+    for name in columns if screen.width >= WIDE_CHARS else columns[:-1]:
+        side: Literal["left", "right"] = "right" if name in right else "left"
+        shown.add_column(name, justify=side, no_wrap=name == "id", overflow="fold")
+    for row in rows:
+        shown.add_row(*row[: len(shown.columns)])
+    screen.print(shown)
+
+
+def _coloured(status: str, colours: Mapping[Any, str]) -> str:
+    colour = colours.get(status, "red")
+    return f"[{colour}]{escape(status)}[/{colour}]"
+
+
+def _last(view: SessionView) -> str | None:
+    if view.last_id is None:
+        return None
+    reason = view.last_stop_reason if view.last_status is ExecutionStatus.STOPPED else None
+    return f"{view.last_id} {view.last_status or ''}{f' ({reason})' if reason else ''}"
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"
+
+
+def _cost(cost: float) -> str:
+    return f", {cost:.4f} USD" if cost else ""
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}Z"

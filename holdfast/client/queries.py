@@ -1,0 +1,46 @@
+"""Asking the worker of a workflow, by query, and telling why it did not answer."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.service import RPCError
+
+from holdfast.client import reading
+from holdfast.client.refusals import NO_WORKER, refusal
+from holdfast.core.errors import ServerUnavailable
+
+T = TypeVar("T")
+
+
+async def queried(
+    handle: WorkflowHandle[Any, Any], name: str, request: object, kind: type[T], task_queue: str, *, what: str = "run"
+) -> T:
+    """Return the answer, of type `kind`, to the query `name`; `task_queue` is where a worker of it is looked for.
+
+    `what` the workflow is, errors say: a `run` or a `session`. Raises ExecutionNotFound, ServerUnavailable.
+    """
+    args = [] if request is None else [request]
+    ask = partial(handle.query, name, args=args, result_type=kind)
+    try:
+        try:
+            answer = await ask(rpc_timeout=min(reading.LOST_TIMEOUT, reading.ASK_TIMEOUT))
+        except RPCError as error:
+            if error.status not in NO_WORKER:
+                raise
+            answer = await ask(rpc_timeout=reading.ASK_TIMEOUT)
+    except RPCError as error:
+        raise refusal(error, handle.id, what=what, asks_worker=await _queue_of(handle, task_queue)) from None
+    except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+        raise ServerUnavailable(f"the worker cannot answer for {what} {handle.id}: {error}") from None
+    return cast("T", answer)
+
+
+async def _queue_of(handle: WorkflowHandle[Any, Any], otherwise: str) -> str:
+    """Return the task queue that the workflow's worker serves; `otherwise` where the server does not say."""
+    try:
+        return (await handle.describe(rpc_timeout=reading.ASK_TIMEOUT)).task_queue
+    except RPCError:
+        return otherwise

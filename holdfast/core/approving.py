@@ -1,0 +1,136 @@
+"""Asking people about tool calls: which calls wait, and what a decision makes of one (SPEC section 8, "Approval").
+
+A decision decides one call, once. It counts for a call that waits, until its time is over, and where it names a digest
+for the call of that digest alone; any other changes nothing. Only decisions do: what a message or a tool's result says
+is words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import assert_never
+
+from pydantic_core import to_json
+
+from holdfast.core.commands import AskApproval
+from holdfast.core.digests import short_digest
+from holdfast.core.events import ApprovalExpired, ApprovalGiven
+from holdfast.core.frozen import replace
+from holdfast.core.limits import EDITS_STEP_BYTES_MAX, SOURCE_CHARS_MAX
+from holdfast.core.nearest import suggestion
+from holdfast.core.observed import ApprovalRequested, ApprovalResolved
+from holdfast.core.policies import ApprovalRule
+from holdfast.core.state import AgentState
+from holdfast.core.steps import CallStage, ErrorRecord, OpenCall
+from holdfast.core.turn import Turn
+from holdfast.core.verdicts import Approval, Verdict
+
+IN_TIME = "nobody decided about it in time"
+"""What the model is told of a call that nobody decided about."""
+
+
+def rule_for(turn: Turn, each: OpenCall) -> ApprovalRule | None:
+    """Return the rule by which the call waits, if there is one; its arguments are as hooks left them."""
+    return turn.rules.approval_for(each.call, turn.execution.cost_known)
+
+
+def waits(turn: Turn, each: OpenCall, rule: ApprovalRule) -> OpenCall:
+    """Return the call as it waits for a person, and tell of it."""
+    expires_at = None if rule.expires is None else turn.at + rule.expires
+    digest = each.call.digest
+    turn.tell(ApprovalRequested, call=each.call, expires_at=expires_at, digest=digest)
+    return replace(each, stage=CallStage.APPROVAL, started_at=turn.at, expires_at=expires_at, digest=digest)
+
+
+def ask(turn: Turn, each: OpenCall) -> None:
+    """Ask for a person's decision about this call."""
+    turn.do(AskApproval(turn.step.number, each.index, each.call, each.expires_at))
+
+
+def decided(
+    turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalExpired
+) -> tuple[OpenCall, ErrorRecord | None] | None:
+    """Return the call as it was decided, with the error that keeps it from running if one does.
+
+    None where the decision is about another call than the one that waits; a warning says so.
+    """
+    match event:
+        case ApprovalExpired():
+            return _expired(turn, each)
+        case ApprovalGiven():
+            if each.expires_at is not None and event.at >= each.expires_at:
+                return _expired(turn, each)  # the timer's own event can come behind it
+            if (problem := _problem_with_digest(each, event.verdict)) is not None:
+                turn.warn(f"a decision was not taken: {problem}")  # once for each call, however often it happens
+                return None
+            return _resolved(turn, each, event.verdict)
+        case _:
+            assert_never(event)
+
+
+def _expired(turn: Turn, each: OpenCall) -> tuple[OpenCall, ErrorRecord]:
+    approval = Approval(decision="expired", at=turn.at, digest=each.call.digest)
+    return _kept(turn, each, approval), _denied(IN_TIME, "approval")
+
+
+def _resolved(turn: Turn, each: OpenCall, verdict: Verdict) -> tuple[OpenCall, ErrorRecord | None]:
+    error: ErrorRecord | None = None
+    if (problem := _problem_with_edit(verdict, len(turn.step.requested_tool_calls))) is not None:
+        error = _denied(problem, "approval")
+    elif verdict.decision == "deny":
+        why = f"denied by {verdict.by or 'a person'}" + (f": {verdict.reason}" if verdict.reason else "")
+        error = _denied(why, verdict.by or "approval")
+    elif verdict.arguments is not None:
+        each = replace(each, call=replace(each.call, arguments=verdict.arguments))
+    approval = Approval(
+        decision=verdict.decision, by=verdict.by, reason=verdict.reason, at=turn.at, digest=each.call.digest
+    )
+    return _kept(turn, each, approval), error
+
+
+def _kept(turn: Turn, each: OpenCall, approval: Approval) -> OpenCall:
+    facts = {"by": approval.by, "reason": approval.reason, "digest": approval.digest}
+    turn.tell(ApprovalResolved, call_id=each.call.id, decision=approval.decision, **facts)
+    return replace(each, digest=None, approval=approval)
+
+
+def problem_with_decision(
+    call_id: str, verdict: Verdict, state: AgentState, decided_already: Collection[str] = ()
+) -> str | None:
+    """Return why a decision would decide nothing, if so; for whoever brings it and can be told.
+
+    `decided_already` are the calls about which decisions have come in that the loop has not acted on yet.
+    """
+    waiting = {each.call.id: each for each in state.waiting_calls if each.call.id not in decided_already}
+    each = waiting.get(call_id)
+    if each is None:
+        return f"the call {call_id!r} does not wait for approval; {suggestion(call_id, waiting)}"
+    step = state.running.current_step
+    calls_asked = len(step.requested_tool_calls) if step else 1
+    problem = _problem_with_digest(each, verdict)
+    if problem is not None:
+        return f"{problem}; look at the call again"
+    return _problem_with_edit(verdict, calls_asked)
+
+
+def _problem_with_digest(each: OpenCall, verdict: Verdict) -> str | None:
+    digest = each.call.digest
+    if verdict.digest is None or verdict.digest == digest:
+        return None
+    return f"it names another digest than {each.call.id!r} ({each.call.name}) has: {short_digest(digest)}"
+
+
+def _problem_with_edit(verdict: Verdict, calls_asked: int) -> str | None:
+    """Return why the call cannot run with what a person made of its arguments, if so: all of a step start together."""
+    if verdict.arguments is None:
+        return None
+    size, share = len(to_json(verdict.arguments)), EDITS_STEP_BYTES_MAX // calls_asked
+    if size <= share:
+        return None
+    return f"the edited arguments take {size:,} bytes as JSON, a call of this step may have {share:,}"
+
+
+def _denied(why: str, source: str) -> ErrorRecord:
+    return ErrorRecord(
+        type="ToolExecutionBlocked", message=f"the call was not run: {why}", source=source[:SOURCE_CHARS_MAX]
+    )

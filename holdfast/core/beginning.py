@@ -1,0 +1,88 @@
+"""How an execution begins, is taken up again, or goes on by other rules: the turn it starts from. Asks for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from holdfast.core import room
+from holdfast.core.defining import as_defined
+from holdfast.core.events import (
+    ApprovalExpired,
+    ApprovalGiven,
+    DefinitionChanged,
+    Event,
+    ExecutionStarted,
+    MessageArrived,
+    StopRequested,
+    TimerFired,
+)
+from holdfast.core.frozen import replace
+from holdfast.core.hooks import ENDING
+from holdfast.core.keeping import keep_message
+from holdfast.core.observed import AgentExecutionStarted
+from holdfast.core.rules import Rules
+from holdfast.core.state import AgentState, ExecutionState, ExecutionStatus
+from holdfast.core.turn import Turn
+
+FROM_OUTSIDE: Final = (MessageArrived, StopRequested, TimerFired, ApprovalGiven, ApprovalExpired)
+"""What says nothing of the end of anything that was asked for."""
+
+
+def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Turn:
+    """Begin another execution (SPEC section 1)."""
+    execution = ExecutionState(
+        execution_id=event.execution_id,
+        status=ExecutionStatus.IN_PROGRESS,
+        started_at=event.at,
+        budget=event.budget,
+    )
+    state = state.changed(event.at, execution=execution, execution_count=state.execution_count + 1)
+    turn = Turn(rules, state, execution, event.at)
+    turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
+    room.count_opening(turn)
+    turn.say(event.messages)
+    return turn
+
+
+def taken_up(rules: Rules, state: AgentState, event: ExecutionStarted) -> Turn:
+    """Go on with an execution that was under way (SPEC section 1)."""
+    turn = Turn(rules, state, state.running, event.at)
+    turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
+    for message in event.messages:
+        keep_message(turn, message)
+    return turn
+
+
+def changed(rules: Rules, state: AgentState, event: DefinitionChanged) -> Turn:
+    """Give the agent its new definition, and the execution its new budget.
+
+    Notes that the old definition made and the new one does not stay.
+    """
+    before = state.running
+    execution = replace(before, budget=before.budget if event.budget is None else event.budget)
+    state = as_defined(state, event.definition, event.at).changed(event.at, execution=execution)
+    turn = Turn(rules, state, execution, event.at)
+    room.count_opening(turn)
+    return turn
+
+
+def between_steps(state: AgentState) -> bool:
+    """Return whether `state` stands before a model call: all that was asked for has ended, or is the next step's own.
+
+    Whether that has been begun already, only the driver knows.
+    """
+    execution = state.execution
+    if execution is None or execution.status.is_terminal or execution.cancelling or execution.open_calls:
+        return False
+    return execution.current_step is None or execution.current_step.inference_response is None
+
+
+def may_change(state: AgentState, waiting: Iterable[Event]) -> bool:
+    """Return whether a DefinitionChanged would be taken in now, where nothing is under way.
+
+    Not where the execution is ending, nor where the end of something that was asked for is among the events `waiting`.
+    """
+    if not between_steps(state) or state.running.hooks_under_way in ENDING:
+        return False
+    return all(isinstance(event, FROM_OUTSIDE) for event in waiting)

@@ -1,0 +1,59 @@
+"""The record of an execution that has ended, made of the snapshot that it left. Reads and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.core.branching import messages_before
+from holdfast.core.carrying import STEPS, latest
+from holdfast.core.contracts import RecordRequest
+from holdfast.core.limits import RECORDED_TEXT_CHARS_MAX, TASK_CHARS_MAX
+from holdfast.core.messages import DEFAULT_SECTION
+from holdfast.core.records import ExecutionRecord, Part, Snapshot
+from holdfast.core.state import AgentState
+from holdfast.core.texts import clamped
+
+
+def parts_needed(snapshot: Snapshot) -> tuple[Part, ...]:
+    """Return the parts that `record_of` looks into: the last of the steps, and of what was said last."""
+    last = {part.series: part for part in snapshot.parts}
+    return tuple(last[series] for series in (STEPS, DEFAULT_SECTION) if series in last)
+
+
+def asked_of(state: AgentState) -> str:
+    """Return the beginning of what the execution was asked, as far as that still stands in the conversation."""
+    place = messages_before(state)
+    return clamped(state.messages[place].text, TASK_CHARS_MAX) if place < len(state.messages) else ""
+
+
+def record_of(request: RecordRequest, snapshot: Snapshot, digest: str, parts: Mapping[str, bytes]) -> ExecutionRecord:
+    """Return the record of the execution that `snapshot` (of that digest) is the end of.
+
+    `parts` has the bytes of `parts_needed`, by their digests. Raises StateInvalid when they are not those, ValueError
+    for an execution that has not ended.
+    """
+    head = snapshot.head
+    execution = head.running
+    if execution.completed_at is None:
+        raise ValueError(f"the execution {execution.execution_id} has not ended yet; its record is written then")
+    step_count = len(snapshot.steps) + sum(part.count for part in snapshot.parts if part.series is STEPS)
+    said = latest(snapshot, parts).current_response
+    return ExecutionRecord(
+        agent_id=head.agent_id,
+        parent_agent_id=head.parent_agent_id,
+        agent=request.agent,
+        execution_id=execution.execution_id,
+        number=max(1, head.execution_count),
+        task=request.task,
+        answer=clamped(said, RECORDED_TEXT_CHARS_MAX),
+        status=execution.status,
+        stop_reason=head.stop_reason,
+        why=head.stop_signal.message if head.stop_signal else "",
+        started_at=execution.started_at,
+        completed_at=execution.completed_at,
+        usage=execution.usage,
+        cost=execution.cost,
+        step_count=step_count,
+        steps_used=step_count + execution.subagent_steps,
+        snapshot=digest,
+    )

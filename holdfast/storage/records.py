@@ -1,0 +1,252 @@
+"""`Records`: what agents leave outside Temporal's history, as objects: parts, snapshots, records, kept sessions.
+
+    parts/AA/DIGEST                 what is long in a state, sealed: a JSON list. Shared by snapshots, never changed
+    snapshots/AA/DIGEST             an agent's state at the end of an execution, or where a branch was cut
+    records/AA/EXECUTION            what became of an execution
+    agents/AGENT/WHEN-EXECUTION     nothing: its name is the index, the newest first
+    sessions/AGENT                  what a session left of itself when it left the server; written anew each time
+
+A snapshot is written after its parts and a record after its snapshot, so whatever is named is there. Each object is a
+Temporal payload that has gone through the payload codec, where there is one; digests are those of what it holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from google.protobuf.message import DecodeError
+from pydantic import ValidationError
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import PayloadCodec
+
+from holdfast.core.branching import cut, messages_before
+from holdfast.core.carrying import said_parts, snapshot_of, whole
+from holdfast.core.errors import InvalidInput, ObjectMissing, RecordNotFound, StateInvalid, StorageFailed
+from holdfast.core.framing import framed
+from holdfast.core.frozen import canonical
+from holdfast.core.limits import RECORDS_LISTED_MAX, STORED_CACHE_BYTES_MAX
+from holdfast.core.records import ExecutionRecord, Part, Snapshot
+from holdfast.core.session_contracts import Branched, BranchRequest
+from holdfast.core.state import AgentState, checked_id
+from holdfast.storage.objects import Objects
+from holdfast.storage.recent import Recent, digest_of
+
+PARTS: Final = "parts"
+SNAPSHOTS: Final = "snapshots"
+
+ENCODING: Final = b"json/plain"
+
+KEY_REMEDY: Final = "does this process have the payload codec, and the key, of whoever wrote it?"
+
+AT_ONCE_MAX: Final = 16
+"""How many objects of one snapshot, or of one listing, are read or written at the same time."""
+
+LATEST_MS: Final = 10**14
+"""Counting down from here, the index of an agent's records has the newest first, until the year 5138."""
+
+
+class Records:
+    """The record store at one place. Safe to use from any thread and event loop.
+
+    What was read or written lately stays in memory, parts once however many snapshots share them: whoever asks again
+    for a conversation that has grown reads from the store what is new of it.
+    """
+
+    def __init__(
+        self, objects: Objects, codec: PayloadCodec | None = None, cache_bytes_max: int = STORED_CACHE_BYTES_MAX
+    ) -> None:
+        self._objects = objects
+        self._codec = codec
+        self._recent = Recent(cache_bytes_max)
+
+    async def write_part(self, data: bytes) -> str:
+        """Keep a sealed part and return its digest. Raises StorageFailed."""
+        return await self._write_content(PARTS, data)
+
+    async def has_part(self, digest: str) -> bool:
+        """Return whether the part is there. Raises StorageFailed."""
+        return self._recent.get(digest) is not None or await self._objects.has(_named(PARTS, digest))
+
+    async def read_part(self, digest: str) -> bytes:
+        """Return a sealed part. Raises ObjectMissing, StorageFailed (also for changed content)."""
+        return await self._read_content(PARTS, digest)
+
+    async def write_snapshot(self, snapshot: Snapshot) -> str:
+        """Keep a snapshot, whose parts must be there, and return its digest. Raises StorageFailed."""
+        return await self._write_content(SNAPSHOTS, canonical(snapshot))
+
+    async def read_snapshot(self, digest: str) -> Snapshot:
+        """Return a snapshot. Raises ObjectMissing, StorageFailed (also for changed content)."""
+        return self._understood(digest, await self._read_content(SNAPSHOTS, digest))
+
+    async def frames(self, digest: str) -> bytes:
+        """Return what a `KeptState` stands for: the snapshot and its parts but the steps'. Raises StorageFailed."""
+        data = await self._read_content(SNAPSHOTS, digest)
+        return framed((data, *await self._parts(said_parts(self._understood(digest, data)))))
+
+    async def state(self, digest: str) -> AgentState:
+        """Return all that a snapshot holds: the agent with its execution and that one's steps. Raises StorageFailed."""
+        return await self._whole(digest, await self.read_snapshot(digest))
+
+    async def write(self, record: ExecutionRecord) -> None:
+        """Keep the record of an execution, whose snapshot must be there, and list it. Raises StorageFailed."""
+        await self._objects.replace(_record(record.execution_id), await self._encoded(canonical(record)))
+        await self._objects.replace(f"{_index(record.agent_id)}/{_entry(record)}", b"")
+
+    async def by_id(self, execution_id: str) -> ExecutionRecord:
+        """Return the record of an execution. Raises RecordNotFound, InvalidInput for what is no id, StorageFailed."""
+        execution_id = _id(execution_id)
+        try:
+            data = await self._decoded(_record(execution_id), await self._objects.read(_record(execution_id)))
+        except ObjectMissing:
+            told = f"there is no record of the execution {execution_id} in {self._objects.url}"
+            raise RecordNotFound(
+                f"{told}; it is written when the execution ends (is the id right, and HOLDFAST_STORAGE that of the "
+                "worker?)"
+            ) from None
+        try:
+            return ExecutionRecord.model_validate_json(data)
+        except ValidationError:
+            raise self._damaged(_record(execution_id), "it is no record") from None
+
+    async def by_agent(self, agent_id: str, limit: int = 20) -> list[ExecutionRecord]:
+        """Return the latest records of an agent, the newest first; none for an agent that has none.
+
+        At most RECORDS_LISTED_MAX. Raises InvalidInput for what is no id, StorageFailed.
+        """
+        names = await self._objects.names(_index(_id(agent_id)), max(0, min(limit, RECORDS_LISTED_MAX)))
+        at_once = asyncio.Semaphore(AT_ONCE_MAX)
+
+        async def read(name: str) -> ExecutionRecord:
+            async with at_once:
+                return await self.by_id(name.rpartition("/")[2].partition("-")[2])
+
+        return list(await asyncio.gather(*map(read, names)))
+
+    async def branch(self, request: BranchRequest) -> Branched:
+        """Return what to go on from: the end of an execution, or a snapshot that is cut within it now.
+
+        Raises RecordNotFound for an execution that is not there or another agent's, InvalidInput for a step that there
+        is not, StorageFailed.
+        """
+        wanted = request.branch
+        record = await self.by_id(wanted.execution_id)
+        if record.agent_id != wanted.agent_id:
+            told = f"the execution {wanted.execution_id} is not the agent {wanted.agent_id}'s but {record.agent_id}'s"
+            raise RecordNotFound(f"{told}; name that agent, or an execution out of this one's records")
+        snapshot = await self.read_snapshot(record.snapshot)
+        state = await self._whole(record.snapshot, snapshot)
+        digest = record.snapshot
+        if wanted.steps is not None and wanted.steps != record.step_count:
+            digest = await self.write_snapshot(cut(snapshot, state, wanted.steps))
+        return Branched(snapshot=digest, messages_before=messages_before(state))
+
+    async def write_session(self, agent_id: str, data: bytes) -> None:
+        """Keep what a session leaves of itself, in the place of what it left before. Raises StorageFailed."""
+        await self._objects.replace(_session(agent_id), await self._encoded(data))
+
+    async def read_session(self, agent_id: str) -> bytes | None:
+        """Return what was last kept of an agent's session, none if nothing was. Raises StorageFailed."""
+        name = _session(agent_id)
+        try:
+            return await self._decoded(name, await self._objects.read(name))
+        except ObjectMissing:
+            return None
+
+    async def _whole(self, digest: str, snapshot: Snapshot) -> AgentState:
+        parts = await self._parts(snapshot.parts)
+        try:
+            return await asyncio.to_thread(whole, snapshot, parts)
+        except StateInvalid as error:
+            raise self._damaged(_named(SNAPSHOTS, digest), error.message) from None
+
+    async def _parts(self, parts: Iterable[Part]) -> list[bytes]:
+        at_once = asyncio.Semaphore(AT_ONCE_MAX)
+
+        async def read(part: Part) -> bytes:
+            async with at_once:
+                return await self.read_part(part.digest)
+
+        return list(await asyncio.gather(*map(read, parts)))
+
+    def _understood(self, digest: str, data: bytes) -> Snapshot:
+        try:
+            return snapshot_of(data)
+        except StateInvalid as error:
+            raise self._damaged(_named(SNAPSHOTS, digest), error.message) from None
+
+    async def _write_content(self, kind: str, data: bytes) -> str:
+        digest = digest_of(data)
+        if self._recent.get(digest) is None:
+            await self._objects.write(_named(kind, digest), await self._encoded(data))
+            self._recent.put(digest, data)
+        return digest
+
+    async def _read_content(self, kind: str, digest: str) -> bytes:
+        data = self._recent.get(digest)
+        if data is None:
+            name = _named(kind, digest)
+            data = await self._decoded(name, await self._objects.read(name))
+            if digest_of(data) != digest:
+                raise self._damaged(name, "its content has another digest")
+            self._recent.put(digest, data)
+        return data
+
+    async def _encoded(self, data: bytes) -> bytes:
+        payload = Payload(metadata={"encoding": ENCODING}, data=data)
+        if self._codec is not None:
+            [payload] = await self._codec.encode([payload])
+        return payload.SerializeToString(deterministic=True)
+
+    async def _decoded(self, name: str, data: bytes) -> bytes:
+        try:
+            payload = Payload.FromString(data)
+        except DecodeError:
+            raise self._damaged(name, "it is no payload") from None
+        if self._codec is not None:
+            try:
+                [payload] = await self._codec.decode([payload])
+            except Exception as error:  # noqa: BLE001  # whatever a codec raises for what it did not write
+                told = f"cannot be decoded ({type(error).__name__})"
+                raise StorageFailed(f"the object {name} in {self._objects.url} {told}; {KEY_REMEDY}") from None
+        if payload.metadata.get("encoding") != ENCODING:
+            raise StorageFailed(f"the object {name} in {self._objects.url} is still encoded; {KEY_REMEDY}")
+        return payload.data
+
+    def _damaged(self, name: str, why: str) -> StorageFailed:
+        return StorageFailed(f"the object {name} in {self._objects.url} is damaged: {why}; restore it from a backup")
+
+
+def _named(kind: str, digest: str) -> str:
+    return f"{kind}/{digest[:2]}/{digest}"
+
+
+def _record(execution_id: str) -> str:
+    return f"records/{execution_id[:2]}/{execution_id}"
+
+
+def _index(agent_id: str) -> str:
+    return f"agents/{agent_id}"
+
+
+def _entry(record: ExecutionRecord) -> str:
+    return f"{LATEST_MS - _milliseconds(record.started_at):015d}-{record.execution_id}"
+
+
+def _session(agent_id: str) -> str:
+    return f"sessions/{_id(agent_id)}"
+
+
+def _milliseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+def _id(value: str) -> str:
+    """Return an id that can be part of a name."""
+    try:
+        return checked_id(value)
+    except ValueError as error:
+        raise InvalidInput(f"{error}; agents and executions are named by theirs") from None

@@ -1,0 +1,283 @@
+"""The workflow `AgentSession`: an agent over time. What its messages come to is `holdfast.core.session`'s to say.
+
+Each execution is a child workflow with a history of its own. The session keeps no conversation, only the name of the
+snapshot that holds it: however long it lives, a message costs it the same, and a new run takes over a few kilobytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import NoReturn
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.core import session
+    from holdfast.core.errors import HoldfastError
+    from holdfast.core.limits import CONTINUE_BYTES, REASON_CHARS_MAX
+    from holdfast.core.session import SessionInput, SessionState, SessionTransition, StartExecution, TellExecution
+    from holdfast.core.session_contracts import (
+        AGENT_SESSION,
+        CHANGE_UPDATE,
+        CLEAR_UPDATE,
+        CLOSE_UPDATE,
+        OPEN_UPDATE,
+        RECEIPT_QUERY,
+        RESUME_UPDATE,
+        REWIND_UPDATE,
+        SEND_UPDATE,
+        SESSION_QUERY,
+        SESSION_REFUSED,
+        STOP_UPDATE,
+        SUSPEND_UPDATE,
+        Branch,
+        Receipt,
+        SessionChange,
+        SessionMessage,
+        SessionStop,
+        SessionView,
+    )
+    from holdfast.core.texts import clamped
+    from workflows.agent_execution import FAULTS
+    from workflows.calls import call_error
+    from workflows.cancels import in_any_case
+    from workflows.keeping import branched, find_session, keep_session
+    from workflows.turns import ChildExecution
+
+STATUS = SearchAttributeKey.for_keyword("AgentStatus")
+
+
+@workflow.defn(name=AGENT_SESSION, failure_exception_types=FAULTS)
+class AgentSession:
+    """One agent's session; the workflow's id is the agent's id. Its result is what it last looked like."""
+
+    @workflow.init
+    def __init__(self, given: SessionInput) -> None:
+        # Updates are delivered before run() begins: everything a handler touches is made here.
+        self._known: SessionState | None = given.carried
+        self._failure: ApplicationError | None = None
+        self._child: ChildExecution | None = None
+        self._turn: asyncio.Task[None] | None = None
+        self._rewinding = False
+        self._searchable = given.settings.searchable
+        self._shown: str | None = given.carried.status if given.carried else None
+        """The status that the session can be listed by now."""
+        self._executions_before = given.carried.executions if given.carried else 0
+
+    @workflow.run
+    async def run(self, given: SessionInput) -> SessionView:
+        """Live until the session is closed, or has been idle for its time."""
+        if self._known is None:
+            await self._prepare(given)
+        while True:
+            if self._is_long() and self._may_go_on_elsewhere():
+                workflow.continue_as_new(SessionInput(settings=self._state.settings, carried=self._state))
+            self._begin_next()
+            self._show()
+            if await self._something_happens():
+                continue
+            if await self._left():
+                return self._state.view()
+
+    # --- what people ask for
+
+    @workflow.update(name=OPEN_UPDATE, description="Have the session be there; answers with what it is.")
+    async def open(self) -> SessionView:
+        """Return what the session is, once it is there."""
+        return (await self._ready()).view()
+
+    @workflow.update(name=SEND_UPDATE, description="Say something to the agent; acknowledged means that it is kept.")
+    async def send(self, message: SessionMessage) -> Receipt:
+        """Take a message; the same one again is the same message."""
+        state = await self._ready()
+        _refuse(session.problem_with_message(state, message))
+        self._take(session.sent(state, message, workflow.now()))
+        receipt = session.receipt(self._state, message.message_id)
+        assert receipt is not None  # noqa: S101  # it was taken just now
+        return receipt
+
+    @send.validator
+    def _refuse_message(self, message: SessionMessage) -> None:
+        if self._known is not None:
+            _refuse(session.problem_with_message(self._known, message))
+
+    @workflow.update(name=STOP_UPDATE, description="Stop the execution under way; what waits goes on after it.")
+    async def stop(self, stop: SessionStop | None = None) -> SessionView:
+        """Stop what runs, if anything does."""
+        return self._take(session.stopped(await self._ready(), stop or SessionStop(), workflow.now()))
+
+    @workflow.update(name=CHANGE_UPDATE, description="Change the agent; what runs changes at its next step.")
+    async def change(self, change: SessionChange) -> SessionView:
+        """Make the agent what is asked for."""
+        return self._take(session.changed(await self._ready(), change, workflow.now()))
+
+    @workflow.update(name=CLEAR_UPDATE, description="Forget the conversation; records stay.")
+    async def clear(self) -> SessionView:
+        """Forget what was said, at the end of what runs."""
+        return self._take((session.cleared(await self._ready(), workflow.now()), ()))
+
+    @workflow.update(name=SUSPEND_UPDATE, description="Begin nothing until `resume`; what runs goes on to its end.")
+    async def suspend(self) -> SessionView:
+        """Let messages wait."""
+        return self._take((session.suspended(await self._ready(), workflow.now()), ()))
+
+    @workflow.update(name=RESUME_UPDATE, description="Go on with the messages that wait.")
+    async def resume(self) -> SessionView:
+        """Let messages have their turns again."""
+        return self._take((session.resumed(await self._ready(), workflow.now()), ()))
+
+    @workflow.update(name=CLOSE_UPDATE, description="Take nothing any more; what was taken gets its turn, or is kept.")
+    async def close(self, stop: SessionStop | None = None) -> SessionView:
+        """Come to an end: after what waits, or at once with a stop."""
+        return self._take(session.closed(await self._ready(), stop, workflow.now()))
+
+    @workflow.update(name=REWIND_UPDATE, description="Go back to the end of an execution, or to a step of it.")
+    async def rewind(self, branch: Branch) -> SessionView:
+        """Go on from another place of the conversation."""
+        _refuse(session.problem_with_rewinding(await self._ready()))
+        await workflow.wait_condition(lambda: not self._rewinding)
+        self._rewinding = True  # nothing begins meanwhile
+        try:
+            found = await branched(branch, self._state.agent_id)
+        except ActivityError as error:
+            raise ApplicationError(call_error(error, "records").message, type=SESSION_REFUSED) from None
+        finally:
+            self._rewinding = False
+        return self._take((session.branched(self._state, found, workflow.now()), ()))
+
+    @workflow.query(name=SESSION_QUERY, description="What the session is and does.")
+    def session(self) -> SessionView | None:
+        """Return what others may see of it; none before it is there."""
+        return self._known.view() if self._known else None
+
+    @workflow.query(name=RECEIPT_QUERY, description="What has become of a message, by its id.")
+    def receipt(self, message_id: str) -> Receipt | None:
+        """Return what is known of a message."""
+        return session.receipt(self._known, message_id) if self._known else None
+
+    # --- how it lives
+
+    @property
+    def _state(self) -> SessionState:
+        if self._known is None:
+            raise RuntimeError("the session is not there yet")
+        return self._known
+
+    async def _ready(self) -> SessionState:
+        await workflow.wait_condition(lambda: self._known is not None or self._failure is not None)
+        if self._failure is not None:
+            raise self._failure
+        return self._state
+
+    async def _prepare(self, given: SessionInput) -> None:
+        """Find the agent as it was kept, or make a new one; where that fails, so does the session, and all who wait."""
+        agent_id = workflow.info().workflow_id
+        try:
+            found = await find_session(agent_id)
+            if found.kept is None:
+                state = session.new_session(given, agent_id, workflow.now())
+            else:
+                state = SessionState.model_validate_json(found.kept)
+            if found.latest is not None:
+                state = session.continued(state, found.latest, workflow.now())
+            elif given.forked_from is not None and found.kept is None:
+                state = session.branched(state, await branched(given.forked_from, agent_id), workflow.now())
+            self._searchable = state.settings.searchable
+            self._known = state
+        except ActivityError as error:
+            await self._fail(call_error(error, "records").message)
+        except HoldfastError as error:
+            await self._fail(error.message)
+
+    async def _fail(self, text: str) -> NoReturn:
+        self._failure = ApplicationError(clamped(text, REASON_CHARS_MAX), type=SESSION_REFUSED, non_retryable=True)
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        raise self._failure
+
+    def _take(self, transition: SessionTransition) -> SessionView:
+        """Take over what a rule has made of the session, and tell the execution under way what it is to know."""
+        self._known, commands = transition
+        for command in commands:
+            match command:
+                case TellExecution() if self._child is not None:
+                    self._child.tell(command.told)
+                case StartExecution():
+                    self._child = ChildExecution()
+                    self._turn = asyncio.create_task(self._run(self._child, command))
+                case _:
+                    pass
+        return self._state.view()
+
+    def _begin_next(self) -> None:
+        if session.may_begin(self._state) and not self._rewinding:
+            self._take(session.next_turn(self._state, str(workflow.uuid4()), workflow.now()))
+
+    async def _run(self, child: ChildExecution, command: StartExecution) -> None:
+        end = await child.run(command, self._state)
+        self._child = None
+        self._known = session.ended(self._state, end)
+
+    def _can_go_on(self) -> bool:
+        return self._state.is_over or (session.may_begin(self._state) and not self._rewinding)
+
+    async def _something_happens(self) -> bool:
+        """Wait until there is something to do; return False when the session is to leave the server."""
+        if self._state.is_over:
+            return False
+        before, idle = self._state, self._state.settings.idle_seconds
+        try:
+            await workflow.wait_condition(
+                lambda: self._state is not before or self._can_go_on(),
+                timeout=timedelta(seconds=idle) if idle is not None and before.turn is None else None,
+                timeout_summary="idle",
+            )
+        except TimeoutError:
+            return not self._is_idle()
+        except asyncio.CancelledError:
+            if workflow.cancellation_reason() is None:
+                raise  # the worker puts this run aside
+            stop = SessionStop(
+                reason=clamped(workflow.cancellation_reason() or "", REASON_CHARS_MAX), source="cancelled"
+            )
+            self._take(session.closed(self._state, stop, workflow.now()))
+        return not self._state.is_over
+
+    def _is_idle(self) -> bool:
+        return self._state.turn is None and not session.may_begin(self._state) and not self._rewinding
+
+    async def _left(self) -> bool:
+        """Have the session kept and return whether nothing came meanwhile, so that it can leave the server."""
+        state = self._state
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        await in_any_case(keep_session(state))
+        self._show()
+        return self._state is state and workflow.all_handlers_finished()
+
+    def _is_long(self) -> bool:
+        info = workflow.info()
+        return (
+            info.get_current_history_length() >= self._state.settings.continue_events
+            or info.get_current_history_size() >= CONTINUE_BYTES
+            or info.is_continue_as_new_suggested()
+        )
+
+    def _may_go_on_elsewhere(self) -> bool:
+        """Return whether nothing is under way, and this run has done something."""
+        rests = self._state.turn is None and not self._rewinding and not self._state.is_over
+        return rests and self._state.executions > self._executions_before and workflow.all_handlers_finished()
+
+    def _show(self) -> None:
+        """Have the session listed by what it does."""
+        if self._searchable and self._state.status != self._shown:
+            self._shown = self._state.status
+            updates = [STATUS.value_set(self._shown)]
+            workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
+
+
+def _refuse(problem: tuple[str, str] | None) -> None:
+    if problem is not None:
+        kind, text = problem
+        raise ApplicationError(text, type=kind, non_retryable=True)

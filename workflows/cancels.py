@@ -1,0 +1,47 @@
+"""What a cancel of the run must not reach: work that is done to its end in any case."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from temporalio import workflow
+
+T = TypeVar("T")
+
+
+async def in_any_case(work: Coroutine[Any, Any, T]) -> T:
+    """Return what `work` comes to, however often the run is cancelled meanwhile."""
+    doing = asyncio.create_task(work)
+    while not doing.done():
+        try:
+            await workflow.wait_condition(doing.done)
+        except asyncio.CancelledError:
+            if workflow.cancellation_reason() is None:  # the worker puts this run aside
+                doing.cancel()
+                raise
+    return doing.result()
+
+
+async def outcome(asked: asyncio.Task[T]) -> T:
+    """Return what a call came to; cancelling this cancels it, unless its end has come in the very same workflow task.
+
+    There the SDK (and asyncio) would throw the end away for the cancel, and nobody would know what the call used.
+    """
+    try:
+        await workflow.wait([asked])
+    except asyncio.CancelledError:
+        if not asked.done():
+            asked.cancel()
+    return await asked
+
+
+async def begun(starting: asyncio.Task[T]) -> tuple[T, bool]:
+    """Return the child that is being started, and whether it is to be cancelled: what has begun must tell its end."""
+    try:
+        await workflow.wait([starting])
+    except asyncio.CancelledError:
+        await workflow.wait([starting])
+        return starting.result(), True
+    return starting.result(), False

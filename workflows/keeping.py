@@ -1,0 +1,75 @@
+"""What a session asks of the record store: what is kept of its agent, another place to go on from, and to be kept."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.core.frozen import canonical
+    from holdfast.core.session import SessionState
+    from holdfast.core.session_contracts import (
+        BRANCH_ACTIVITY,
+        FIND_SESSION_ACTIVITY,
+        KEEP_SESSION_ACTIVITY,
+        Branch,
+        Branched,
+        BranchRequest,
+        FindSession,
+        FoundSession,
+        KeepSession,
+    )
+    from workflows.calls import HEARTBEAT_TIMEOUT
+
+ASK_TIMEOUT: Final = timedelta(seconds=20)
+"""How long the store may take to find something, with all attempts; whoever asked is told that it could not."""
+
+KEEP_TIMEOUT: Final = timedelta(days=7)
+"""How long a session that leaves the server waits for a store that is away."""
+
+ATTEMPT_TIMEOUT: Final = timedelta(seconds=60)
+
+
+async def find_session(agent_id: str) -> FoundSession:
+    """Return what is kept of the agent; raises ActivityError when the store does not say."""
+    found: FoundSession = await workflow.execute_activity(
+        FIND_SESSION_ACTIVITY,
+        FindSession(agent_id=agent_id),
+        result_type=FoundSession,
+        start_to_close_timeout=ASK_TIMEOUT,
+        schedule_to_close_timeout=ASK_TIMEOUT,
+        retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_attempts=5),
+        summary="what is kept of the agent",
+    )
+    return found
+
+
+async def branched(branch: Branch, agent_id: str) -> Branched:
+    """Return the snapshot of that place; raises ActivityError when there is none."""
+    found: Branched = await workflow.execute_activity(
+        BRANCH_ACTIVITY,
+        BranchRequest(branch=branch, agent_id=agent_id),
+        result_type=Branched,
+        start_to_close_timeout=ATTEMPT_TIMEOUT,
+        schedule_to_close_timeout=ATTEMPT_TIMEOUT,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_attempts=5),
+        summary=f"back to execution {branch.execution_id}",
+    )
+    return found
+
+
+async def keep_session(state: SessionState) -> None:
+    """Have the session kept, so that the next message finds it again. Raises ActivityError."""
+    await workflow.execute_activity(
+        KEEP_SESSION_ACTIVITY,
+        KeepSession(agent_id=state.agent_id, state=canonical(state).decode()),
+        start_to_close_timeout=ATTEMPT_TIMEOUT,
+        schedule_to_close_timeout=KEEP_TIMEOUT,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_interval=timedelta(seconds=30)),
+        summary="the session is kept",
+    )

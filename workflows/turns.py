@@ -1,0 +1,132 @@
+"""An execution of a session as a child workflow: its start, what it is told meanwhile, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
+from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.core.contracts import (
+        AGENT_EXECUTION,
+        CHANGE_SIGNAL,
+        MESSAGE_SIGNAL,
+        STOP_SIGNAL,
+        DefinitionChange,
+        ExecutionInput,
+        ExecutionResult,
+        StopRequest,
+    )
+    from holdfast.core.messages import Message
+    from holdfast.core.records import KeptState
+    from holdfast.core.session import SessionState, StartExecution, TurnEnd
+    from holdfast.core.state import ExecutionStatus
+    from holdfast.core.stopping import StopReason
+    from holdfast.core.texts import clamped
+    from workflows.calls import SUMMARY_CHARS_MAX
+    from workflows.subagents import at_start, failure_of
+
+SIGNALS: dict[type, str] = {Message: MESSAGE_SIGNAL, StopRequest: STOP_SIGNAL, DefinitionChange: CHANGE_SIGNAL}
+
+
+class ChildExecution:
+    """An execution under way. What it is told reaches it in order, or not at all when it has ended before."""
+
+    def __init__(self) -> None:
+        self._told: deque[Message | StopRequest | DefinitionChange] = deque()
+
+    def tell(self, told: Message | StopRequest | DefinitionChange) -> None:
+        """Send it something, as soon as it has started."""
+        self._told.append(told)
+
+    async def run(self, command: StartExecution, session: SessionState) -> TurnEnd:
+        """Start it and return how it has ended; one that cannot start has failed."""
+        telling: asyncio.Task[None] | None = None
+        try:
+            handle = await self._started(command, session)
+            telling = asyncio.create_task(self._tell(handle))
+            result: ExecutionResult = await handle
+        except ChildWorkflowError as error:
+            return _failed(command, error)
+        except WorkflowAlreadyStartedError:
+            return _lost(command)
+        finally:
+            if telling is not None:
+                telling.cancel()
+        return TurnEnd(
+            execution_id=command.execution_id,
+            status=result.status,
+            stop_reason=result.stop_reason,
+            snapshot=result.snapshot,
+            messages_before=result.messages_before,
+            taken=result.taken,
+            usage=result.usage,
+            cost=result.cost,
+            at=workflow.now(),
+        )
+
+    async def _started(
+        self, command: StartExecution, session: SessionState
+    ) -> workflow.ChildWorkflowHandle[Any, ExecutionResult]:
+        settings, start = session.settings, command.start
+        given = ExecutionInput(
+            agent_id=session.agent_id,
+            definition=command.definition,
+            question="",
+            budget=command.definition.budget,
+            subagents=command.subagents,
+            searchable=settings.searchable,
+            continue_events=settings.continue_events,
+            session=start,
+        )
+        return await workflow.start_child_workflow(
+            AGENT_EXECUTION,
+            args=[given, KeptState(snapshot=start.snapshot)] if start.snapshot else [given],
+            result_type=ExecutionResult,
+            id=command.execution_id,
+            cancellation_type=ChildWorkflowCancellationType.ABANDON,
+            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+            search_attributes=at_start(command.definition.name) if settings.searchable else None,
+            static_summary=clamped(start.messages[-1].text, SUMMARY_CHARS_MAX).replace("\n", " "),
+        )
+
+    async def _tell(self, handle: workflow.ChildWorkflowHandle[Any, ExecutionResult]) -> None:
+        while True:
+            await workflow.wait_condition(lambda: bool(self._told))
+            told = self._told.popleft()
+            try:
+                await handle.signal(SIGNALS[type(told)], told)
+            except FailureError:  # it has ended; its result says what it has taken
+                return
+
+
+def _failed(command: StartExecution, error: ChildWorkflowError) -> TurnEnd:
+    failure = failure_of(error)
+    if failure is None:
+        return _lost(command)
+    return TurnEnd(
+        execution_id=command.execution_id,
+        status=ExecutionStatus.FAILED,
+        stop_reason=failure.reason,
+        snapshot=failure.snapshot,
+        messages_before=failure.messages_before,
+        taken=failure.taken,
+        usage=failure.usage,
+        cost=failure.cost,
+        at=workflow.now(),
+    )
+
+
+def _lost(command: StartExecution) -> TurnEnd:
+    """Return the end of an execution that tells nothing of it: it was terminated, or never began."""
+    return TurnEnd(
+        execution_id=command.execution_id,
+        status=ExecutionStatus.FAILED,
+        stop_reason=StopReason.ERROR,
+        snapshot=None,
+        at=workflow.now(),
+    )
