@@ -28,7 +28,8 @@ from holdfast.core.contracts import (
     RecordRequest,
 )
 from holdfast.core.errors import HoldfastError, InvalidInput, RecordNotFound
-from holdfast.core.recording import parts_needed, record_of
+from holdfast.core.frozen import replace
+from holdfast.core.recording import asked_of, parts_needed, record_of
 from holdfast.core.records import Part, Snapshot
 from holdfast.core.session_contracts import (
     BRANCH_ACTIVITY,
@@ -75,6 +76,8 @@ class RecordKeeping:
             await asyncio.gather(*map(keep, snapshot.parts))
             digest = await self._records.write_snapshot(snapshot)
             needed = {part.digest: await self._records.read_part(part.digest) for part in parts_needed(snapshot)}
+            if not request.task:  # a run that goes on from another does not know what was asked
+                request = replace(request, task=asked_of(await self._records.state(digest)))
             await self._records.write(record_of(request, snapshot, digest, needed))
         return Recorded(snapshot=digest)
 

@@ -80,7 +80,7 @@ with workflow.unsafe.imports_passed_through():
 
 ToldT = TypeVar("ToldT", bound=BaseModel)
 
-CANCEL_PASSES = 3
+CANCEL_PASSES = 5
 """How many passes of the loop a cancel needs from a task to the command that the SDK makes of it."""
 
 # Faults of our own end a run with their cause instead of repeating its task for ever. Not plain Exception: that would

@@ -23,7 +23,7 @@ from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import HoldfastError, InvalidInput, RecordNotFound
 from holdfast.core.records import ExecutionRecord
 from holdfast.core.session_contracts import AGENT_SESSION, WhileRunning
-from holdfast.core.state import ExecutionStatus
+from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.steps import OpenCall
 from holdfast.core.stopping import StopReason
 from holdfast.storage.payloads import records_of
@@ -154,6 +154,14 @@ class Holdfast:
             found = await self._records.by_agent(check_id(agent_id, "agent id"), LISTED_MAX if filtered else limit)
             return [each for each in found if fits(each)][:limit]
         return await self._latest(limit, _ended(agent, final, reason))
+
+    async def record(self, execution_id: str) -> ExecutionRecord:
+        """Return the record of an execution, whose ever it was. Raises InvalidInput, RecordNotFound, StorageFailed."""
+        return await self._records.by_id(check_id(execution_id))
+
+    async def recorded_state(self, record: ExecutionRecord) -> AgentState:
+        """Return the agent as it was at the end of an execution, conversation and all. Raises StorageFailed."""
+        return await self._records.state(record.snapshot)
 
     async def waiting(self, limit: int = 20) -> list[WaitingCall]:
         """Return the tool calls that wait for a person, over all runs, sessions' and subagents' included.

@@ -42,3 +42,12 @@ async def crash(*, context: ToolContext) -> str:
 def clock() -> float:
     """Return what this machine takes the time for."""
     return time.time()
+
+
+@tool
+async def sign(text: str, *, context: ToolContext) -> str:
+    """Write a line to the ledger once a person has allowed it."""
+    Ledger(Path(os.environ["HOLDFAST_LEDGER"])).append(
+        "tool", "sign", "finished", key=context.idempotency_key, detail={"text": text}
+    )
+    return f"signed {text}"

@@ -198,6 +198,6 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     ),
     st.builds(FindSession, agent_id=ids),
     st.builds(FoundSession, kept=st.none() | texts, latest=st.none() | records),
-    st.builds(KeepSession, agent_id=ids, state=texts, at=moments),
+    st.builds(KeepSession, agent_id=ids, state=texts),
     st.builds(BranchRequest, branch=branches, agent_id=ids),
 )

@@ -48,7 +48,8 @@ def chat(
 async def _chat(
     settings: Settings, name: str | None, agent_id: str | None, while_running: WhileRunning | None, *, as_json: bool
 ) -> int:
-    agent = (await joined(settings)).agent(agent_id, name)
+    holdfast = await joined(settings)
+    agent = holdfast.agent(agent_id, name)
     view = await agent.open()
     back = f"holdfast chat --id {agent.agent_id}"
     render.hint(f"agent {agent.agent_id} ({view.definition.name}); it lives on: {back}")
@@ -58,7 +59,7 @@ async def _chat(
     from holdfast.client.cli.keyboard import Leaving
 
     try:
-        await Conversation(agent, while_running, login()).hold()
+        await Conversation(holdfast.client, agent, while_running, login()).hold()
     except Leaving as leaving:
         render.hint(f"the agent lives on: {back}")
         return INTERRUPTED if leaving.interrupted else 0

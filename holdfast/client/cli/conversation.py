@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from holdfast.client.cli import render, views
 from holdfast.client.cli.keyboard import Keyboard, Leaving
@@ -19,9 +19,11 @@ from holdfast.core.errors import HoldfastError, ServerUnavailable, SessionClosed
 from holdfast.core.observed import AgentExecutionStarted, ApprovalRequested, ApprovalResolved
 from holdfast.core.session_contracts import SessionView, WhileRunning
 from holdfast.core.texts import printable
+from holdfast.core.tools import told
+from holdfast.core.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from holdfast.client import Agent
+    from holdfast.client import Agent, Client
 
 Happened: TypeAlias = Watched | str | SessionView | Leaving | HoldfastError
 """An event, a typed line, what the session is after an execution, a wish to leave, or why we cannot go on."""
@@ -39,7 +41,8 @@ DECIDE: Final = "approve? y(es), n(o), e(dit): "
 class Conversation:
     """One person and one agent. `hold` is all of it."""
 
-    def __init__(self, agent: Agent, while_running: WhileRunning | None, by: str) -> None:
+    def __init__(self, client: Client, agent: Agent, while_running: WhileRunning | None, by: str) -> None:
+        self._client = client
         self._agent = agent
         self._while_running = while_running
         self._by = by
@@ -51,8 +54,8 @@ class Conversation:
         """True while something runs, or waits for its turn."""
         self._stopping = False
         self._looking: asyncio.Task[None] | None = None
-        self._approvals: dict[str, ApprovalRequested] = {}
-        """The calls that wait for a person, by their ids."""
+        self._approvals: dict[tuple[str, str], ApprovalRequested] = {}
+        """The calls that wait for a person, by their execution and their id in it."""
 
     async def hold(self) -> None:
         """Talk until the person leaves. Raises Leaving, and what the agent can be watched no longer for."""
@@ -145,9 +148,11 @@ class Conversation:
         self._talk.show(watched)
         match watched:
             case ApprovalRequested():
-                self._approvals[watched.call.id] = watched
+                self._approvals[watched.execution_id, watched.call.id] = watched
             case ApprovalResolved():
-                if self._approvals.pop(watched.call_id, None) is not None:  # it was not decided here
+                if (
+                    self._approvals.pop((watched.execution_id, watched.call_id), None) is not None
+                ):  # it was not decided here
                     self._talk.note(f"{watched.decision}{f' by {watched.by}' if watched.by else ''}")
             case AgentExecutionStarted() if watched.agent_id == self._agent.agent_id:
                 self._busy, self._stopping = True, False
@@ -204,9 +209,10 @@ class Conversation:
     async def _ask(self, request: ApprovalRequested) -> None:
         """Ask for a decision about a call, until there is one."""
         call = request.call
+        place = request.execution_id, call.id
 
         def waits() -> bool:
-            return call.id in self._approvals
+            return place in self._approvals
 
         self._talk.end()
         render.say(f"  {call.name} waits for approval. Its arguments:")
@@ -214,28 +220,27 @@ class Conversation:
         while (answer := await self._typed(DECIDE, waits)) is not None:
             try:
                 if await self._decide(request, answer.strip().lower(), waits):
-                    self._approvals.pop(call.id, None)
+                    self._approvals.pop(place, None)
                     return
+            except ValidationError as error:
+                render.hint(f"that cannot be used: {told(error)}")
             except HoldfastError as error:
                 render.hint(str(error))
 
     async def _decide(self, request: ApprovalRequested, answer: str, waits: Callable[[], bool]) -> bool:
         """Decide as the answer says; return whether that was done."""
         call = request.call
-        if answer in ("y", "yes"):
-            await self._agent.approve(call.id, by=self._by)
-            return True
+        given: dict[str, Any] = {"decision": "approve"}
         if answer in ("n", "no"):
-            reason = await self._typed("why? ", waits)
-            if reason is not None:
-                await self._agent.deny(call.id, reason, by=self._by)
-            return reason is not None
-        if answer not in ("e", "edit"):
+            given = {"decision": "deny", "reason": await self._typed("why? ", waits)}
+        elif answer in ("e", "edit"):
+            given = {"decision": "edit", "arguments": await self._edited(_editable(call.arguments), waits)}
+        elif answer not in ("y", "yes"):
             return False
-        arguments = await self._edited(_editable(call.arguments), waits)
-        if arguments is not None:
-            await self._agent.edit(call.id, arguments, by=self._by)
-        return arguments is not None
+        if None in given.values():
+            return False
+        verdict = Verdict.model_validate({**given, "by": self._by, "digest": request.digest})
+        return await self._client.decide(request.execution_id, call.id, verdict)
 
     async def _edited(self, text: str, waits: Callable[[], bool]) -> dict[str, Any] | None:
         """Return other arguments than `text`; none when the person has thought better of it."""

@@ -45,7 +45,7 @@ def record(
 
     async def ask(holdfast: Holdfast) -> tuple[ExecutionRecord, AgentState | None]:
         found = await holdfast.record(execution_id)
-        return found, await holdfast.recorded_state(execution_id) if transcript else None
+        return found, await holdfast.recorded_state(found) if transcript else None
 
     found, state = asked(settings, ask)
     if as_json:

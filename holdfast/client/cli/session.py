@@ -14,6 +14,7 @@ from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM
 from holdfast.core.errors import InvalidInput
+from holdfast.core.events import StopMode
 from holdfast.core.session_contracts import SessionView, WhileRunning
 from holdfast.core.tools import told
 
@@ -41,7 +42,7 @@ def stop(
     settings: Settings,
 ) -> None:
     """Stop the run under way; messages that wait have their turn after it."""
-    mode = "after_step" if after_step else "now"
+    mode: StopMode = "after_step" if after_step else "now"
     view = asked_agent(settings, agent_id, lambda agent: agent.stop(reason, mode=mode, source="cli"))
     views.shown_session(view, as_json=as_json)
 

@@ -68,7 +68,7 @@ def sessions(
 async def _looked_at(
     holdfast: Holdfast, limit: int, query: str | None
 ) -> list[tuple[SessionSummary, SessionView | None]]:
-    """Return the sessions, and what those on the server are, as far as workers say it in time."""
+    """Return the sessions, and of those on the server what they are, as far as workers say it in time."""
     found = await holdfast.sessions(limit, query)
     at_once = asyncio.Semaphore(AT_ONCE_MAX)
     views: dict[str, SessionView] = {}
@@ -78,7 +78,7 @@ async def _looked_at(
             async with at_once:
                 views[agent.agent_id] = await agent.view()
 
-    looking = [asyncio.create_task(look(holdfast.agent(each.agent_id))) for each in found if each.closed_at is None]
+    looking = [asyncio.create_task(look(holdfast.agent(each.agent_id))) for each in found if each.updated_at is None]
     if looking:
         await asyncio.wait(looking, timeout=LOOK_SECONDS_MAX)
     for each in looking:

@@ -55,13 +55,15 @@ def shown_session(view: SessionView, *, as_json: bool) -> None:
 
 def session_line(summary: SessionSummary, view: SessionView | None) -> dict[str, Any]:
     """Return a line of the sessions, JSON-ready; null where nobody said so."""
-    seen: dict[str, Any] = {"executions": None, "waiting": None, "updated_at": None}
-    if view is not None:
-        seen |= {"executions": view.executions, "waiting": len(view.waiting), "updated_at": view.updated_at}
-    return {
-        name: value.isoformat() if isinstance(value, datetime) else value
-        for name, value in {**asdict(summary), **seen}.items()
-    }
+    told = {**asdict(summary), **_seen(summary, view)}
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in told.items()}
+
+
+def _seen(summary: SessionSummary, view: SessionView | None) -> dict[str, Any]:
+    """Return what a worker knows better than the server's listing."""
+    if view is None:
+        return {"executions": summary.executions, "waiting": summary.waiting, "updated_at": summary.updated_at}
+    return {"executions": view.executions, "waiting": len(view.waiting), "updated_at": view.updated_at}
 
 
 def sessions(found: Sequence[tuple[SessionSummary, SessionView | None]]) -> None:
@@ -70,17 +72,18 @@ def sessions(found: Sequence[tuple[SessionSummary, SessionView | None]]) -> None
         hint("no sessions; begin one with: holdfast chat AGENT")
         return
     columns = ("id", "agent", "status", "runs", "waiting", "last activity")
-    rows = (
-        (
-            each.agent_id,
-            escape(printable(each.agent or "-")),
-            _coloured(each.status, SESSION_COLOURS),
-            "-" if view is None else f"{view.executions:,}",
-            "-" if view is None else f"{len(view.waiting):,}",
-            _time(view.updated_at if view else each.closed_at or each.started_at),
+    rows: list[Sequence[str]] = []
+    for each, view in found:
+        seen = _seen(each, view)
+        rows.append(
+            (
+                each.agent_id,
+                escape(printable(each.agent or "-")),
+                _coloured(each.status, SESSION_COLOURS),
+                *("-" if seen[name] is None else f"{seen[name]:,}" for name in ("executions", "waiting")),
+                _time(seen["updated_at"] or each.started_at),
+            )
         )
-        for each, view in found
-    )
     _table(columns, rows, right=("runs", "waiting"))
 
 
