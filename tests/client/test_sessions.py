@@ -438,7 +438,7 @@ async def _listed(holdfast: Holdfast, agent: Agent, call_id: str) -> None:
         while not [each for each in await holdfast.waiting(1_000) if each.agent_id == agent.agent_id]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     [line] = [each for each in await holdfast.waiting(1_000) if each.agent_id == agent.agent_id]
-    assert (line.call.call.id, line.agent) == (call_id, "careful")
+    assert (line.call_id, line.agent) == (call_id, "careful")
     assert line.execution_id == (await agent.view()).running_id
 
 
