@@ -44,7 +44,7 @@ class Conversation:
     def __init__(self, client: Client, agent: Agent, while_running: WhileRunning | None, by: str) -> None:
         self._client = client
         self._agent = agent
-        self._while_running = while_running
+        self._while_running: WhileRunning | None = while_running
         self._by = by
         self._keyboard = Keyboard()
         self._talk = Talk(agent.agent_id)
@@ -69,7 +69,9 @@ class Conversation:
         finally:
             loop.remove_signal_handler(signal.SIGINT)
             self._talk.end()
-            under_way = [each for each in (watching, self._looking, self._next) if each is not None]
+            under_way: list[asyncio.Task[Any]] = [
+                each for each in (watching, self._looking, self._next) if each is not None
+            ]
             for each in under_way:
                 each.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
