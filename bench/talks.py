@@ -77,7 +77,7 @@ class Talk:
         while True:
             now = await self.handle.query(RECEIPT_QUERY, receipt.message_id, result_type=Receipt)
             if now.state == "answered" and now.execution_id:
-                return now.execution_id
+                return str(now.execution_id)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def ask(self, text: str) -> str:
@@ -86,7 +86,8 @@ class Talk:
 
     async def view(self) -> SessionView:
         """Return what it is."""
-        return await self.handle.query(SESSION_QUERY, result_type=SessionView)
+        view: SessionView = await self.handle.query(SESSION_QUERY, result_type=SessionView)
+        return view
 
     async def _asked(self, name: str, kind: type[AnswerT], *args: object) -> AnswerT:
         starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
