@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WithStartWorkflowOperation, WorkflowHandle, WorkflowHistory
+from temporalio.client import (
+    WithStartWorkflowOperation,
+    WorkflowHandle,
+    WorkflowHistory,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError
 
 from bench.runs import Run, histories, measured
 from bench.stage import Stage, fresh_id
@@ -32,6 +39,7 @@ from holdfast.core.session_contracts import (
     WhileRunning,
 )
 
+ATTEMPTS_MAX: Final = 5
 LOOK_SECONDS: Final = 0.02
 RUNS_READ_AT_ONCE: Final = 20
 CHILD: Final = int(EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED)
@@ -67,10 +75,12 @@ class Talk:
         return await self._asked(OPEN_UPDATE, SessionView)
 
     async def send(self, text: str, policy: WhileRunning | None = None) -> Receipt:
-        """Say something; return when it is acknowledged."""
-        return await self._asked(
-            SEND_UPDATE, Receipt, SessionMessage(message_id=fresh_id(), text=text, while_running=policy)
-        )
+        """Say something; return when it is acknowledged. Where nobody answers it is said again: it is one message."""
+        message = SessionMessage(message_id=fresh_id(), text=text, while_running=policy)
+        for _ in range(ATTEMPTS_MAX - 1):
+            with suppress(RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
+                return await self._asked(SEND_UPDATE, Receipt, message)
+        return await self._asked(SEND_UPDATE, Receipt, message)
 
     async def answered(self, receipt: Receipt) -> str:
         """Wait for the end of the execution that has taken a message; return its id."""
@@ -97,7 +107,7 @@ class Talk:
             task_queue=self.stage.holdfast.client.settings.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )
-        answer: AnswerT = await self.stage.client.temporal.execute_update_with_start_workflow(
+        answer: AnswerT = await self.stage.client.temporal.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
             name, args=list(args), start_workflow_operation=starting, result_type=kind
         )
         return answer
