@@ -22,12 +22,15 @@ from holdfast.core.contracts import (
     PART_QUERY,
     RECORD_ACTIVITY,
     SNAPSHOT_QUERY,
+    STATE_QUERY,
+    PageRequest,
     PartPage,
     PartRequest,
     Recorded,
     RecordRequest,
+    StatePage,
 )
-from holdfast.core.errors import HoldfastError, InvalidInput, RecordNotFound
+from holdfast.core.errors import HoldfastError, InvalidInput, RecordNotFound, StorageFailed
 from holdfast.core.frozen import replace
 from holdfast.core.recording import asked_of, parts_needed, record_of
 from holdfast.core.records import Part, Snapshot
@@ -45,6 +48,9 @@ from holdfast.storage.records import Records
 
 ASK_TIMEOUT: Final = timedelta(seconds=20)
 """One query of a run, which a worker may have to take up for it."""
+
+HEAD_ALONE: Final = PageRequest(messages_total=0, steps_total=0)
+"""Asks for a state without its messages and steps."""
 
 READ_AT_ONCE: Final = 4
 """How many parts are read from a run at the same time; each can have some megabytes."""
@@ -109,6 +115,19 @@ class RecordKeeping:
         if latest is not None and found is not None and _last_changed(found) >= latest.completed_at:
             latest = None
         return FoundSession(kept=None if found is None else found.decode(), latest=latest)
+
+
+async def whose(execution_id: str) -> str:
+    """Return which agent's execution that is, as its run says; raises StorageFailed where it cannot be asked.
+
+    To be called within one of its activities.
+    """
+    run = activity.client().get_workflow_handle(execution_id)
+    try:
+        found: StatePage = await run.query(STATE_QUERY, HEAD_ALONE, result_type=StatePage, rpc_timeout=ASK_TIMEOUT)
+    except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+        raise StorageFailed(f"the run {execution_id} cannot be asked whose it is: {error}; try again") from None
+    return found.head.agent_id
 
 
 class _Dated(BaseModel):

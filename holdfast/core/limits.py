@@ -340,3 +340,9 @@ SUBAGENTS_STARTED_MAX: Final = 1_000
 
 TREE_RUNS_MAX: Final = 2_000
 """The most runs that one reading of a run's tree shows."""
+
+RECORD_SHOWN_CHARS_MAX: Final = 20_000
+"""The most of its records that an agent is shown at once, in characters."""
+
+RECORDED_CALL_CHARS_MAX: Final = 500
+"""How much of a call's arguments, and of its result, it sees of a step in them."""

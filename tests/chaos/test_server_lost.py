@@ -6,10 +6,12 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,19 +20,23 @@ from holdfast.client.embedded import EmbeddedServer
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.offer import Offer
-from holdfast.core.state import ExecutionStatus
+from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.stopping import StopReason
 from holdfast.testing import assert_every_call_answered
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Call, call, calls, say
+from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.chaos.processes import READY_SECONDS_MAX, frozen, worker
+from tests.chaos.sessions import OUT_OF_REACH, PAUSE_SECONDS, acknowledged
 from tests.chaos.tools import note, pay
 from tests.serving import served
+from tests.workflows.chats import Chat, ids, texts
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(90)]
 
 RUNS = 30
+SESSIONS = 20
+MESSAGES = 3
 FROZEN_SECONDS = 8
 AGENT = AgentDefinition(name="noter", tools=("note", "pay"))
 SCRIPT = [
@@ -94,6 +100,42 @@ async def test_a_server_killed_under_thirty_runs_loses_none_of_them(
     assert len(paid) == len(set(paid)) <= RUNS, "what may run once ran twice"
     notes = {(entry.key, entry.detail["text"]) for entry in ledger.entries(name="note")}
     assert len(notes) == 2 * RUNS, "an effect that is repeated keeps its key"
+
+
+def answering(request: dict[str, Any]) -> Turn:
+    """Answer what was said last."""
+    return say(f"re {request['messages'][-1]['content']}", delay_seconds=0.3)
+
+
+async def test_a_server_killed_under_twenty_sessions_loses_no_message(
+    settings: Settings, own: OwnServer, tmp_path: Path
+) -> None:
+    here = replace(settings, address=own.address)
+    said = [f"message {number}" for number in range(MESSAGES)]
+    expected = [turn for text in said for turn in (("user", text), ("assistant", f"re {text}"))]
+    async with served(here, tmp_path / "model.jsonl", answering, Offer()) as serving:
+        chats = [Chat(serving.client, AgentDefinition(name="friend", tools=())) for _ in range(SESSIONS)]
+        talks = [asyncio.create_task(_talk(chat, said)) for chat in chats]
+        await serving.endpoint.until(lambda requests: len(requests) >= SESSIONS, READY_SECONDS_MAX)
+        await asyncio.to_thread(own.kill)
+        under_way = len(serving.endpoint.requests)
+        await asyncio.to_thread(own.start_again)
+        states = [await talk for talk in talks]
+        asked = [str(each.body["messages"]) for each in serving.endpoint.requests]
+    assert under_way < SESSIONS * MESSAGES, "the server died in the middle"
+    for state in states:
+        assert texts(state) == expected
+        assert ids(state.messages) == said
+    assert len(asked) <= SESSIONS * (MESSAGES + 1), "only the calls in flight may be asked again"
+
+
+async def _talk(chat: Chat, said: Sequence[str]) -> AgentState:
+    """Say everything, one after the other as it is acknowledged, and wait for the last answer."""
+    receipts = [await acknowledged(chat, text) for text in said]
+    while True:
+        with suppress(*OUT_OF_REACH, TimeoutError):
+            return await asyncio.wait_for(chat.answer(receipts[-1]), READY_SECONDS_MAX)
+        await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def test_a_server_frozen_for_some_seconds_goes_on(settings: Settings, own: OwnServer, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ Place: TypeAlias = Annotated[
 @with_server()
 def records(agent_id: AgentId, *, limit: Limit = 20, as_json: AsJson = False, settings: Settings) -> None:
     """List what an agent has done, run by run, the newest first."""
-    found = asked_agent(settings, agent_id, lambda agent: agent.records(limit))
+    found = asked(settings, lambda holdfast: holdfast.records(limit, agent_id))
     if as_json:
         render.as_json([each.model_dump(mode="json") for each in found])
     else:

@@ -13,7 +13,9 @@ PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
 def section(heading: str) -> str:
     """Return the text below the heading that begins with these words, up to the next one."""
     parts = re.split(r"^## (.+)\n", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    [text] = [text for title, text in zip(parts[1::2], parts[2::2], strict=True) if f"{title} ".startswith(f"{heading} ")]
+    [text] = [
+        text for title, text in zip(parts[1::2], parts[2::2], strict=True) if f"{title} ".startswith(f"{heading} ")
+    ]
     return text
 
 

@@ -1,0 +1,111 @@
+"""Messages that race the end of an execution, and many senders at once: what is acknowledged is said once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowUpdateFailedError
+
+from holdfast import AgentDefinition
+from holdfast.core.session_contracts import CLOSE_UPDATE, SessionSettings, SessionStop, WhileRunning
+from holdfast.core.state import AgentState
+from holdfast.testing.script import Turn, say
+from tests.serving import Serve, Served
+from tests.workflows.chats import Chat, ids
+from tests.workflows.histories import history_of
+
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
+
+AGENT = AgentDefinition(name="friend", tools=())
+ROUNDS = 9
+ROUNDS_MANY = 50
+AT_ONCE = 5
+SENDERS = 20
+ANSWER_SECONDS = 0.05
+SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", str(random.SystemRandom().randrange(10**6))))
+
+
+def quick(request: dict[str, Any]) -> Turn:
+    """Answer soon what was said last."""
+    return say(f"re {request['messages'][-1]['content']}", delay_seconds=ANSWER_SECONDS)
+
+
+@pytest.mark.parametrize("number_of_rounds", [ROUNDS, pytest.param(ROUNDS_MANY, marks=pytest.mark.chaos)])
+async def test_messages_that_race_the_end_of_an_execution_are_said_once(serve: Serve, number_of_rounds: int) -> None:
+    rng, at_once = random.Random(SEED), asyncio.Semaphore(AT_ONCE)  # noqa: S311  # no secret hangs on it
+    async with serve(quick) as served:
+
+        async def one(number: int) -> tuple[int, int]:
+            policy: WhileRunning = ("queue", "inject", "interrupt")[number % 3]
+            pauses = [rng.uniform(0, 4 * ANSWER_SECONDS) for _ in range(4)]
+            async with at_once:
+                return await raced(served, number, policy, pauses)
+
+        rounds = await asyncio.gather(*(one(number) for number in range(number_of_rounds)))
+    assert sum(executions for executions, _ in rounds) > number_of_rounds, f"seed {SEED}"
+    assert sum(ended for _, ended in rounds) > 0, f"some came when the one before had ended; seed {SEED}"
+
+
+async def raced(served: Served, number: int, policy: WhileRunning, pauses: list[float]) -> tuple[int, int]:
+    """Send messages around the ends of executions; return how many executions there were, and how many had ended."""
+    chat = Chat(served.client, AGENT, SessionSettings(while_running=policy, continue_events=1))
+    ended, receipts = 0, []
+    for place, pause in enumerate(pauses):
+        receipt = await chat.send(f"m{number}-{place}")
+        receipts.append(receipt)
+        ended += receipt.running_id is None
+        await asyncio.sleep(pause)
+    state = AgentState.model_validate(await chat.answer(receipts[-1]))
+    for receipt in receipts:
+        latest = await chat.answer(receipt)
+        state = latest if len(latest.messages) > len(state.messages) else state
+    said = ids(state.messages)
+    told = f"round {number}, {policy}, seed {SEED}"
+    assert sorted(said) == sorted(each.message_id for each in receipts), told
+    if policy != "interrupt":
+        assert said == [each.message_id for each in receipts], told
+    return (await chat.view()).executions, ended
+
+
+@pytest.mark.parametrize("stop", [None, SessionStop(reason="enough")], ids=["at the end", "at once"])
+async def test_messages_that_race_the_close_are_said_or_kept_or_refused(serve: Serve, stop: SessionStop | None) -> None:
+    async with serve(quick) as served:
+        for _ in range(5):
+            chat = Chat(served.client, AGENT)
+            await chat.send("first", "first")
+            closing = asyncio.create_task(chat.update(CLOSE_UPDATE, *([stop] if stop else [])))
+            sends = await asyncio.gather(*(_sent(chat, f"m{place}") for place in range(5)))
+            await closing
+            end = await chat.handle.result()
+            state = await served.client.result(str(end["last_id"])) if end["last_id"] else None
+            there = {*(ids(state.messages) if state else ()), *end["waiting"]}
+            assert there == {"first", *(each for each in sends if each is not None)}
+            assert stop is not None or not end["waiting"]
+
+
+async def _sent(chat: Chat, text: str) -> str | None:
+    """Say something; return its id when it was acknowledged, none when it was refused."""
+    try:
+        return (await chat.send(text, text)).message_id
+    except WorkflowUpdateFailedError:
+        return None
+
+
+async def test_twenty_senders_at_once_are_acknowledged_in_one_order_and_all_are_said(serve: Serve) -> None:
+    async with serve(quick) as served:
+        chat = Chat(served.client, AGENT)
+        receipts = await asyncio.gather(*(chat.send(f"m{number}") for number in range(SENDERS)))
+        states = [await chat.answer(each) for each in receipts]
+        history = await history_of(served.client, chat.agent_id)
+    accepted = (event.workflow_execution_update_accepted_event_attributes for event in history.events)
+    payloads = (payload.data for each in accepted for payload in each.accepted_request.input.args.payloads)
+    taken = [json.loads(data)["message_id"] for data in payloads]
+    last = max(states, key=lambda state: len(state.messages))
+    said = ids(last.messages)
+    assert sorted(said) == sorted(each.message_id for each in receipts)
+    assert said == taken, "in the order in which they were acknowledged"
