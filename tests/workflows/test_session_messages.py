@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowUpdateFailedError
+from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError
 
 from holdfast import AgentDefinition, AgentState, ExecutionStatus, tool
 from holdfast.client import Agent, Holdfast
-from holdfast.core.errors import HoldfastError, SessionClosed
+from holdfast.core.errors import SessionClosed
 from holdfast.core.limits import QUESTION_BYTES_MAX
 from holdfast.core.policies import ApprovalRule
 from holdfast.core.session_contracts import SEND_UPDATE, SessionSettings, WhileRunning
@@ -29,8 +30,9 @@ pytestmark = pytest.mark.temporal
 
 AGENT = AgentDefinition(name="friend", tools=())
 CLIENTS = 20
-STOPS = 1_000
+STOPS = 240
 STOPS_AT_ONCE = 8
+POISONED_SECONDS = 15.0
 POLICIES: tuple[WhileRunning, ...] = ("queue", "inject", "interrupt")
 
 
@@ -142,28 +144,43 @@ async def test_any_text_that_is_taken_comes_back_as_it_was(serve: Serve, text: s
     assert [each.text for each in state.messages if each.role == "user"] == [text, "and now?"]
 
 
-@pytest.mark.parametrize("size", [QUESTION_BYTES_MAX + 1, 1_100_000, 3 * 1024 * 1024, 5 * 1024 * 1024])
-async def test_a_message_over_the_limit_sent_past_our_client_does_not_wedge_the_session(
-    serve: Serve, size: int
-) -> None:
+async def sent_past_our_client(chat: Chat, size: int) -> None:
+    """Send a message without any check of ours, and without our converter, which keeps what is large elsewhere."""
+    plain = await TemporalClient.connect(chat.client.temporal.service_client.config.target_host)
+    message = {"message_id": "large", "text": "x" * size}
+    await plain.get_workflow_handle(chat.agent_id).execute_update(
+        SEND_UPDATE, message, rpc_timeout=timedelta(seconds=POISONED_SECONDS)
+    )
+
+
+@pytest.mark.parametrize("size", [QUESTION_BYTES_MAX + 1, 1_100_000, 5 * 1024 * 1024])
+async def test_a_message_over_the_limit_that_is_sent_past_our_client_is_refused(serve: Serve, size: int) -> None:
     async with serve(echo) as served:
         chat = Chat(served.client, AGENT)
         await chat.ask("before")
-        temporal = served.client.temporal
-        plain = await TemporalClient.connect(temporal.service_client.config.target_host)  # no converter of ours
-        raw = plain.get_workflow_handle(chat.agent_id)
-        with pytest.raises((WorkflowUpdateFailedError, RPCError)) as refused:
-            message = {"message_id": "large", "text": "x" * size}
-            await asyncio.wait_for(raw.execute_update(SEND_UPDATE, message), 20)
+        with pytest.raises((WorkflowUpdateFailedError, RPCError)):
+            await sent_past_our_client(chat, size)
         state = await chat.ask("after")
         history = await chat.handle.fetch_history()
     assert [each.text for each in state.messages if each.role == "user"] == ["before", "after"]
     failed = [each for each in history.events if each.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED]
     assert failed == [], "no task of the session failed over it"
-    assert refused.value is not None
 
 
-async def test_a_thousand_stops_are_one(serve: Serve) -> None:
+@pytest.mark.timeout(150)
+async def test_a_message_that_no_workflow_task_can_take_holds_a_session_up_and_not_for_ever(serve: Serve) -> None:
+    """The server lets updates of 2 to 4 MB pass, and refuses every answer to them until it forgets them."""
+    async with serve(echo) as served:
+        chat = Chat(served.client, AGENT)
+        await chat.ask("before")
+        with pytest.raises((RPCError, WorkflowUpdateRPCTimeoutOrCancelledError)):
+            await sent_past_our_client(chat, 3 * 1024 * 1024)
+        state = await Holdfast(served.client).agent(chat.agent_id).ask("after")
+    assert [each.text for each in state.messages if each.role == "user"] == ["before", "after"]
+
+
+@pytest.mark.timeout(150)
+async def test_hundreds_of_stops_are_one(serve: Serve) -> None:
     async with serve([say("late", delay_seconds=120)]) as served:
         agent = Holdfast(served.client).agent(definition=AGENT)
         receipt = await agent.send("slow")
@@ -209,17 +226,22 @@ async def a_second_request(served: Served, _: Agent) -> None:
     await served.endpoint.until(lambda requests: len(requests) == 2)
 
 
-async def at_once(_: Served, agent: Agent) -> None:
-    assert (await agent.view()).executions == 1
+async def at_once(_: Served, __: Agent) -> None:
+    """The message is acknowledged, and the execution may not even have been started."""
 
 
 async def a_call(_: Served, agent: Agent) -> None:
-    while not (await agent.state()).running.open_calls:
+    while True:
+        state = await agent.state()
+        if state.execution is not None and state.execution.open_calls:
+            return
         await asyncio.sleep(0.05)
 
 
 async def a_question(_: Served, agent: Agent) -> None:
-    while not await agent.waiting():
+    while True:
+        if await agent.waiting():
+            return
         await asyncio.sleep(0.05)
 
 
@@ -291,9 +313,5 @@ async def test_a_stop_after_the_close_changes_nothing(serve: Serve) -> None:
         await agent.ask("hello")
         await agent.close()
         await served.client.temporal.get_workflow_handle(agent.agent_id).result()
-        try:
-            view = await agent.stop("too late")
-        except HoldfastError as error:
-            assert isinstance(error, SessionClosed)
-        else:
-            assert (view.status, view.executions) == ("closed", 1)
+        view = await agent.stop("too late")
+    assert (view.status, view.executions) == ("closed", 1)
