@@ -77,7 +77,9 @@ class RecordKeeping:
             async def keep(part: Part) -> None:
                 async with at_once:
                     if not await self._records.has_part(part.digest):
-                        await self._records.write_part(await _asked_part(run, part.digest))
+                        written = await self._records.write_part(await _asked_part(run, part.digest))
+                        if written != part.digest:
+                            raise StorageFailed(f"the run answers with part {written} instead of {part.digest}")
 
             await asyncio.gather(*map(keep, snapshot.parts))
             digest = await self._records.write_snapshot(snapshot)

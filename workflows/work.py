@@ -67,7 +67,7 @@ class Work:
         self._ran_at = 0
         self._spent: dict[str, Usage] = {}
         # one that came before there was a handler waits for it
-        workflow.set_signal_handler(SPENT_SIGNAL, self._note_spent)
+        workflow.set_signal_handler(SPENT_SIGNAL, self._note_spent)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
 
     def _note_spent(self, *given: Any) -> None:  # noqa: ANN401  # anybody can send signals, with any arguments
         """Keep what the failed attempts of a model call used: where it is cancelled, nobody else can tell."""

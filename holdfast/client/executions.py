@@ -70,6 +70,7 @@ from holdfast.core.errors import (
     InvalidInput,
     MessageRefused,
     ServerUnavailable,
+    StorageFailed,
 )
 from holdfast.core.events import StopMode
 from holdfast.core.keeping import ENDED
@@ -77,6 +78,7 @@ from holdfast.core.paging import StateReader
 from holdfast.core.state import AgentState
 from holdfast.core.texts import clamped
 from holdfast.core.verdicts import Verdict
+from holdfast.storage.payloads import records_of
 
 T = TypeVar("T")
 
@@ -204,7 +206,7 @@ class Client:
     async def state(self, execution_id: str) -> AgentState:
         """Return the state as it is now. Raises ExecutionNotFound, ServerUnavailable.
 
-        A small run that has ended well is read from its result; anything else asks a worker.
+        A run that has ended well is read from its result, or from what was kept of it; anything else asks a worker.
         """
         handle = self._handle(execution_id, ExecutionResult)
         described = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id)
@@ -216,6 +218,9 @@ class Client:
         """Return the state with which a run has ended."""
         if result.state is not None:
             return result.state
+        if result.snapshot is not None:
+            with suppress(StorageFailed):  # a client need not reach the workers' storage
+                return await records_of(self.temporal.data_converter).state(result.snapshot)
         try:
             return await self._queried(result.execution_id)
         except ServerUnavailable as error:

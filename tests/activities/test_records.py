@@ -98,6 +98,7 @@ async def test_a_run_that_has_not_ended_has_nothing_to_record_yet(serve: Serve, 
                 RecordKeeping(records_of(settings)).record, RecordRequest(agent="keeper")
             )
         await served.client.stop(execution_id)
+        await served.client.result(execution_id)
     assert (failed.value.type, failed.value.non_retryable) == ("RunUnreadable", False)
 
 

@@ -29,6 +29,7 @@ from holdfast.core.contracts import (
     InferenceInput,
     PageRequest,
     Segment,
+    SpentSoFar,
     StatePage,
     StopRequest,
     SummaryInput,
@@ -207,6 +208,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     ),
     st.builds(InferenceAnswer, response=responses, complete=st.booleans(), failed_usage=usages),
     st.builds(CallProgress, chars=counts, tail=texts, usage=st.none() | usages, failed_usage=usages),
+    st.builds(SpentSoFar, call=texts, usage=usages),
     st.builds(EventsRequest, start=counts),
     st.builds(
         EventsPage,

@@ -269,6 +269,8 @@ async def test_no_orphan_spends_when_the_root_is_ended_by_the_server(serve: Serv
         asked = len(at_work.endpoint.requests)
         await at_work.endpoint.until(lambda all_: all(each.outcome != "pending" for each in all_))
         assert len(at_work.endpoint.requests) == asked
+        if end == "cancel":
+            await at_work.client.result(root)  # it writes its record last
         closed = (await handle.describe()).status
     assert {each.status for each in ends} == {ExecutionStatus.STOPPED}
     assert closed is (WorkflowExecutionStatus.TERMINATED if end == "terminate" else WorkflowExecutionStatus.COMPLETED)
@@ -284,7 +286,8 @@ async def test_the_deadline_of_the_root_ends_the_whole_tree(serve: Serve) -> Non
         assert time.monotonic() - ended_at < CLOSED_SECONDS_MAX
     assert state.stop_reason is StopReason.TIME_LIMIT
     assert {each.status for each in ends} == {ExecutionStatus.STOPPED}
-    assert StopReason.TIME_LIMIT in {each.stop_reason for each in ends}
+    by_whom = {each.stop_reason for each in ends}
+    assert by_whom <= {StopReason.TIME_LIMIT, StopReason.USER_REQUESTED}, "its own timer, or the cancel of its parent"
 
 
 async def test_subagents_have_the_priority_of_their_root(serve: Serve) -> None:
