@@ -17,10 +17,9 @@ from temporalio.service import RPCError
 
 from holdfast import AgentDefinition, AgentState, ExecutionStatus, tool
 from holdfast.client import Agent, Holdfast
-from holdfast.core.errors import SessionClosed
 from holdfast.core.limits import QUESTION_BYTES_MAX
 from holdfast.core.policies import ApprovalRule
-from holdfast.core.session_contracts import SEND_UPDATE, SessionSettings, WhileRunning
+from holdfast.core.session_contracts import SEND_UPDATE, SessionSettings
 from holdfast.core.stopping import StopReason
 from holdfast.testing.script import Call, Turn, calls, say
 from tests.serving import Serve, Served
@@ -33,7 +32,6 @@ CLIENTS = 20
 STOPS = 240
 STOPS_AT_ONCE = 8
 POISONED_SECONDS = 15.0
-POLICIES: tuple[WhileRunning, ...] = ("queue", "inject", "interrupt")
 
 
 def echo(request: dict[str, Any]) -> Turn:
@@ -74,56 +72,6 @@ async def test_the_same_message_from_many_clients_across_new_runs_is_one(serve: 
     assert Counter(ids(state.messages)) == Counter({each.message_id for each in receipts})
     assert late.state == "answered"
     assert described.raw_description.workflow_execution_info.first_run_id != described.run_id, "it went on in new runs"
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-async def test_messages_that_race_ends_and_new_runs_are_all_said_once(serve: Serve, policy: WhileRunning) -> None:
-    async with serve(echo) as served:
-        chat = Chat(served.client, AGENT, SessionSettings(continue_events=1))
-        await chat.ask("first")
-
-        async def sender(name: str) -> list[str]:
-            agent = Holdfast(served.client).agent(chat.agent_id)
-            return [
-                (await agent.send("hello", message_id=f"{name}-{number}", while_running=policy)).message_id
-                for number in range(6)
-            ]
-
-        sent = await asyncio.gather(*map(sender, "abcd"))
-        state = await idle(chat)
-    said = ids(state.messages)[1:]
-    assert Counter(said) == Counter(each for one in sent for each in one)
-    if policy == "queue":
-        assert all([each for each in said if each in one] == one for one in sent), "each sender's in order"
-
-
-async def test_messages_that_race_the_close_are_said_or_refused(serve: Serve) -> None:
-    async with serve(echo) as served:
-        agent = Holdfast(served.client).agent(definition=AGENT)
-        await agent.ask("first")
-        kept: list[str] = []
-
-        async def sender(name: str) -> int:
-            for number in range(20):
-                try:
-                    receipt = (
-                        await Holdfast(served.client).agent(agent.agent_id).send("hi", message_id=f"{name}{number}")
-                    )
-                except SessionClosed:
-                    return number
-                kept.append(receipt.message_id)
-            return 20
-
-        async def closer() -> None:
-            while len(kept) < 6:
-                await asyncio.sleep(0)
-            await agent.close()
-
-        *refused_at, _ = await asyncio.gather(*map(sender, "abc"), closer())
-        await served.client.temporal.get_workflow_handle(agent.agent_id).result()
-        state = await agent.state()
-    assert min(number for number in refused_at if number is not None) < 20, "the close came too late to be raced"
-    assert Counter(ids(state.messages)[1:]) == Counter(kept)
 
 
 @pytest.mark.parametrize(
