@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import suppress
 from typing import Any, Final, Literal, TypeVar, cast
 from uuid import uuid4
 
