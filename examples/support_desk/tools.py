@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +99,7 @@ def _order(number: int) -> Order:
 
 
 @contextmanager
-def _refunds() -> Iterator[TextIO]:
+def _refunds() -> Generator[TextIO]:
     """Open the list of refunds for whoever is alone with it: several workers may serve the desk."""
     with (_desk() / REFUNDS).open("a+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

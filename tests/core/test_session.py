@@ -14,6 +14,7 @@ from holdfast.core.messages import Message
 from holdfast.core.records import ExecutionRecord
 from holdfast.core.session import (
     INTERRUPTED,
+    SessionCommand,
     SessionInput,
     SessionState,
     TurnEnd,
@@ -273,6 +274,14 @@ def test_a_stop_is_told_once_and_once_more_where_now_is_sooner() -> None:
     for again in (SessionStop(), SessionStop(mode="after_step")):
         assert stopped(state, again, START) == (state, ())
     assert tell(state, said("b", policy="interrupt"))[1] == (), "it ends already"
+
+
+def test_a_thousand_stops_are_told_once() -> None:
+    state, commands = running(), list[SessionCommand]()
+    for _ in range(1_000):
+        state, more = stopped(state, SessionStop(reason="enough"), START)
+        commands += more
+    assert only_told(tuple(commands)) == StopRequest(reason="enough")
 
 
 def test_a_stop_of_nothing_changes_nothing() -> None:
