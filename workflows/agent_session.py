@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey
+from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
@@ -48,6 +48,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.turns import ChildExecution
 
 STATUS = SearchAttributeKey.for_keyword("AgentStatus")
+EXECUTIONS = SearchAttributeKey.for_int("AgentSteps")
+WAITING = SearchAttributeKey.for_int("AgentWaiting")
 
 
 @workflow.defn(name=AGENT_SESSION, failure_exception_types=FAULTS)
@@ -270,10 +272,14 @@ class AgentSession:
         return rests and self._state.executions > self._executions_before and workflow.all_handlers_finished()
 
     def _show(self) -> None:
-        """Have the session listed by what it does."""
+        """Have the session listed by what it does: its steps are executions, what waits are messages."""
         if self._searchable and self._state.status != self._shown:
             self._shown = self._state.status
-            updates = [STATUS.value_set(self._shown)]
+            updates: list[SearchAttributeUpdate[Any]] = [
+                STATUS.value_set(self._shown),
+                EXECUTIONS.value_set(self._state.executions),
+                WAITING.value_set(len(self._state.queue)),
+            ]
             workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
 
 

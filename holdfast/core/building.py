@@ -100,7 +100,7 @@ class Agent:
         expires_seconds: float | None = None,
     ) -> Agent:
         """Add a rule behind those there are: calls of these tools wait for a person, or need not (`ApprovalRule`)."""
-        rule = {
+        rule: dict[str, Any] = {
             "tools": [name_of(each) for each in (first, *more)],
             "arguments": {} if arguments is None else arguments,
             "when": when,

@@ -70,7 +70,7 @@ class Chat:
             task_queue=self.client.settings.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )
-        answer: AnswerT = await self.client.temporal.execute_update_with_start_workflow(
+        answer: AnswerT = await self.client.temporal.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
             name, args=list(args), start_workflow_operation=starting, result_type=kind
         )
         return answer
