@@ -221,7 +221,8 @@ class Conversation:
             return place in self._approvals
 
         self._talk.end()
-        render.say(f"  {call.name} waits for approval. Its arguments:")
+        whose = "" if request.agent_id == self._agent.agent_id else " of a subagent"
+        render.say(f"  {call.name}{whose} waits for approval. Its arguments:")
         render.say(_editable(call.arguments, indent=2))
         while (answer := await self._typed(DECIDE, waits)) is not None:
             try:

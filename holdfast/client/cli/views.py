@@ -166,7 +166,7 @@ def message(each: Message) -> None:
 
 def tree(found: ExecutionTree) -> None:
     """Print an execution with its subagents."""
-    console().print(_branch(found, Tree(_label(found))))
+    tables().print(_branch(found, Tree(_label(found))))
 
 
 def _branch(found: ExecutionTree, branch: Tree) -> Tree:
@@ -183,7 +183,7 @@ def _label(found: ExecutionTree) -> str:
     used = f"{steps}, {found.usage.total_tokens:,} tokens{_cost(found.cost)}{seconds}"
     why = f" ({escape(short(found.why))})" if found.why else ""
     name = escape(printable(found.agent or "-"))
-    return f"[bold]{name}[/bold] {_coloured(found.status, COLOURS)}{why} [dim]{used}  {found.execution_id}[/dim]"
+    return f"[bold]{name}[/bold] {found.execution_id} {_coloured(found.status, COLOURS)}{why} [dim]{used}[/dim]"
 
 
 # --- pieces
