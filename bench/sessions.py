@@ -115,7 +115,7 @@ class Woken:
 async def woken(stage: Stage, sessions: int, samples: int, begun_at_once: int) -> Woken:
     """Make sessions idle, then wake some of them, one at a time.
 
-    A run that is put aside in its first task, for want of room in memory, waits 10 s for the task to be given out again:
+    A run that is put aside in its first task, for want of room in memory, waits 10 s until the task is given out again:
     no more of them are begun at once than the worker keeps.
     """
     talks = [Talk(stage) for _ in range(sessions)]
