@@ -24,7 +24,7 @@ from activities.hooks import Hooks
 from activities.inference import Inference
 from activities.logs import log_to_stderr
 from activities.provider import OpenAIModel, ProviderSettings
-from activities.records import RecordKeeping
+from activities.records import RecordKeeping, whose
 from activities.tools import Catalog, ToolSlots, take_up, tool_activities
 from activities.transcripts import TranscriptCache
 from holdfast.client.connection import connect, unshared_storage
@@ -46,8 +46,9 @@ from holdfast.local.calling import Results, offer_reading
 from holdfast.local.prices import PriceList
 from holdfast.local.remote import check_remote
 from holdfast.processes import kill_all
+from holdfast.storage.history import RecordReading
 from holdfast.storage.objects import objects_at
-from holdfast.storage.payloads import records_of
+from holdfast.storage.payloads import converter, records_of
 from holdfast.storage.results import KeptResults
 from workflows.agent_execution import AgentExecution
 from workflows.agent_session import AgentSession
@@ -227,6 +228,7 @@ async def serve(
     offer = load_offer(modules)
     if not tools_only:
         offer = offer_reading(offer, results)
+        offer = RecordReading(records_of(converter(settings.storage_place)), whose).offered(offer)
     check_remote(offer.tools)
     model = None if tools_only else _model_for(settings, offer)
     client = await connect(settings)

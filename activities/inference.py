@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, TypeVar
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 
 from activities.heartbeats import pulse
 from activities.provider import OpenAIModel
@@ -16,11 +18,13 @@ from activities.transcripts import Transcript, TranscriptCache
 from holdfast.core.contracts import (
     BUFFER_QUERY,
     INFERENCE_ACTIVITY,
+    SPENT_SIGNAL,
     SUMMARISE_ACTIVITY,
     TRANSCRIPT_QUERY,
     BufferPage,
     InferenceAnswer,
     InferenceInput,
+    SpentSoFar,
     SummaryInput,
     SummaryText,
     TranscriptPage,
@@ -45,6 +49,9 @@ AnswerT = TypeVar("AnswerT")
 
 QUERY_TIMEOUT: Final = timedelta(seconds=10)
 """How long reading from the workflow (a page of the transcript, the buffer) may take; then the attempt is given up."""
+
+TELL_TIMEOUT: Final = timedelta(seconds=2)
+"""How long telling the workflow what failed attempts used may take."""
 
 SOONEST: Final = timedelta(milliseconds=1)
 """What stands for no wait at all before the next attempt: to Temporal zero means that nothing was said."""
@@ -154,8 +161,8 @@ async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress) -> Ans
     except ModelFailure as failure:
         used = _failed(progress, failure.usage)
         after = None if failure.after is None else max(failure.after, SOONEST)
-        if failure.again and used != NOTHING_USED:
-            after = await _waited(after)
+        if failure.again:
+            await _tell_spent(used)
         raise ApplicationError(
             failure.message, used, type=failure.kind, non_retryable=not failure.again, next_retry_delay=after
         ) from None
@@ -163,21 +170,23 @@ async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress) -> Ans
         record = error_record(error, "model")
         again = not isinstance(error, CompilerFailed)
         used = _failed(progress)
+        if again:
+            await _tell_spent(used)
         raise ApplicationError(record.message, used, type=record.type, non_retryable=not again) from None
 
 
-async def _waited(after: timedelta | None) -> timedelta | None:
-    """Wait here for the next attempt, which is to come as soon as this returns; not where there is none, or not soon.
+async def _tell_spent(used: Usage) -> None:
+    """Tell the workflow what the attempts so far have used, before the server waits for the next one.
 
-    Of a call that is cancelled while the server waits for its next attempt nobody hears any more what the ones before
-    it have used; here the cancel finds somebody who can tell.
+    Of a call that is cancelled in that wait nobody else can tell it any more. It costs a signal where an attempt failed
+    and its endpoint still reported what it used, which is seldom.
     """
-    attempt = activity.info().attempt
-    seconds = MODEL_RETRIES.wait_seconds(attempt) if after is None else after.total_seconds()
-    if attempt >= MODEL_RETRIES.attempts_max or seconds > MODEL_RETRIES.longest_seconds:
-        return after
-    await asyncio.sleep(seconds)
-    return SOONEST
+    info = activity.info()
+    if used == NOTHING_USED or info.attempt >= MODEL_RETRIES.attempts_max:
+        return
+    workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+    with suppress(RPCError):  # an ended run, or a server that is away: the failure itself tells it, too
+        await workflow.signal(SPENT_SIGNAL, SpentSoFar(call=info.activity_id, usage=used), rpc_timeout=TELL_TIMEOUT)
 
 
 def _failed(progress: Progress, usage: Usage = NOTHING_USED) -> Usage:

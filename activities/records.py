@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
-from pydantic import TypeAdapter
-from pydantic_core import to_json
+from pydantic import AwareDatetime, BaseModel
 from temporalio import activity
 from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.exceptions import ApplicationError
@@ -23,13 +22,17 @@ from holdfast.core.contracts import (
     PART_QUERY,
     RECORD_ACTIVITY,
     SNAPSHOT_QUERY,
+    STATE_QUERY,
+    PageRequest,
     PartPage,
     PartRequest,
     Recorded,
     RecordRequest,
+    StatePage,
 )
-from holdfast.core.errors import HoldfastError, InvalidInput, RecordNotFound
-from holdfast.core.recording import parts_needed, record_of
+from holdfast.core.errors import HoldfastError, InvalidInput, RecordNotFound, StorageFailed
+from holdfast.core.frozen import replace
+from holdfast.core.recording import asked_of, parts_needed, record_of
 from holdfast.core.records import Part, Snapshot
 from holdfast.core.session_contracts import (
     BRANCH_ACTIVITY,
@@ -45,6 +48,9 @@ from holdfast.storage.records import Records
 
 ASK_TIMEOUT: Final = timedelta(seconds=20)
 """One query of a run, which a worker may have to take up for it."""
+
+HEAD_ALONE: Final = PageRequest(messages_total=0, steps_total=0)
+"""Asks for a state without its messages and steps."""
 
 READ_AT_ONCE: Final = 4
 """How many parts are read from a run at the same time; each can have some megabytes."""
@@ -71,11 +77,15 @@ class RecordKeeping:
             async def keep(part: Part) -> None:
                 async with at_once:
                     if not await self._records.has_part(part.digest):
-                        await self._records.write_part(await _asked_part(run, part.digest))
+                        written = await self._records.write_part(await _asked_part(run, part.digest))
+                        if written != part.digest:
+                            raise StorageFailed(f"the run answers with part {written} instead of {part.digest}")
 
             await asyncio.gather(*map(keep, snapshot.parts))
             digest = await self._records.write_snapshot(snapshot)
             needed = {part.digest: await self._records.read_part(part.digest) for part in parts_needed(snapshot)}
+            if not request.task:  # a run that goes on from another does not know what was asked
+                request = replace(request, task=asked_of(await self._records.state(digest)))
             await self._records.write(record_of(request, snapshot, digest, needed))
         return Recorded(snapshot=digest)
 
@@ -87,27 +97,49 @@ class RecordKeeping:
 
     @activity.defn(name=KEEP_SESSION_ACTIVITY)
     async def keep_session(self, kept: KeepSession) -> None:
-        """Keep what a session leaves of itself, unless a newer one has left something meanwhile.
+        """Keep what a session leaves of itself, unless something newer was kept meanwhile.
 
         A worker that was frozen takes up what it had been given, long after another one has done it.
         """
         with _told():
             found = await self._records.read_session(kept.agent_id)
-            if found is None or _KEPT.validate_json(found).at <= kept.at:
-                await self._records.write_session(kept.agent_id, to_json(kept))
+            if found is None or _last_changed(found) <= _last_changed(kept.state):
+                await self._records.write_session(kept.agent_id, kept.state.encode())
 
     @activity.defn(name=FIND_SESSION_ACTIVITY)
     async def find_session(self, wanted: FindSession) -> FoundSession:
-        """Return what was last kept of the agent's session, or its latest record where nothing was."""
+        """Return what is kept of the agent, and its latest record if that is newer."""
         with _told():
-            found = await self._records.read_session(wanted.agent_id)
-            if found is not None:
-                return FoundSession(kept=_KEPT.validate_json(found).state)
-            latest = await self._records.by_agent(wanted.agent_id, limit=1)
-            return FoundSession(latest=latest[0] if latest else None)
+            found, records = await asyncio.gather(
+                self._records.read_session(wanted.agent_id), self._records.by_agent(wanted.agent_id, 1)
+            )
+        latest = records[0] if records else None
+        if latest is not None and found is not None and _last_changed(found) >= latest.completed_at:
+            latest = None
+        return FoundSession(kept=None if found is None else found.decode(), latest=latest)
 
 
-_KEPT: Final = TypeAdapter(KeepSession)
+async def whose(execution_id: str) -> str:
+    """Return which agent's execution that is, as its run says; raises StorageFailed where it cannot be asked.
+
+    To be called within one of its activities.
+    """
+    run = activity.client().get_workflow_handle(execution_id)
+    try:
+        found: StatePage = await run.query(STATE_QUERY, HEAD_ALONE, result_type=StatePage, rpc_timeout=ASK_TIMEOUT)
+    except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+        raise StorageFailed(f"the run {execution_id} cannot be asked whose it is: {error}; try again") from None
+    return found.head.agent_id
+
+
+class _Dated(BaseModel):
+    """What there is in every state of a session; the rest is the session's own business."""
+
+    updated_at: AwareDatetime
+
+
+def _last_changed(state: str | bytes) -> datetime:
+    return _Dated.model_validate_json(state).updated_at
 
 
 async def _asked_snapshot(run: WorkflowHandle[object, object]) -> Snapshot:

@@ -80,7 +80,7 @@ with workflow.unsafe.imports_passed_through():
 
 ToldT = TypeVar("ToldT", bound=BaseModel)
 
-CANCEL_PASSES = 3
+CANCEL_PASSES = 5
 """How many passes of the loop a cancel needs from a task to the command that the SDK makes of it."""
 
 # Faults of our own end a run with their cause instead of repeating its task for ever. Not plain Exception: that would
@@ -182,7 +182,8 @@ class AgentExecution(Answering, Hearing):
             warnings = (*self._state.warnings, text)[-limits.WARNINGS_MAX :]
             self._state = self._state.with_execution(self._state.updated_at, warnings=warnings)
         digest = None if isinstance(kept, Unkept) else kept.snapshot
-        return Kept(snapshot=digest, taken=self._said(), messages_before=self._messages_before)
+        whole = self._start.session is None or digest is None
+        return Kept(snapshot=digest, taken=self._said(), messages_before=self._messages_before, whole=whole)
 
     async def _something_happens(self) -> None:
         self._waiting.tell(self._state)

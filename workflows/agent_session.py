@@ -177,15 +177,15 @@ class AgentSession:
         agent_id = workflow.info().workflow_id
         try:
             found = await find_session(agent_id)
-            if found.kept is not None:
-                self._known = SessionState.model_validate_json(found.kept)
-                self._searchable = self._known.settings.searchable
-                return
-            state = session.new_session(given, agent_id, workflow.now())
+            if found.kept is None:
+                state = session.new_session(given, agent_id, workflow.now())
+            else:
+                state = SessionState.model_validate_json(found.kept)
             if found.latest is not None:
                 state = session.continued(state, found.latest, workflow.now())
-            elif given.forked_from is not None:
+            elif given.forked_from is not None and found.kept is None:
                 state = session.branched(state, await branched(given.forked_from, agent_id), workflow.now())
+            self._searchable = state.settings.searchable
             self._known = state
         except ActivityError as error:
             await self._fail(call_error(error, "records").message)

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import timedelta
 from typing import Final, cast
 
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
-    ChildWorkflowError,
     FailureError,
-    TerminatedError,
     TimeoutError,  # noqa: A004  # its name
     TimeoutType,
     is_cancelled_exception,
 )
-from temporalio.workflow import ActivityCancellationType, ChildWorkflowCancellationType, ParentClosePolicy
+from temporalio.workflow import (
+    ActivityCancellationType,
+)
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.core.commands import CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
+    from holdfast.core.commands import CallModel, CallTool, RunHooks, SummariseBuffer
     from holdfast.core.contracts import (
-        AGENT_EXECUTION,
-        EXECUTION_FAILED,
         INFERENCE_ACTIVITY,
         REPLY_KIND,
         RESOLVE_TOOLS_ACTIVITY,
@@ -35,9 +32,6 @@ with workflow.unsafe.imports_passed_through():
         TOOLS_BUSY,
         WORKER_SHUTDOWN,
         CallProgress,
-        ExecutionFailure,
-        ExecutionInput,
-        ExecutionResult,
         HooksRan,
         HooksRequest,
         InferenceAnswer,
@@ -50,16 +44,16 @@ with workflow.unsafe.imports_passed_through():
         waiting_queue,
     )
     from holdfast.core.definition import LLM, AgentDefinition
-    from holdfast.core.events import SubagentReturned
     from holdfast.core.hooks import HookRun
     from holdfast.core.limits import ERROR_CHARS_MAX, LATE_SECONDS
     from holdfast.core.retries import MODEL_RETRIES, MODEL_SECONDS_MAX, TOOL_RETRIES
-    from holdfast.core.state import ExecutionStatus, call_name
+    from holdfast.core.state import call_name
     from holdfast.core.steps import ErrorRecord
-    from holdfast.core.stopping import StopReason
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, never_begun, reply_of
     from holdfast.core.usage import NOTHING_USED, Usage
+    from workflows.cancels import outcome
+
 
 HEARTBEAT_TIMEOUT: Final = timedelta(seconds=2.5)
 """A worker that is silent for so long is taken for dead: what bounds the recovery after a crash."""
@@ -84,9 +78,6 @@ RESOLVE_TIMEOUT: Final = timedelta(seconds=5)
 
 HOOKS_MARGIN: Final = timedelta(seconds=1)
 """What running hooks may take besides the hooks themselves."""
-
-STARTING_MAX: Final = 4
-"""Subagents started in one workflow task: each input can take some 400 KB, and at 4 MB the server ends the run."""
 
 SUMMARY_CHARS_MAX: Final = 80
 """How much of a tool's arguments the Web UI shows beside its name."""
@@ -131,41 +122,50 @@ async def call_model(command: CallModel, wanted: InferenceInput, time_left: time
 
     Cancelling it ends the call; what had come of the answer is returned then, as soon as the worker has told.
     """
-    answer: InferenceAnswer = await workflow.execute_activity(
-        INFERENCE_ACTIVITY,
-        wanted,
-        result_type=InferenceAnswer,
-        activity_id=call_name(command.step_number),
-        start_to_close_timeout=MODEL_TIMEOUT,
-        schedule_to_close_timeout=_until_late(time_left),
-        heartbeat_timeout=HEARTBEAT_TIMEOUT,
-        retry_policy=MODEL_RETRY,
-        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        summary=f"step {command.step_number}",
+    answer: InferenceAnswer = await outcome(
+        workflow.start_activity(
+            INFERENCE_ACTIVITY,
+            wanted,
+            result_type=InferenceAnswer,
+            activity_id=call_name(command.step_number),
+            start_to_close_timeout=MODEL_TIMEOUT,
+            schedule_to_close_timeout=_until_late(time_left),
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            retry_policy=MODEL_RETRY,
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=f"step {command.step_number}",
+        )
     )
     return answer
 
 
 async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | None) -> SummaryText:
     """Have the buffer summarised, within the time the run has left; raises ActivityError."""
-    summary: SummaryText = await workflow.execute_activity(
-        SUMMARISE_ACTIVITY,
-        SummaryInput(
-            llm=llm,
-            max_output_tokens=command.max_output_tokens,
-            room=command.room,
-            input_weight=command.input_weight,
-        ),
-        result_type=SummaryText,
-        activity_id=f"step-{command.step_number}-summary",
-        start_to_close_timeout=MODEL_TIMEOUT,
-        schedule_to_close_timeout=_until_late(time_left),
-        heartbeat_timeout=HEARTBEAT_TIMEOUT,
-        retry_policy=MODEL_RETRY,
-        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        summary=f"step {command.step_number}: summary of older messages",
+    summary: SummaryText = await outcome(
+        workflow.start_activity(
+            SUMMARISE_ACTIVITY,
+            SummaryInput(
+                llm=llm,
+                max_output_tokens=command.max_output_tokens,
+                room=command.room,
+                input_weight=command.input_weight,
+            ),
+            result_type=SummaryText,
+            activity_id=summary_name(command.step_number),
+            start_to_close_timeout=MODEL_TIMEOUT,
+            schedule_to_close_timeout=_until_late(time_left),
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            retry_policy=MODEL_RETRY,
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=f"step {command.step_number}: summary of older messages",
+        )
     )
     return summary
+
+
+def summary_name(step_number: int) -> str:
+    """Return the id of the activity that makes the summary before the model call of that step."""
+    return f"step-{step_number}-summary"
 
 
 async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
@@ -190,87 +190,6 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
             HookRun(name=command.hooks[0].name, error=ErrorRecord(type="HookFailed", message=text, source="hooks")),
         )
     return ran.runs
-
-
-async def call_subagent(
-    command: SpawnSubagent, start: ExecutionInput, execution_id: str, starting: asyncio.Semaphore
-) -> SubagentReturned:
-    """Run a subagent as a child workflow and return its end; `starting` bounds how many start at once."""
-    started_at = workflow.now()
-    try:
-        async with starting:
-            child = await workflow.start_child_workflow(
-                AGENT_EXECUTION,
-                start,
-                result_type=ExecutionResult,
-                id=execution_id,
-                cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-                search_attributes=at_start(start.definition.name) if start.searchable else None,
-                static_summary=clamped(command.task, SUMMARY_CHARS_MAX).replace("\n", " "),
-            )
-        result: ExecutionResult = await child
-    except ChildWorkflowError as error:
-        failure = failure_of(error) or _silent_end(error, command, execution_id)
-        return SubagentReturned(
-            call_id=command.call_id,
-            status=ExecutionStatus.FAILED,
-            answer="",
-            why=failure.message,
-            usage=failure.usage,
-            cost=failure.cost,
-            steps=failure.steps_used,
-            unpriced=failure.unpriced,
-            started_at=started_at,
-            at=workflow.now(),
-        )
-    return SubagentReturned(
-        call_id=command.call_id,
-        status=result.status,
-        answer=result.final_response,
-        why=result.why,
-        usage=result.usage,
-        cost=result.cost,
-        steps=result.steps_used,
-        unpriced=result.unpriced,
-        started_at=started_at,
-        at=workflow.now(),
-    )
-
-
-def at_start(agent: str) -> TypedSearchAttributes:
-    """Return what a subagent's run can be listed by from its beginning, as the client gives it to any other."""
-    name, status = SearchAttributeKey.for_keyword("AgentName"), SearchAttributeKey.for_keyword("AgentStatus")
-    begun = SearchAttributePair(status, ExecutionStatus.IN_PROGRESS.value)
-    return TypedSearchAttributes([SearchAttributePair(name, agent), begun])
-
-
-def failure_of(error: ChildWorkflowError) -> ExecutionFailure | None:
-    """Return what a failed execution tells of its end, none where it ended in another way (terminated, timed out)."""
-    cause = error.cause
-    if isinstance(cause, ApplicationError) and cause.type == EXECUTION_FAILED and cause.details:
-        return ExecutionFailure.model_validate(cause.details[0])
-    return None
-
-
-def _silent_end(error: ChildWorkflowError, command: SpawnSubagent, execution_id: str) -> ExecutionFailure:
-    """Return the end of a subagent that could not tell what it used: somebody terminated it, or the server did.
-
-    It counts as all that it was allowed, so that the tree's budget holds; nothing where it was cancelled before it
-    began.
-    """
-    cause, allowed = error.cause, command.budget
-    text = error_record(cause or error, command.agent).message
-    ran = isinstance(cause, ApplicationError | TerminatedError | TimeoutError)
-    return ExecutionFailure(
-        execution_id=execution_id,
-        reason=StopReason.ERROR,
-        message=f"{text}; what it used is not known and counts as all that it was allowed" if ran else text,
-        usage=Usage(input_tokens=allowed.max_tokens or 0) if ran else NOTHING_USED,
-        cost=allowed.max_cost or 0.0 if ran else 0.0,
-        steps_used=allowed.max_steps or 0 if ran else 0,
-        unpriced=ran and allowed.max_cost is None,
-    )
 
 
 async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta | None) -> ToolReply:

@@ -22,3 +22,26 @@ async def in_any_case(work: Coroutine[Any, Any, T]) -> T:
                 doing.cancel()
                 raise
     return doing.result()
+
+
+async def outcome(asked: asyncio.Task[T]) -> T:
+    """Return what a call came to; cancelling this cancels it, unless its end has come in the very same workflow task.
+
+    There the SDK (and asyncio) would throw the end away for the cancel, and nobody would know what the call used.
+    """
+    try:
+        await workflow.wait([asked])
+    except asyncio.CancelledError:
+        if not asked.done():
+            asked.cancel()
+    return await asked
+
+
+async def begun(starting: asyncio.Task[T]) -> tuple[T, bool]:
+    """Return the child that is being started, and whether it is to be cancelled: what has begun must tell its end."""
+    try:
+        await workflow.wait([starting])
+    except asyncio.CancelledError:
+        await workflow.wait([starting])
+        return starting.result(), True
+    return starting.result(), False

@@ -55,7 +55,7 @@ class Hearing:
     def __init__(self, taken: Sequence[str] = ()) -> None:
         self._inbox: deque[Event] = deque()
         self._messages: deque[MessageArrived] = deque()
-        self._taken = list(taken)
+        self._taken: list[str] = list(taken)
         self._change: DefinitionChange | None = None
 
     @workflow.signal(name=STOP_SIGNAL, description="Stop the run: now (default) or after the step under way.")
@@ -133,5 +133,5 @@ class Hearing:
 
     def _said(self) -> tuple[str, ...]:
         """Return the ids of the session's messages that stand in the conversation now."""
-        unsaid = {each.metadata.get(MESSAGE_ID) for each in self._state.running.waiting_messages}
+        unsaid = {str(each.metadata.get(MESSAGE_ID)) for each in self._state.running.waiting_messages}
         return tuple(each for each in self._taken if each not in unsaid)

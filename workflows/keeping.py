@@ -66,7 +66,7 @@ async def keep_session(state: SessionState) -> None:
     """Have the session kept, so that the next message finds it again. Raises ActivityError."""
     await workflow.execute_activity(
         KEEP_SESSION_ACTIVITY,
-        KeepSession(agent_id=state.agent_id, state=canonical(state).decode(), at=workflow.now()),
+        KeepSession(agent_id=state.agent_id, state=canonical(state).decode()),
         start_to_close_timeout=ATTEMPT_TIMEOUT,
         schedule_to_close_timeout=KEEP_TIMEOUT,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,

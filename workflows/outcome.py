@@ -30,6 +30,8 @@ class Kept:
     snapshot: str | None = None
     taken: tuple[str, ...] = ()
     messages_before: int = 0
+    whole: bool = True
+    """Whether the result has a small state whole; not to a session, whose history would hold the conversation then."""
 
 
 def final_attributes(state: AgentState) -> list[SearchAttributeUpdate[Any]]:
@@ -60,7 +62,7 @@ def result_of(state: AgentState, kept: Kept) -> ExecutionResult:
         steps_used=state.steps_used,
         unpriced=state.running.unpriced,
         why=state.stop_signal.message if state.stop_signal else "",
-        state=_small(state),
+        state=_small(state) if kept.whole else None,
         snapshot=kept.snapshot,
         taken=kept.taken,
         messages_before=kept.messages_before,

@@ -27,7 +27,8 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.state import ExecutionStatus
     from holdfast.core.stopping import StopReason
     from holdfast.core.texts import clamped
-    from workflows.calls import SUMMARY_CHARS_MAX, at_start, failure_of
+    from workflows.calls import SUMMARY_CHARS_MAX
+    from workflows.subagents import at_start, failure_of
 
 SIGNALS: dict[type, str] = {Message: MESSAGE_SIGNAL, StopRequest: STOP_SIGNAL, DefinitionChange: CHANGE_SIGNAL}
 

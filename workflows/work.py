@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, RetryState, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
-    from holdfast.core.contracts import ExecutionInput
+    from holdfast.core.contracts import SPENT_SIGNAL, ExecutionInput, SpentSoFar
     from holdfast.core.definition import LLM
     from holdfast.core.events import (
         ApprovalExpired,
@@ -31,17 +32,18 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.state import AgentState, call_name, named_id
     from holdfast.core.subagents import reachable
     from holdfast.core.tools import ToolTraits
+    from holdfast.core.usage import NOTHING_USED, Usage
     from workflows.calls import (
-        STARTING_MAX,
         call_model,
-        call_subagent,
         call_tool,
         failed_usage,
         model_error,
         run_hooks,
         summarise,
+        summary_name,
         tool_error,
     )
+    from workflows.subagents import STARTING_MAX, call_subagent
     from workflows.telling import Telling
 
 SHORTEST: Final = timedelta(milliseconds=1)
@@ -63,6 +65,15 @@ class Work:
         self._state = state
         self._starting = asyncio.Semaphore(STARTING_MAX)
         self._ran_at = 0
+        self._spent: dict[str, Usage] = {}
+        # one that came before there was a handler waits for it
+        workflow.set_signal_handler(SPENT_SIGNAL, self._note_spent)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
+
+    def _note_spent(self, *given: Any) -> None:  # noqa: ANN401  # anybody can send signals, with any arguments
+        """Keep what the failed attempts of a model call used: where it is cancelled, nobody else can tell."""
+        with suppress(ValueError, IndexError):
+            spent = SpentSoFar.model_validate(given[0])
+            self._spent = {spent.call: spent.usage}
 
     @property
     def ran_in_this_task(self) -> bool:
@@ -83,7 +94,7 @@ class Work:
         try:
             answer = await call_model(command, wanted, self._time_left())
         except ActivityError as error:
-            used = failed_usage(error)
+            used = self._used(error, call_name(command.step_number))
             if is_cancelled_exception(error) or await self._cancelled_before_limit(error):
                 return (ModelCancelled(None, workflow.now(), failed_usage=used),)
             return self._failed(ModelFailed(model_error(error), workflow.now(), failed_usage=used))
@@ -97,8 +108,9 @@ class Work:
         try:
             summary = await summarise(command, self._state().llm or LLM(), self._time_left())
         except ActivityError as error:
+            used = self._used(error, summary_name(command.step_number))
             await self._cancelled_before_limit(error)
-            return self._failed(SummaryFailed(model_error(error), workflow.now(), failed_usage(error)))
+            return self._failed(SummaryFailed(model_error(error), workflow.now(), used))
         return (BufferSummarised(text=summary.text, usage=summary.usage, at=workflow.now()),)
 
     async def call_tool(self, command: CallTool) -> Ends:
@@ -149,6 +161,11 @@ class Work:
         )
         execution_id = named_id(state.running.execution_id, name)
         return (await call_subagent(command, start, execution_id, self._starting),)
+
+    def _used(self, error: ActivityError, call: str) -> Usage:
+        """Return what the attempts of a call without an answer used; the last one may have known of none before it."""
+        used = failed_usage(error)
+        return used if used != NOTHING_USED else self._spent.get(call, NOTHING_USED)
 
     def _time_left(self) -> timedelta | None:
         """Return how long a call may take with all its attempts: none is begun after the limit, worker or not."""

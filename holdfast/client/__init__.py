@@ -1,5 +1,6 @@
 """What other programs use to start, watch and stop agents. Talks to workflows by name, never imports them."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.client.settings import Settings
@@ -7,20 +8,46 @@ from holdfast.client.watched import AttemptFailed, TextDelta, Watched
 from holdfast.core.errors import MissingPart
 
 if TYPE_CHECKING:
+    from holdfast.client.approvals import WaitingCall, WaitingCalls
     from holdfast.client.executions import Client
+    from holdfast.client.holdfast import Holdfast
+    from holdfast.client.sessions import Agent
+    from holdfast.client.summaries import ExecutionSummary, SessionSummary
 
-__all__ = ["AttemptFailed", "Client", "Settings", "TextDelta", "Watched"]
+__all__ = [
+    "Agent",
+    "AttemptFailed",
+    "Client",
+    "ExecutionSummary",
+    "Holdfast",
+    "SessionSummary",
+    "Settings",
+    "TextDelta",
+    "WaitingCall",
+    "WaitingCalls",
+    "Watched",
+]
+
+_PLACES = {
+    "Agent": "sessions",
+    "Client": "executions",
+    "ExecutionSummary": "summaries",
+    "Holdfast": "holdfast",
+    "SessionSummary": "summaries",
+    "WaitingCall": "approvals",
+    "WaitingCalls": "approvals",
+}
+"""Where the names are that need the Temporal SDK."""
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # what a module holds
-    """Import the client when it is asked for, so that everything else works without the Temporal SDK."""
-    if name != "Client":
+    """Import such a name when it is asked for, so that everything else works without the Temporal SDK."""
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from holdfast.client.executions import Client  # noqa: PLC0415  # the point of this function
+        return getattr(import_module(f"holdfast.client.{_PLACES[name]}"), name)
     except ModuleNotFoundError as error:
         part = (error.name or "").partition(".")[0]
         if part not in ("temporalio", "obstore"):
             raise
         raise MissingPart(f"a client needs {part}, which is not installed: pip install 'holdfast[temporal]'") from None
-    return Client

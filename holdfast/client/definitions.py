@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Final
 
 from holdfast.client.notation import SUFFIXES, load_text, to_json, to_markdown, to_yaml
+from holdfast.client.requests import check_definition
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import DefinitionInvalid, InvalidInput, UnknownAgent
 from holdfast.core.limits import DEFINITION_BYTES_MAX, REPORT_CHARS_MAX
 from holdfast.core.nearest import suggestion
+from holdfast.core.subagents import reachable
 from holdfast.core.texts import clamped
 
 __all__ = [
     "AGENTS_MAX",
     "definition_files",
     "find_agent",
+    "find_subagents",
     "load_agents",
     "load_definition",
     "load_text",
@@ -76,6 +80,16 @@ def find_agent(agent: str, folder: Path) -> AgentDefinition:
     absent = "the folder does not exist; choose another one with --agents"
     hint = suggestion(agent, known) if folder.exists() else absent
     raise UnknownAgent(f"no agent is called {agent[:80]!r} in {folder}/; {hint}")
+
+
+def find_subagents(
+    definition: AgentDefinition, given: Iterable[AgentDefinition], folder: Path
+) -> tuple[AgentDefinition, ...]:
+    """Return every agent that `definition` can reach; those that are not given come from the agents folder."""
+    if not definition.subagents:
+        return ()
+    known = {**load_agents(folder), **{each.name: each for each in given}}
+    return tuple(check_definition(each) for each in reachable(definition, known.values()))
 
 
 def definition_files(folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import suppress
 from typing import Any, Final, Literal, TypeVar, cast
 from uuid import uuid4
 
@@ -23,9 +24,10 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.client.approvals import WAITING_RUNS, WaitingCalls, waiting_calls
 from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.connection import connect
-from holdfast.client.definitions import find_agent, load_agents
+from holdfast.client.definitions import find_agent, find_subagents
 from holdfast.client.queries import queried
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import answered, refusal, worker_for
@@ -69,14 +71,15 @@ from holdfast.core.errors import (
     InvalidInput,
     MessageRefused,
     ServerUnavailable,
+    StorageFailed,
 )
 from holdfast.core.events import StopMode
 from holdfast.core.keeping import ENDED
 from holdfast.core.paging import StateReader
 from holdfast.core.state import AgentState
-from holdfast.core.subagents import reachable
 from holdfast.core.texts import clamped
 from holdfast.core.verdicts import Verdict
+from holdfast.storage.payloads import records_of
 
 T = TypeVar("T")
 
@@ -145,13 +148,13 @@ class Client:
         found = find_agent(agent, self.settings.agents_dir) if isinstance(agent, str) else agent
         definition = check_definition(found)
         chosen_id = check_id(execution_id) if execution_id is not None else str(uuid4())
-        searchable = await self._has_search_attributes()
+        searchable = await self.has_search_attributes()
         start = ExecutionInput(
             agent_id=check_id(agent_id, "agent id") if agent_id is not None else str(uuid4()),
             definition=definition,
             question=check_question(question),
             budget=definition.budget.overridden_by(check_budget(budget)),
-            subagents=self._callable(definition, subagents),
+            subagents=find_subagents(definition, subagents, self.settings.agents_dir),
             searchable=searchable,
             continue_events=self.settings.continue_events,
         )
@@ -172,13 +175,6 @@ class Client:
         except WorkflowAlreadyStartedError:
             raise ExecutionExists(f"a run {chosen_id} exists already; read it, or choose another id") from None
         return chosen_id
-
-    def _callable(self, definition: AgentDefinition, given: Iterable[AgentDefinition]) -> tuple[AgentDefinition, ...]:
-        """Return every agent that `definition` can reach; those that are not given come from the agents folder."""
-        if not definition.subagents:
-            return ()
-        known = {**load_agents(self.settings.agents_dir), **{each.name: each for each in given}}
-        return tuple(check_definition(each) for each in reachable(definition, known.values()))
 
     async def run(
         self,
@@ -211,7 +207,7 @@ class Client:
     async def state(self, execution_id: str) -> AgentState:
         """Return the state as it is now. Raises ExecutionNotFound, ServerUnavailable.
 
-        A small run that has ended well is read from its result; anything else asks a worker.
+        A run that has ended well is read from its result, or from what was kept of it; anything else asks a worker.
         """
         handle = self._handle(execution_id, ExecutionResult)
         described = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id)
@@ -223,6 +219,9 @@ class Client:
         """Return the state with which a run has ended."""
         if result.state is not None:
             return result.state
+        if result.snapshot is not None:
+            with suppress(StorageFailed):  # a client need not reach the workers' storage
+                return await records_of(self.temporal.data_converter).state(result.snapshot)
         try:
             return await self._queried(result.execution_id)
         except ServerUnavailable as error:
@@ -344,12 +343,23 @@ class Client:
             raise InvalidInput(f"a watch cannot start at event {start}; 0 is the first")
         return watch(self, check_id(execution_id), start=start, subagents=subagents)
 
-    async def list_executions(self, limit: int = 20) -> list[ExecutionSummary]:
-        """Return the latest runs: those under way first, then the latest to end; asks no worker."""
+    async def waiting(self, limit: int = 20) -> WaitingCalls:
+        """Return the tool calls that wait for a person, over all runs; those that wait longest first.
+
+        Raises InvalidInput, ServerUnavailable; a run whose worker does not answer is only named (`unread`).
+        """
+        return await waiting_calls(self.temporal, limit)
+
+    async def list_executions(self, limit: int = 20, *, waiting: bool = False) -> list[ExecutionSummary]:
+        """Return the latest runs: those under way first, then the latest to end; asks no worker.
+
+        With `waiting` only those under way of which calls wait for a person.
+        """
         if not 1 <= limit <= LISTED_MAX:
             raise InvalidInput(f"the limit is {limit}, it must be between 1 and {LISTED_MAX:,}")
         # a run that went on in a new one is no line of its own
-        query = f"WorkflowType = '{AGENT_EXECUTION}' AND ExecutionStatus != 'ContinuedAsNew'"
+        runs = f"WorkflowType = '{AGENT_EXECUTION}' AND ExecutionStatus != 'ContinuedAsNew'"
+        query = WAITING_RUNS if waiting else runs
         try:
             found = self.temporal.list_workflows(query, limit=limit, rpc_timeout=ASK_TIMEOUT)
             return [summary(each) async for each in found]
@@ -399,7 +409,7 @@ class Client:
     def _handle(self, execution_id: str, result_type: type | None = None) -> WorkflowHandle[Any, Any]:
         return self.temporal.get_workflow_handle(check_id(execution_id), result_type=result_type)
 
-    async def _has_search_attributes(self) -> bool:
+    async def has_search_attributes(self) -> bool:
         """Return whether this server knows our search attributes; a start that names unknown ones is refused."""
         if self._searchable is None:
             request = ListSearchAttributesRequest(namespace=self.temporal.namespace)

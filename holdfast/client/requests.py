@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -10,7 +12,7 @@ from holdfast.core.contracts import ApprovalDecision, ExecutionInput, StopReques
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput
 from holdfast.core.events import StopMode
-from holdfast.core.frozen import canonical
+from holdfast.core.frozen import Frozen, canonical
 from holdfast.core.limits import (
     ARGUMENTS_BYTES_MAX,
     DEFINITION_BYTES_MAX,
@@ -24,6 +26,8 @@ from holdfast.core.state import checked_id
 from holdfast.core.tools import told
 from holdfast.core.verdicts import Verdict
 from holdfast.local.formats import schema_problem
+
+FrozenT = TypeVar("FrozenT", bound=Frozen)
 
 
 def check_question(question: str, what: str = "question") -> str:
@@ -69,11 +73,16 @@ def check_definition(definition: AgentDefinition) -> AgentDefinition:
 
 def check_start(start: ExecutionInput) -> ExecutionInput:
     """Return `start` if it fits one payload as it is encoded (control characters take six bytes each)."""
-    size = len(canonical(start))
+    return check_size(start, "question and definition take")
+
+
+def check_size(value: FrozenT, takes: str) -> FrozenT:
+    """Return `value` if it fits one payload; what it `takes` too much, errors say."""
+    size = len(canonical(value))
     if size > PAYLOAD_BYTES_MAX:
-        allowed = f"question and definition take {size:,} bytes as JSON, at most {PAYLOAD_BYTES_MAX:,} are allowed"
+        allowed = f"{takes} {size:,} bytes as JSON, at most {PAYLOAD_BYTES_MAX:,} are allowed"
         raise InvalidInput(f"{allowed}; shorten them")
-    return start
+    return value
 
 
 def check_reason(reason: str) -> str:
@@ -124,7 +133,8 @@ def check_id(value: str, what: str = "execution id") -> str:
     try:
         return checked_id(value)
     except ValueError as error:
-        raise InvalidInput(f"the {what} {error}; `holdfast list` shows the ids there are") from None
+        listing = "sessions" if what == "agent id" else "list"
+        raise InvalidInput(f"the {what} {error}; `holdfast {listing}` shows the ids there are") from None
 
 
 def _is_text(value: object) -> bool:

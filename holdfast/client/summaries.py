@@ -1,4 +1,4 @@
-"""Runs as lines of a listing: what the server knows of them without asking a worker."""
+"""Runs and sessions as lines of a listing: what the server knows of them without asking a worker."""
 
 from __future__ import annotations
 
@@ -29,12 +29,48 @@ class ExecutionSummary:
     closed_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """One agent's session; None where the server does not know.
+
+    `status` is `idle`, `running`, `suspended` or `closed` while the server has the session. A session that has left it
+    says `away` (a message brings it back) or `closed`; one that was ended from outside says how.
+    """
+
+    agent_id: str
+    agent: str | None
+    status: str
+    executions: int | None
+    waiting: int | None
+    """How many messages wait for their turn."""
+    started_at: datetime
+    """When it last came to the server, which it did anew each time it had left it."""
+    updated_at: datetime | None
+    """When it last left it."""
+
+
+def session_summary(execution: WorkflowExecution) -> SessionSummary:
+    """Return the line of one session."""
+    known = _known(execution)
+    status, shown = execution.status.name.lower() if execution.status else "unknown", known.get("AgentStatus")
+    if status == "running":
+        status = shown or "idle"
+    elif status == "completed":
+        status = "closed" if shown == "closed" else "away"
+    return SessionSummary(
+        agent_id=execution.id,
+        agent=known.get("AgentName"),
+        status=status,
+        executions=known.get("AgentSteps"),
+        waiting=known.get("AgentWaiting"),
+        started_at=execution.start_time,
+        updated_at=execution.close_time,
+    )
+
+
 def summary(execution: WorkflowExecution) -> ExecutionSummary:
     """Return the line of one run."""
-    known: dict[str, Any] = {
-        pair.key.name: pair.value  # pyright: ignore[reportUnknownMemberType]  # the SDK's generic is left open
-        for pair in cast("Iterable[SearchAttributePair[Any]]", execution.typed_search_attributes)
-    }
+    known = _known(execution)
     status = execution.status.name.lower() if execution.status else "unknown"
     # Ours is finer where a run is under way or ended well; of any other end the server knows, and ours may be stale.
     if status == "running":
@@ -61,3 +97,17 @@ def at_start(agent: str) -> TypedSearchAttributes:
             SearchAttributePair(SearchAttributeKey.for_keyword("AgentStatus"), "in_progress"),
         ]
     )
+
+
+def session_at_start(agent: str | None) -> TypedSearchAttributes:
+    """Return what a session can be listed by from its beginning."""
+    name = SearchAttributeKey.for_keyword("AgentName")
+    named = [] if agent is None else [SearchAttributePair(name, agent)]
+    return TypedSearchAttributes([*named, SearchAttributePair(SearchAttributeKey.for_keyword("AgentStatus"), "idle")])
+
+
+def _known(execution: WorkflowExecution) -> dict[str, Any]:
+    return {
+        pair.key.name: pair.value  # pyright: ignore[reportUnknownMemberType]  # the SDK's generic is left open
+        for pair in cast("Iterable[SearchAttributePair[Any]]", execution.typed_search_attributes)
+    }

@@ -48,17 +48,23 @@ class Unanswered(Exception):
 
 
 async def updated(
-    ask: Ask[T], update_id: str, *, again: frozenset[RPCStatusCode] = AGAIN, seconds_max: float = UPDATE_SECONDS_MAX
+    ask: Ask[T],
+    update_id: str,
+    *,
+    again: frozenset[RPCStatusCode] = AGAIN,
+    lost_again: bool = False,
+    seconds_max: float = UPDATE_SECONDS_MAX,
 ) -> T:
     """Return what `ask` gives. The server takes an update once that is asked for again under its id.
 
     Raises Unanswered when that is not known within `seconds_max`; else what Temporal raises: WorkflowUpdateFailedError
-    for a refusal, RPCError for what the server says. `again` are the statuses after which asking again is worth while.
+    for a refusal, RPCError for what the server says. `again` are the statuses after which asking again is worth while;
+    `lost_again`: also when the run ended over the update.
     """
     limit = asyncio.timeout(seconds_max)
     try:
         async with limit:
-            return await _asked(ask, update_id, again)
+            return await _asked(ask, update_id, again, lost_again=lost_again)
     except TimeoutError:
         raise Unanswered from None
     except WorkflowUpdateRPCTimeoutOrCancelledError as error:
@@ -75,16 +81,20 @@ def told_of(error: WorkflowUpdateFailedError) -> str:
     return clamped(getattr(error.cause, "message", None) or str(error.cause), ERROR_CHARS_MAX)
 
 
-async def _asked(ask: Ask[T], update_id: str, again: frozenset[RPCStatusCode]) -> T:
-    tries = closed = 0
+async def _asked(ask: Ask[T], update_id: str, again: frozenset[RPCStatusCode], *, lost_again: bool) -> T:
+    tries = ended = 0
     while True:
         try:
-            return await ask(f"{update_id}.{closed}" if closed else update_id, ASKED_TIMEOUT)
+            return await ask(f"{update_id}.{ended}" if ended else update_id, ASKED_TIMEOUT)
         except RPCError as error:
             closing = CLOSING in str(error)
             if TASK_FAILS in str(error) or not (closing or error.status in again):
                 raise
-        closed += closing
+        except WorkflowUpdateFailedError as error:
+            closing = lost(error)
+            if not (closing and lost_again):
+                raise
+        ended += closing
         pause = BACKOFF_SECONDS[min(tries, len(BACKOFF_SECONDS) - 1)]
         tries += 1
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # so that not all senders come at once

@@ -13,7 +13,7 @@ from typing import assert_never
 from pydantic_core import to_json
 
 from holdfast.core.commands import AskApproval
-from holdfast.core.digests import short
+from holdfast.core.digests import short_digest
 from holdfast.core.events import ApprovalExpired, ApprovalGiven
 from holdfast.core.frozen import replace
 from holdfast.core.limits import EDITS_STEP_BYTES_MAX, SOURCE_CHARS_MAX
@@ -61,7 +61,7 @@ def decided(
             if each.expires_at is not None and event.at >= each.expires_at:
                 return _expired(turn, each)  # the timer's own event can come behind it
             if (problem := _problem_with_digest(each, event.verdict)) is not None:
-                turn.warn(f"a decision was not taken: {problem}")
+                turn.warn(f"a decision was not taken: {problem}")  # once for each call, however often it happens
                 return None
             return _resolved(turn, each, event.verdict)
         case _:
@@ -107,15 +107,17 @@ def problem_with_decision(
         return f"the call {call_id!r} does not wait for approval; {suggestion(call_id, waiting)}"
     step = state.running.current_step
     calls_asked = len(step.requested_tool_calls) if step else 1
-    return _problem_with_digest(each, verdict) or _problem_with_edit(verdict, calls_asked)
+    problem = _problem_with_digest(each, verdict)
+    if problem is not None:
+        return f"{problem}; look at the call again"
+    return _problem_with_edit(verdict, calls_asked)
 
 
 def _problem_with_digest(each: OpenCall, verdict: Verdict) -> str | None:
     digest = each.call.digest
     if verdict.digest is None or verdict.digest == digest:
         return None
-    told = f"it is about a call of the digest {short(verdict.digest)}, and {each.call.id!r} ({each.call.name}) has"
-    return f"{told} {short(digest)}; look at the call again"
+    return f"it names another digest than {each.call.id!r} ({each.call.name}) has: {short_digest(digest)}"
 
 
 def _problem_with_edit(verdict: Verdict, calls_asked: int) -> str | None:

@@ -90,9 +90,23 @@ class Agent:
         """Add agents that this one may call, by name or as definitions."""
         return self._added("subagents", first, *more)
 
-    def approve(self, first: str | Named, *more: str | Named, expires_seconds: float | None = None) -> Agent:
-        """Add a rule: calls of these tools (`*` and `?` stand for anything) wait for a person."""
-        rule = {"tools": [name_of(each) for each in (first, *more)], "expires_seconds": expires_seconds}
+    def approve(
+        self,
+        first: str | Named,
+        *more: str | Named,
+        arguments: Mapping[str, str] | None = None,
+        when: Literal["always", "never"] = "always",
+        cost_above: float | None = None,
+        expires_seconds: float | None = None,
+    ) -> Agent:
+        """Add a rule behind those there are: calls of these tools wait for a person, or need not (`ApprovalRule`)."""
+        rule = {
+            "tools": [name_of(each) for each in (first, *more)],
+            "arguments": {} if arguments is None else arguments,
+            "when": when,
+            "cost_above": cost_above,
+            "expires_seconds": expires_seconds,
+        }
         return self.with_(approvals=(*self.fields.get("approvals", ()), rule))
 
     def limit(

@@ -219,7 +219,11 @@ def _sealed(part: Part, data: bytes) -> Sealed:
 def _read(sealed: Sealed) -> tuple[Sealed, list[Any]]:
     """Return what a segment holds; a part that is meant up to its `count` alone is sealed anew as so much of it."""
     segment, adapter = sealed.segment, _items(sealed.segment.series)
-    items: list[Any] = adapter.validate_json(sealed.data)
+    try:
+        items: list[Any] = adapter.validate_json(sealed.data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]["msg"]
+        raise StateInvalid(f"a segment holds what is none of ours ({first}); its store was changed") from None
     if len(items) > segment.count and sealed.known:
         items = items[: segment.count]
         sealed = Sealed(segment, adapter.dump_json(items))

@@ -39,6 +39,9 @@ AGENT_EXECUTION: Final = "AgentExecution"
 STOP_SIGNAL: Final = "stop"
 MESSAGE_SIGNAL: Final = "message"
 APPROVAL_SIGNAL: Final = "approval"
+SPENT_SIGNAL: Final = "spent"
+"""A model call's activity tells by it what its failed attempts used, in case it is cancelled before the next one."""
+
 STATE_QUERY: Final = "state"
 DEBUG_QUERY: Final = "debug"
 TRANSCRIPT_QUERY: Final = "transcript"
@@ -383,6 +386,13 @@ class CallProgress(Frozen):
     tail: str = ""
     usage: Usage | None = None
     failed_usage: Usage = NOTHING_USED
+
+
+class SpentSoFar(Frozen):
+    """The `spent` signal's input: what all failed attempts of a model call, by its activity's id, have used so far."""
+
+    call: str
+    usage: Usage
 
 
 class SummaryInput(Frozen):

@@ -26,6 +26,6 @@ def call_digest(name: str, arguments: Mapping[str, JsonValue]) -> str:
     return sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def short(digest: str) -> str:
+def short_digest(digest: str) -> str:
     """Return the readable form of `digest`: its first SHORT_CHARS digits."""
     return digest[:SHORT_CHARS]

@@ -323,9 +323,6 @@ ARGUMENT_PATTERN_CHARS_MAX: Final = 200
 ARGUMENT_PLACE_PARTS_MAX: Final = 8
 """The most names in such a path."""
 
-WAITING_SHOWN_CHARS_MAX: Final = 100
-"""How much of a waiting call's arguments a line of the listing shows."""
-
 MESSAGE_IDS_KEPT: Final = 1_000
 """So many of the latest message ids a session remembers: sent again within them, a message is the same one."""
 
@@ -343,3 +340,9 @@ SUBAGENTS_STARTED_MAX: Final = 1_000
 
 TREE_RUNS_MAX: Final = 2_000
 """The most runs that one reading of a run's tree shows."""
+
+RECORD_SHOWN_CHARS_MAX: Final = 20_000
+"""The most of its records that an agent is shown at once, in characters."""
+
+RECORDED_CALL_CHARS_MAX: Final = 500
+"""How much of a call's arguments, and of its result, it sees of a step in them."""

@@ -13,7 +13,7 @@ from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput, UnknownHook, UnknownTool
 from holdfast.core.hooks import Hook
 from holdfast.core.limits import HOOKS_MAX
-from holdfast.core.nearest import nearest
+from holdfast.core.nearest import nearest, suggestion
 from holdfast.core.policies import ApprovalRule
 from holdfast.core.registry import resolve
 from holdfast.core.subagents import SPAWN_TOOL
@@ -56,12 +56,14 @@ class Offer:
         """Return what `definition` chooses.
 
         Raises UnknownTool (also for one that an approval rule names), UnknownHook, DefinitionInvalid (a capability) and
-        InvalidInput (a compiler, two of one name, too many), each naming what is meant or what there is.
+        InvalidInput (a compiler, an argument in a rule, two of one name, too many), each naming what is meant or what
+        there is.
         """
         tools = {tool.name: tool for tool in resolve(definition, self.tools, self.capabilities)}
         hooks = {hook.name: hook for hook in self._hooks_of(definition)}
-        for rule in definition.approvals:
+        for number, rule in enumerate(definition.approvals):
             _check_rule(definition, rule, (*(tool.name for tool in self.tools), SPAWN_TOOL))
+            _check_places(definition.name, number, rule, self.tools)
         return Equipment(resolved(definition, self.capabilities), tools, hooks, self._compiler_of(definition))
 
     def _hooks_of(self, definition: AgentDefinition) -> tuple[Hook, ...]:
@@ -96,6 +98,24 @@ def _check_rule(definition: AgentDefinition, rule: ApprovalRule, callable_names:
                 f"agent {definition.name!r} wants approval of the tool {pattern!r}, {nearest(pattern, callable_names)}"
             )
             raise UnknownTool(told)
+
+
+def _check_places(agent: str, number: int, rule: ApprovalRule, tools: Iterable[AnyTool]) -> None:
+    """Refuse a pattern on an argument that no tool of the rule has, for the same reason.
+
+    A tool whose schema takes arguments that it does not name is not judged, nor is a path's part behind the first dot.
+    """
+    judged = [tool.schema.parameters for tool in tools if rule.names(tool.name)]
+    known = {"agent", "task"} if rule.names(SPAWN_TOOL) else set[str]()
+    for parameters in judged:
+        named = parameters.get("properties")
+        if not isinstance(named, dict) or parameters.get("additionalProperties") not in (None, False):
+            return
+        known |= named.keys()
+    for place in rule.arguments if judged else ():
+        if place not in known and place.split(".")[0] not in known:
+            text = f"agent {agent!r}, approvals.{number}.arguments: no tool of the rule has the argument {place!r}"
+            raise InvalidInput(f"{text}; {suggestion(place.split('.')[0], known)}")
 
 
 def _of_kind(values: Iterable[object], kind: type[ValueT]) -> tuple[ValueT, ...]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast.core.branching import messages_before
 from holdfast.core.carrying import STEPS, latest
 from holdfast.core.contracts import RecordRequest
-from holdfast.core.limits import RECORDED_TEXT_CHARS_MAX
+from holdfast.core.limits import RECORDED_TEXT_CHARS_MAX, TASK_CHARS_MAX
 from holdfast.core.messages import DEFAULT_SECTION
 from holdfast.core.records import ExecutionRecord, Part, Snapshot
+from holdfast.core.state import AgentState
 from holdfast.core.texts import clamped
 
 
@@ -16,6 +18,12 @@ def parts_needed(snapshot: Snapshot) -> tuple[Part, ...]:
     """Return the parts that `record_of` looks into: the last of the steps, and of what was said last."""
     last = {part.series: part for part in snapshot.parts}
     return tuple(last[series] for series in (STEPS, DEFAULT_SECTION) if series in last)
+
+
+def asked_of(state: AgentState) -> str:
+    """Return the beginning of what the execution was asked, as far as that still stands in the conversation."""
+    place = messages_before(state)
+    return clamped(state.messages[place].text, TASK_CHARS_MAX) if place < len(state.messages) else ""
 
 
 def record_of(request: RecordRequest, snapshot: Snapshot, digest: str, parts: Mapping[str, bytes]) -> ExecutionRecord:

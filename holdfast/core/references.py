@@ -11,6 +11,9 @@ from holdfast.core.texts import JSON_BYTES_PER_CHAR_MAX, clamped, clamped_json, 
 FETCH_TOOL: Final = "fetch_result"
 """The tool that reads on in a result that was too long to be shown whole; a worker offers it beside its own."""
 
+RECORDS_TOOL: Final = "read_records"
+"""The tool by which an agent looks at its own earlier executions."""
+
 LINE_CHARS_MAX: Final = 400
 """The longest such line, generously."""
 

@@ -17,6 +17,7 @@ from pydantic import AwareDatetime, Field
 from holdfast.core.contracts import DefinitionChange, SessionStart, StopRequest
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput
+from holdfast.core.events import StopMode
 from holdfast.core.frozen import Frozen, canonical, replace
 from holdfast.core.limits import (
     MESSAGE_IDS_KEPT,
@@ -60,6 +61,8 @@ class Turn(Frozen):
     injected: tuple[SessionMessage, ...] = ()
     sent: int = 0
     """How many messages have been taken for the session since it began."""
+    stop: StopMode | None = None
+    """How it was told to end, if it was: it is not told the same again."""
 
 
 class Known(Frozen):
@@ -236,11 +239,15 @@ def problem_with_message(state: SessionState, message: SessionMessage) -> tuple[
 
 
 def _problem_with_room(state: SessionState, message: SessionMessage) -> tuple[str, str] | None:
-    kept = (*state.queue, *state.unanswered, *(state.turn.injected if state.turn else ()))
+    turn = state.turn
+    # what an execution was told counts too: all of it comes back when that leaves nothing
+    kept = (*state.queue, *state.unanswered, *((*turn.said, *turn.injected) if turn else ()))
     used = sum(len(canonical(each)) for each in (*kept, message))
     if len(kept) < QUEUE_MAX and used <= QUEUE_BYTES_MAX:
         return None
     text = f"{len(kept)} messages ({used:,} bytes with this one) wait, at most {QUEUE_MAX} and {QUEUE_BYTES_MAX:,} can"
+    if turn is None and not state.queue:
+        return SESSION_REFUSED, f"{text}; their executions left nothing: resume the session to repeat them, or clear it"
     return SESSION_REFUSED, f"{text}; send it later"
 
 
@@ -259,19 +266,19 @@ def sent(state: SessionState, message: SessionMessage, at: datetime) -> SessionT
             return replace(state, turn=turn, known=known, updated_at=at), (TellExecution(told=spoken(message)),)
         case "interrupt":
             front = (*state.queue[: state.interrupting], message, *state.queue[state.interrupting :])
-            stop = StopRequest(reason=INTERRUPTED, source="session")
             state = replace(state, turn=turn, queue=front, interrupting=state.interrupting + 1, updated_at=at)
-            return state, (TellExecution(told=stop),)
+            return stopped(state, SessionStop(reason=INTERRUPTED, source="session"), at)
         case _:
             return replace(state, turn=turn, queue=(*state.queue, message), updated_at=at), ()
 
 
 def stopped(state: SessionState, stop: SessionStop, at: datetime) -> SessionTransition:
-    """End the execution under way; what waits goes on after it."""
-    if state.turn is None:
+    """End the execution under way; what waits goes on after it. Told once, and once more where `now` is sooner."""
+    turn = state.turn
+    if turn is None or turn.stop in ("now", stop.mode):
         return state, ()
     told = StopRequest(reason=stop.reason, mode=stop.mode, source=stop.source)
-    return replace(state, updated_at=at), (TellExecution(told=told),)
+    return replace(state, turn=replace(turn, stop=stop.mode), updated_at=at), (TellExecution(told=told),)
 
 
 def changed(state: SessionState, change: SessionChange, at: datetime) -> SessionTransition:
@@ -297,7 +304,7 @@ def cleared(state: SessionState, at: datetime) -> SessionState:
     """Forget the conversation: now, or at the end of what runs. What waits stays, and so do records."""
     if state.turn is not None:
         return replace(state, clearing=True, updated_at=at)
-    return _forgotten(replace(state, unanswered=(), updated_at=at))
+    return _forgotten(replace(state, updated_at=at))
 
 
 def problem_with_rewinding(state: SessionState) -> tuple[str, str] | None:
@@ -315,8 +322,10 @@ def suspended(state: SessionState, at: datetime) -> SessionState:
 
 
 def resumed(state: SessionState, at: datetime) -> SessionState:
-    """Go on with what waits."""
-    return replace(state, suspended=False, updated_at=at)
+    """Go on with what waits. What was said to executions that left nothing waits anew, each for a turn of its own."""
+    front, rest = state.queue[: state.interrupting], state.queue[state.interrupting :]
+    queue = (*front, *state.unanswered, *rest)
+    return replace(state, suspended=False, queue=queue, unanswered=(), updated_at=at)
 
 
 def closed(state: SessionState, stop: SessionStop | None, at: datetime) -> SessionTransition:
@@ -357,8 +366,8 @@ def next_turn(state: SessionState, execution_id: str, at: datetime) -> SessionTr
 def ended(state: SessionState, end: TurnEnd) -> SessionState:
     """Take in how the execution under way has ended.
 
-    Of what was injected, what it did not take waits again, before everything else. Where it left no snapshot, all that
-    was said to it is said again with the next message: it was acknowledged, and no conversation has it.
+    Of what was injected, what it did not take waits again, before all but what interrupts. Where it left no snapshot,
+    all that was said in it is said again with the next message: it was acknowledged, and no conversation has it.
     """
     turn = state.turn
     if turn is None or turn.execution_id != end.execution_id:
@@ -376,12 +385,9 @@ def ended(state: SessionState, end: TurnEnd) -> SessionState:
         cost=state.cost + end.cost,
         updated_at=end.at,
     )
-    if left:
-        again = {each.message_id for each in left}
-        state = replace(state, known=tuple(each for each in state.known if each.message_id not in again))
     if end.snapshot is None:
-        lost = tuple(each for each in turn.said if each.message_id not in taken)
-        state = replace(state, unanswered=lost)
+        said = tuple(each for each in turn.injected if each.message_id in taken)
+        state = replace(state, unanswered=(*turn.said, *said))
     else:
         state = replace(state, snapshot=end.snapshot, messages_before=end.messages_before)
     return _forgotten(state) if state.clearing else state
@@ -415,7 +421,7 @@ def _policy(state: SessionState, message: SessionMessage) -> WhileRunning:
 
 
 def _forgotten(state: SessionState) -> SessionState:
-    return replace(state, snapshot=None, messages_before=0, clearing=False)
+    return replace(state, snapshot=None, messages_before=0, unanswered=(), clearing=False)
 
 
 def _known(state: SessionState, messages: Sequence[SessionMessage], execution_id: str) -> tuple[Known, ...]:

@@ -168,19 +168,21 @@ class FindSession(Frozen):
 class FoundSession(Frozen):
     """What is kept of an agent: its session's state as JSON, when that has left the server.
 
-    `latest` is its latest record, where no session is kept: one was terminated, and a new one goes on from there.
+    `latest` is its latest record, where that is newer than what is kept: its session was terminated then.
     """
 
-    kept: str | None = None
+    kept: str | None = Field(default=None, max_length=SESSION_CHARS_MAX)
     latest: ExecutionRecord | None = None
 
 
 class KeepSession(Frozen):
-    """What a session leaves of itself as it leaves the server; `at` is when. An older one never replaces a newer."""
+    """What is to be kept of an agent whose session leaves the server: its state as JSON, with its `updated_at`.
+
+    An older one never takes the place of a newer one.
+    """
 
     agent_id: Id
     state: str = Field(max_length=SESSION_CHARS_MAX)
-    at: AwareDatetime
 
 
 class BranchRequest(Frozen):

@@ -42,7 +42,7 @@ from holdfast.core.limits import (
 )
 from holdfast.core.messages import NAME_PATTERN
 from holdfast.core.nearest import nearest
-from holdfast.core.references import FETCH_TOOL, shortened
+from holdfast.core.references import FETCH_TOOL, RECORDS_TOOL, shortened
 from holdfast.core.retries import TOOL_RETRIES
 from holdfast.core.steps import ErrorRecord
 from holdfast.core.texts import clamped, encodable
@@ -72,9 +72,10 @@ RESERVED_NAMES: Final = frozenset(
         "keep_session",
         "spawn",
         FETCH_TOOL,
+        RECORDS_TOOL,
     }
 )
-"""Names of our own activities, of the tool that calls subagents and of the one that reads on in long results."""
+"""Names of our own activities, of the tool that calls subagents and of those that read what is kept elsewhere."""
 
 _SECTION: Final = re.compile(r"(Args|Arguments|Returns|Raises|Yields|Examples?|Notes?):\s*")
 _PARAMETER: Final = re.compile(r" {1,4}(\w+)(?: \([^)]*\))?: (.+)")

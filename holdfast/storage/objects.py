@@ -37,7 +37,7 @@ Otherwise content that a run of today shares with one of last month would go wit
 """
 
 LISTED_AT_ONCE: Final = 1_000
-"""How many names one request of a listing brings: the most that buckets give."""
+"""How many names of a listing are taken at the same time: as many as a bucket gives in one answer."""
 
 SAID_CHARS_MAX: Final = 300
 
@@ -93,7 +93,8 @@ class Objects:
         found: list[str] = []
         try:
             async with self._told("list", prefix):
-                listing = obstore.list(self._opened(), prefix, chunk_size=LISTED_AT_ONCE)  # pyright: ignore[reportUnknownMemberType]  # an overload names a package that we do not have
+                at_once = LISTED_AT_ONCE if self._folder is not None else max(1, min(limit, LISTED_AT_ONCE))
+                listing = obstore.list(self._opened(), prefix, chunk_size=at_once)  # pyright: ignore[reportUnknownMemberType]  # an overload names a package that we do not have
                 async for chunk in listing:
                     found += (each["path"] for each in chunk)
                     if self._folder is None and len(found) >= limit:  # buckets list in order, a folder does not

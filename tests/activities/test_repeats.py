@@ -10,6 +10,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.repeats import refuse_if_unwanted
 from holdfast import AgentDefinition
+from holdfast.core.contracts import RECORD_ACTIVITY
 from holdfast.testing.script import Turn, say
 from tests.serving import Serve
 
@@ -39,3 +40,5 @@ async def test_an_attempt_that_the_server_has_given_up_is_not_made(serve: Serve)
         await served.client.result(execution_id)
         with pytest.raises(ApplicationError, match="the run has ended"):
             await environment.run(refuse_if_unwanted)
+        environment.info = dataclasses.replace(environment.info, activity_type=RECORD_ACTIVITY)
+        await environment.run(refuse_if_unwanted)  # what it came to is to be kept, however often that is tried

@@ -207,9 +207,10 @@ class Run:
         usage: Usage = USAGE,
         cost: float = 0.0,
         steps: int = 0,
+        unpriced: bool = False,
     ) -> Self:
-        started_at = moment(self.seconds)
-        self.feed(SubagentReturned(call_id, status, answer, why, usage, cost, started_at, self.tick(), steps))
+        started_at, at = moment(self.seconds), self.tick()
+        self.feed(SubagentReturned(call_id, status, answer, why, usage, cost, started_at, at, steps, unpriced))
         return self
 
     def hooked(self, *outcomes: Changes | ErrorRecord | None, about: str | None = None, after: float = 0) -> Self:
@@ -235,10 +236,11 @@ class Run:
         *,
         reason: str = "",
         arguments: Mapping[str, Any] | None = None,
+        digest: str | None = None,
         after: float = 1,
     ) -> Self:
         given = dict[str, Any]() if arguments is None and decision == "edit" else arguments
-        verdict = Verdict(decision=decision, by="ann", reason=reason, arguments=given)
+        verdict = Verdict(decision=decision, by="ann", reason=reason, arguments=given, digest=digest)
         self.feed(ApprovalGiven(call_id, verdict, self.tick(after)))
         return self
 

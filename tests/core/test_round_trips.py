@@ -29,6 +29,7 @@ from holdfast.core.contracts import (
     InferenceInput,
     PageRequest,
     Segment,
+    SpentSoFar,
     StatePage,
     StopRequest,
     SummaryInput,
@@ -51,6 +52,7 @@ from holdfast.core.tools import ToolReply, ToolSchema, ToolTraits
 from holdfast.core.transcript import Mark, Opening
 from holdfast.core.verdicts import Verdict
 from tests.core.defining import definitions, names
+from tests.core.lasting import VALUES as LASTING
 from tests.core.strategies import (
     budgets,
     calls,
@@ -206,6 +208,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     ),
     st.builds(InferenceAnswer, response=responses, complete=st.booleans(), failed_usage=usages),
     st.builds(CallProgress, chars=counts, tail=texts, usage=st.none() | usages, failed_usage=usages),
+    st.builds(SpentSoFar, call=texts, usage=usages),
     st.builds(EventsRequest, start=counts),
     st.builds(
         EventsPage,
@@ -251,7 +254,7 @@ def test_whatever_is_in_them_values_of_every_type_come_back_from_json_as_they_we
         seen.update(type(each) for each in inside(value))
         assert type(value).model_validate_json(canonical(value)) == value
 
-    for strategy in VALUES:
+    for strategy in (*VALUES, *LASTING):
         same(given(strategy)(come_back))()
     assert {each.__name__ for each in every_type()} - {each.__name__ for each in seen} == set()
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from itertools import chain, count
-from typing import Protocol, assert_never
+from typing import Any, Protocol, assert_never
 from uuid import UUID, uuid5
 
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Client
-from holdfast.core.contracts import CHANGE_SIGNAL, DefinitionChange
+from holdfast.core.contracts import APPROVAL_SIGNAL, CHANGE_SIGNAL, ApprovalDecision, DefinitionChange
+from holdfast.core.digests import call_digest
 from holdfast.core.errors import ExecutionFailed
+from holdfast.core.messages import ToolCall
 from holdfast.core.observed import ApprovalRequested
 from holdfast.core.state import AgentState
 from holdfast.core.steps import CallStage
@@ -55,13 +57,13 @@ class InProcess:
     def __init__(self, driver: LocalDriver, scenario: Scenario) -> None:
         self._driver = driver
         self._scenario = scenario
-        self._waiting: list[str] = []
+        self._waiting: list[ToolCall] = []
         self._changed = asyncio.Event()
         self.observed: list[str] = []
         driver.wiretap(lambda event: self.observed.append(type(event).__name__)).on(ApprovalRequested, self._asked)
 
     def _asked(self, event: ApprovalRequested) -> None:
-        self._waiting.append(event.call.id)
+        self._waiting.append(event.call)
         self._changed.set()
 
     async def approval_asked(self, nth: int) -> None:
@@ -76,7 +78,8 @@ class InProcess:
             case Tell():
                 self._driver.say(deed.text)
             case Approve() | Deny() | Edit():
-                self._driver.decide(self._waiting[deed.nth - 1], verdict_of(deed))
+                call = self._waiting[deed.nth - 1]
+                self._driver.decide(call.id, verdict_of(deed, call))
             case Change():
                 self._driver.change(self._scenario.changed(deed), budget=deed.budget)
             case _:
@@ -90,15 +93,15 @@ class OnTemporal:
         self._client = client
         self._scenario = scenario
         self._execution_id = execution_id
-        self._waiting: list[str] = []
+        self._waiting: list[ToolCall] = []
 
     async def approval_asked(self, nth: int) -> None:
         while len(self._waiting) < nth:  # a client is not called back: it looks
             await asyncio.sleep(LOOK_SECONDS)
             execution = (await self._client.state(self._execution_id)).execution
             for each in execution.open_calls if execution else ():
-                if each.stage is CallStage.APPROVAL and each.call.id not in self._waiting:
-                    self._waiting.append(each.call.id)
+                if each.stage is CallStage.APPROVAL and each.call not in self._waiting:
+                    self._waiting.append(each.call)
 
     async def perform(self, deed: Deed) -> None:
         assert await self._performed(deed), "the run had ended already"
@@ -111,7 +114,8 @@ class OnTemporal:
             case Tell():
                 return await client.message(id_, deed.text)
             case Approve() | Deny() | Edit():
-                return await client.decide(id_, self._waiting[deed.nth - 1], verdict_of(deed))
+                call = self._waiting[deed.nth - 1]
+                return await self._decided(call.id, verdict_of(deed, call))
             case Change():  # a session's to send; it has no door in the client of executions
                 definition = self._scenario.changed(deed)
                 change = DefinitionChange(definition=definition, subagents=self._scenario.agents, budget=deed.budget)
@@ -120,16 +124,24 @@ class OnTemporal:
             case _:
                 assert_never(deed)
 
+    async def _decided(self, call_id: str, verdict: Verdict) -> bool:
+        """Decide by signal, which takes everything, as an in-process driver does; the client would refuse some."""
+        handle: Any = self._client.temporal.get_workflow_handle(self._execution_id)
+        await handle.signal(APPROVAL_SIGNAL, ApprovalDecision(call_id=call_id, verdict=verdict))
+        return True
 
-def verdict_of(deed: Approve | Deny | Edit) -> Verdict:
-    """Return what the deed says of the call that waits."""
+
+def verdict_of(deed: Approve | Deny | Edit, call: ToolCall) -> Verdict:
+    """Return what the deed says of the `call` that waits."""
+    digests = {None: None, "its own": call.digest, "of another call": call_digest(call.name, {"other": True})}
+    digest = digests[deed.digest]
     match deed:
         case Approve():
-            return Verdict(decision="approve", by="somebody")
+            return Verdict(decision="approve", by="somebody", digest=digest)
         case Deny():
-            return Verdict(decision="deny", by="somebody", reason=deed.reason)
+            return Verdict(decision="deny", by="somebody", reason=deed.reason, digest=digest)
         case Edit():
-            return Verdict(decision="edit", by="somebody", arguments=deed.arguments)
+            return Verdict(decision="edit", by="somebody", arguments=deed.arguments, digest=digest)
         case _:
             assert_never(deed)
 

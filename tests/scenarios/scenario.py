@@ -106,20 +106,25 @@ class Tell(_Deed):
     text: str
 
 
-class Approve(_Deed):
+class _Decision(_Deed):
+    digest: Literal["its own", "of another call"] | None = None
+    """Which digest the decision names, if any."""
+
+
+class Approve(_Decision):
     """Somebody lets the waiting call run."""
 
     do: Literal["approve"]
 
 
-class Deny(_Deed):
+class Deny(_Decision):
     """Somebody refuses the waiting call; the reason goes to the model."""
 
     do: Literal["deny"]
     reason: str
 
 
-class Edit(_Deed):
+class Edit(_Decision):
     """Somebody lets the waiting call run with other arguments."""
 
     do: Literal["edit"]

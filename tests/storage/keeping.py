@@ -55,7 +55,7 @@ class Kept:
                 assert await self.records.write_part(past.part(part.digest) or b"") == part.digest
         self.snapshot = await self.records.write_snapshot(snapshot)
         needed = {part.digest: await self.records.read_part(part.digest) for part in parts_needed(snapshot)}
-        record = record_of(RecordRequest(agent="tester", task=question), snapshot, self.snapshot, needed)
+        record = record_of(RecordRequest(agent="tester", task=question[:200]), snapshot, self.snapshot, needed)
         await self.records.write(record)
         return record
 

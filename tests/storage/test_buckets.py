@@ -12,14 +12,16 @@ from aiohttp.test_utils import TestServer
 from holdfast.core.errors import ObjectMissing, StorageFailed
 from holdfast.core.tools import ToolContext
 from holdfast.storage.objects import Objects
+from holdfast.storage.records import Records
 from holdfast.storage.results import KeptResults
+from tests.storage.keeping import Kept
 from tests.storage.reading import part_of
 
 CANARY = "canary-81b2"
 
 
 class Bucket:
-    """As much of the protocol as we use: PUT, GET with a range, HEAD. It asks who is calling."""
+    """As much of the protocol as we use: PUT, GET with a range, HEAD, lists. It asks who is calling."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -35,6 +37,8 @@ class Bucket:
         if request.method == "PUT":
             self.objects[request.path] = await request.read()
             return web.Response(headers={"ETag": '"1"'})
+        if request.query.get("list-type") == "2":
+            return self._listed(request)
         if request.path not in self.objects:
             return web.Response(status=404)
         data = self.objects[request.path]
@@ -46,6 +50,22 @@ class Bucket:
             told["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
             return web.Response(status=206, body=data[start:stop], headers=told)
         return web.Response(body=data, headers=told)
+
+    def _listed(self, request: web.Request) -> web.Response:
+        """Answer with two names at a time, in order, as S3 may."""
+        bucket = f"{request.path.rstrip('/')}/"
+        keys = sorted(path.removeprefix(bucket) for path in self.objects)
+        after = request.query.get("continuation-token", "")
+        wanted = [key for key in keys if key.startswith(request.query.get("prefix", "")) and key > after]
+        page, more = wanted[:2], len(wanted) > 2  # a page
+        entries = "".join(
+            f"<Contents><Key>{key}</Key><Size>{len(self.objects[bucket + key])}</Size>"
+            "<LastModified>2026-11-20T18:00:00.000Z</LastModified><ETag>1</ETag></Contents>"
+            for key in page
+        )
+        token = f"<NextContinuationToken>{page[-1]}</NextContinuationToken>" if more else ""
+        told = f"<IsTruncated>{str(more).lower()}</IsTruncated>{token}{entries}"
+        return web.Response(text=f"<ListBucketResult>{told}</ListBucketResult>", content_type="application/xml")
 
 
 @pytest.fixture
@@ -99,3 +119,16 @@ async def test_an_endpoint_that_is_away_is_told_soon(bucket: Bucket, monkeypatch
     with pytest.raises(StorageFailed, match="cannot read x in s3://holdfast-tests"):
         await Objects("s3://holdfast-tests").read("x")
     assert bucket.asked == []
+
+
+async def test_an_agents_latest_records_are_listed_without_reading_the_whole_list(bucket: Bucket) -> None:
+    agent = Kept(Records(Objects("s3://holdfast-tests/some/prefix")))
+    kept = [await agent.turn(f"question {number}", "answer") for number in range(9)]
+    bucket.asked.clear()
+    fresh = Records(Objects("s3://holdfast-tests/some/prefix"))
+    assert await fresh.by_agent(agent.agent_id, 3) == kept[:-4:-1]
+    lists = [path for method, path in bucket.asked if method == "GET" and "records" not in path]
+    assert len(lists) == 2, "of the five that there are"
+    assert len(bucket.asked) == 2 + 3
+    assert await fresh.by_agent(agent.agent_id) == kept[::-1]
+    assert await fresh.read_session(agent.agent_id) is None

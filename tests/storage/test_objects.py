@@ -56,6 +56,27 @@ async def test_a_young_object_is_not_written_again_an_old_or_cut_one_is(tmp_path
     assert await objects.read("x") == DATA
 
 
+async def test_what_is_replaced_is_written_also_where_something_of_its_size_was(tmp_path: Path) -> None:
+    for url in (folder_url(tmp_path), "memory://replaced"):
+        objects = Objects(url)
+        assert not await objects.has("sessions/x")
+        for data in (b"one", b"two", b""):
+            await objects.replace("sessions/x", data)
+            assert await objects.read("sessions/x") == data
+        assert await objects.has("sessions/x")
+
+
+async def test_names_are_listed_in_their_order_from_one_folder_alone(tmp_path: Path) -> None:
+    for url in (folder_url(tmp_path / "made"), "memory://listed"):
+        objects = Objects(url)
+        assert await objects.names("agents/a", 10) == []
+        for name in ("agents/a/3", "agents/a/1", "agents/a/2", "agents/ab/1", "agents/b/1"):
+            await objects.replace(name, b"")
+        assert await objects.names("agents/a", 10) == ["agents/a/1", "agents/a/2", "agents/a/3"]
+        assert await objects.names("agents/a", 2) == ["agents/a/1", "agents/a/2"]
+        assert await objects.names("agents/c", 2) == []
+
+
 async def test_what_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for folder, name in ((tmp_path / "file", "x"), (tmp_path / "file" / "below", "x"), (tmp_path, "file/x")):

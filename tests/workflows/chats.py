@@ -95,7 +95,8 @@ class Chat:
 
     async def view(self) -> SessionView:
         """Return what the session is."""
-        return await self.handle.query(SESSION_QUERY, result_type=SessionView)
+        view: SessionView = await self.handle.query(SESSION_QUERY, result_type=SessionView)
+        return view
 
 
 def texts(state: AgentState) -> list[tuple[str, str]]:

@@ -1,21 +1,24 @@
-"""`holdfast approve | deny`: deciding about tool calls that wait for a person."""
+"""`holdfast waiting | approve | deny | edit`: the tool calls that wait for a person, and deciding about them."""
 
 from __future__ import annotations
 
 import asyncio
 import getpass
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 from pydantic import ValidationError
 
-from holdfast.client.cli import render
+from holdfast.client.cli import pending, render
+from holdfast.client.cli.asking import connected
 from holdfast.client.cli.options import Address, AsJson, DataDir, ExecutionId, Namespace, settings_from
-from holdfast.client.cli.runs import connected
 from holdfast.client.settings import Settings
+from holdfast.core.digests import SHORT_CHARS, short_digest
 from holdfast.core.errors import InvalidInput
+from holdfast.core.steps import OpenCall
 from holdfast.core.tools import told
 from holdfast.core.verdicts import Decision, Verdict
 
@@ -26,25 +29,63 @@ CallId: TypeAlias = Annotated[
     str | None, typer.Argument(metavar="[CALL]", help="The call's id; not needed while one call waits.")
 ]
 By: TypeAlias = Annotated[str | None, typer.Option(help="Who decides; your login name by default.")]
+Digest: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help=f"The digest of the call that is meant, or its first {SHORT_CHARS} digits: another one is not decided.",
+        metavar="HEX",
+    ),
+]
+
+
+def waiting(
+    *,
+    limit: Annotated[int, typer.Option(help="At most so many.")] = 20,
+    as_json: AsJson = False,
+    address: Address = None,
+    namespace: Namespace = None,
+    data_dir: DataDir = None,
+) -> None:
+    """List the tool calls that wait for a person, over all runs: those that wait longest first."""
+    settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
+    asyncio.run(_list(settings, limit, as_json=as_json))
 
 
 def approve(
     execution_id: ExecutionId,
     call_id: CallId = None,
     *,
-    edit: Annotated[
-        str | None, typer.Option(help="Other arguments that the call is to run with.", metavar="JSON")
-    ] = None,
+    digest: Digest = None,
     by: By = None,
     as_json: AsJson = False,
     address: Address = None,
     namespace: Namespace = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Let a tool call run that waits for a person, with its own or with other arguments."""
-    verdict = _verdict("approve" if edit is None else "edit", by, arguments=edit)
+    """Let a tool call run that waits for a person."""
+    verdict = _verdict("approve", by)
     settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
-    asyncio.run(_decide(settings, execution_id, call_id, verdict, as_json=as_json))
+    asyncio.run(_decide(settings, execution_id, call_id, verdict, digest, as_json=as_json))
+
+
+def edit(
+    execution_id: ExecutionId,
+    call_id: CallId = None,
+    *,
+    arguments: Annotated[
+        str, typer.Option(help="All arguments that the call is to run with, a JSON object.", metavar="JSON")
+    ],
+    digest: Digest = None,
+    by: By = None,
+    as_json: AsJson = False,
+    address: Address = None,
+    namespace: Namespace = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Let a tool call run that waits for a person, with other arguments."""
+    verdict = _verdict("edit", by, arguments=arguments)
+    settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
+    asyncio.run(_decide(settings, execution_id, call_id, verdict, digest, as_json=as_json))
 
 
 def deny(
@@ -52,6 +93,7 @@ def deny(
     call_id: CallId = None,
     *,
     reason: Annotated[str, typer.Option(help="Why; the model is told.")] = "",
+    digest: Digest = None,
     by: By = None,
     as_json: AsJson = False,
     address: Address = None,
@@ -61,7 +103,7 @@ def deny(
     """Keep a tool call from running that waits for a person; the model is told."""
     verdict = _verdict("deny", by, reason=reason)
     settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
-    asyncio.run(_decide(settings, execution_id, call_id, verdict, as_json=as_json))
+    asyncio.run(_decide(settings, execution_id, call_id, verdict, digest, as_json=as_json))
 
 
 def _verdict(decision: Decision, by: str | None, *, reason: str = "", arguments: str | None = None) -> Verdict:
@@ -70,8 +112,8 @@ def _verdict(decision: Decision, by: str | None, *, reason: str = "", arguments:
         return Verdict(decision=decision, by=login() if by is None else by, reason=reason, arguments=given)
     except ValidationError as error:
         raise InvalidInput(f"the decision cannot be used: {told(error)}") from None
-    except ValueError as error:
-        raise InvalidInput(f"--edit is no JSON object: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"--arguments is no JSON object: {error}") from None
 
 
 def login() -> str:
@@ -81,29 +123,58 @@ def login() -> str:
     return ""
 
 
+async def _list(settings: Settings, limit: int, *, as_json: bool) -> None:
+    found = await (await connected(settings)).waiting(limit)
+    if as_json:
+        render.as_json({"calls": [pending.line(each) for each in found], "unread": list(found.unread)})
+        return
+    pending.table(found)
+    for id_ in found.unread:
+        render.hint(f"calls of run {id_} wait, but no worker tells which: is one running?")
+
+
 async def _decide(
-    settings: Settings, execution_id: str, call_id: str | None, verdict: Verdict, *, as_json: bool
+    settings: Settings, execution_id: str, call_id: str | None, verdict: Verdict, digest: str | None, *, as_json: bool
 ) -> None:
     client = await connected(settings)
-    chosen = await _waiting(client, execution_id, call_id)
-    taken = await client.decide(execution_id, chosen, verdict)
+    chosen = await _chosen(client, execution_id, call_id, digest)
+    # bound to the call as it was read here: should another one wait under its id meanwhile, nothing is decided
+    bound = Verdict.model_validate({**verdict.model_dump(), "digest": chosen.call.digest})
+    taken = await client.decide(execution_id, chosen.call.id, bound)
     if as_json:
-        render.as_json({"execution_id": execution_id, "call_id": chosen, "decision": verdict.decision, "taken": taken})
+        about = {"execution_id": execution_id, "call_id": chosen.call.id, "digest": chosen.call.digest}
+        render.as_json({**about, "decision": verdict.decision, "taken": taken})
     else:
-        done = f"{verdict.decision}: {chosen} of run {execution_id}"
+        done = f"{verdict.decision}: {chosen.call.name} {chosen.call.id} of run {execution_id}"
         render.say(done if taken else f"run {execution_id} had ended already")
 
 
-async def _waiting(client: Client, execution_id: str, call_id: str | None) -> str:
-    """Return the id of the call that is meant; InvalidInput when it does not wait, or several do."""
+async def _chosen(client: Client, execution_id: str, call_id: str | None, digest: str | None) -> OpenCall:
+    """Return the call that is meant; InvalidInput when it does not wait, several do, or it is another one."""
     state = await client.state(execution_id)
-    waiting = {each.call.id: each.call.name for each in state.waiting_calls}
     if state.status.is_terminal:
         raise InvalidInput(f"nothing waits; run {execution_id} has ended ({state.status})")
-    listed = ", ".join(f"{id_} ({name})" for id_, name in waiting.items()) or "none"
-    if call_id is not None and call_id in waiting:
-        return call_id
-    if call_id is None and len(waiting) == 1:
-        return next(iter(waiting))
-    what = "name the call" if call_id is None else f"no call {call_id[:80]!r} waits"
-    raise InvalidInput(f"{what}; waiting in run {execution_id}: {listed}")
+    meant = [each for each in state.waiting_calls if call_id in (None, each.call.id)]
+    if len(meant) != 1:
+        what = "no call waits" if call_id is None else f"no call {call_id[:80]!r} waits"
+        raise InvalidInput(f"{'name the call' if meant else what}; {_listed(execution_id, state.waiting_calls)}")
+    _check_digest(digest, meant[0])
+    return meant[0]
+
+
+def _check_digest(digest: str | None, chosen: OpenCall) -> None:
+    if digest is None:
+        return
+    given, real = digest.lower(), chosen.call.digest
+    if len(given) < SHORT_CHARS or not set(given) <= set("0123456789abcdef"):
+        raise InvalidInput(f"--digest is {digest[:80]!r}; give at least {SHORT_CHARS} hexadecimal digits")
+    if not real.startswith(given):
+        told_so = (
+            f"the call {chosen.call.id} ({chosen.call.name}) has the digest {short_digest(real)}, not {digest[:80]!r}"
+        )
+        raise InvalidInput(f"{told_so}: it is not the one that you looked at; nothing was decided")
+
+
+def _listed(execution_id: str, calls: Sequence[OpenCall]) -> str:
+    names = ", ".join(f"{each.call.id} ({each.call.name})" for each in calls) or "none"
+    return f"waiting in run {execution_id}: {names}"

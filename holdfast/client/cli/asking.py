@@ -1,27 +1,36 @@
-"""How commands about sessions and records reach them. Prints nothing of what they ask for."""
+"""How commands reach the server, runs and agents. Prints nothing of what they ask for."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
 
-from holdfast.client.cli.runs import connected
+from holdfast.client.cli import render
+from holdfast.client.embedded import running_server
 from holdfast.client.settings import Settings
+from holdfast.core.errors import ExecutionNotFound, InvalidInput
 from holdfast.core.limits import QUESTION_BYTES_MAX
+from holdfast.core.session_contracts import AGENT_SESSION
+from holdfast.core.state import checked_id
 
 if TYPE_CHECKING:
-    from holdfast.client import Agent, Holdfast
+    from holdfast.client import Agent, Client, Holdfast
 
 T = TypeVar("T")
 
 
-async def joined(settings: Settings) -> Holdfast:
-    """Return a connection; says so when it is to another server than this folder's."""
-    from holdfast.client import Holdfast
+def with_client(settings: Settings, ask: Callable[[Client], Awaitable[T]]) -> T:
+    """Connect, ask, and return the answer."""
 
-    return Holdfast(await connected(settings))
+    async def asking() -> T:
+        return await ask(await connected(settings))
+
+    return asyncio.run(asking())
 
 
 def asked(settings: Settings, ask: Callable[[Holdfast], Awaitable[T]]) -> T:
@@ -36,6 +45,53 @@ def asked(settings: Settings, ask: Callable[[Holdfast], Awaitable[T]]) -> T:
 def asked_agent(settings: Settings, agent_id: str, ask: Callable[[Agent], Awaitable[T]]) -> T:
     """Ask one agent."""
     return asked(settings, lambda holdfast: ask(holdfast.agent(agent_id)))
+
+
+async def joined(settings: Settings) -> Holdfast:
+    """Return what reaches agents; says so when it is on another server than this folder's."""
+    from holdfast.client import Holdfast
+
+    return Holdfast(await connected(settings))
+
+
+def agent_of(client: Client, agent_id: str) -> Agent:
+    """Return an agent on the client's server."""
+    from holdfast.client import Holdfast
+
+    return Holdfast(client).agent(agent_id)
+
+
+async def is_session(client: Client, given: str) -> bool:
+    """Return whether the id is that of an agent with a session, and not a run's."""
+    from holdfast.client.refusals import answered
+
+    with suppress(ExecutionNotFound, ValueError):
+        described = await answered(client.temporal.get_workflow_handle(checked_id(given)).describe())
+        return described.workflow_type == AGENT_SESSION
+    return False
+
+
+async def connected(settings: Settings) -> Client:
+    """Return a client; say so when it is of another server than this folder's."""
+    from holdfast.client import Client
+
+    client = await Client.connect(settings)
+    with suppress(InvalidInput):  # of the data directory, which need not be ours
+        ours_is_down = settings.data_dir.exists() and running_server(settings.data_dir) is None
+        if ours_is_down and settings.address is None and "TEMPORAL_ADDRESS" not in os.environ:
+            render.hint(
+                f"this folder's server ({settings.data_dir}) is not running; this is the one at {client.address}"
+            )
+    return client
+
+
+def page_of(client: Client, execution_id: str) -> str | None:
+    """Return the run's page in the embedded server's Web UI, when that is the server in use."""
+    with suppress(InvalidInput):  # of the data directory, which need not be ours
+        server = running_server(client.settings.data_dir)
+        if server is not None and server.address == client.address:
+            return f"{server.ui}/namespaces/{quote(client.temporal.namespace, safe='')}/workflows/{execution_id}"
+    return None
 
 
 def read(text: str) -> str:

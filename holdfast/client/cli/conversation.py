@@ -9,22 +9,30 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from holdfast.client.cli import render, views
 from holdfast.client.cli.keyboard import Keyboard, Leaving
 from holdfast.client.cli.talking import ENDS, Talk
 from holdfast.client.watched import Watched
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, ServerUnavailable, SessionClosed
 from holdfast.core.observed import AgentExecutionStarted, ApprovalRequested, ApprovalResolved
-from holdfast.core.session_contracts import WhileRunning
+from holdfast.core.session_contracts import SessionView, WhileRunning
 from holdfast.core.texts import printable
+from holdfast.core.tools import told
+from holdfast.core.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from holdfast.client import Agent
+    from holdfast.client import Agent, Client
 
-Happened: TypeAlias = Watched | str | Leaving | HoldfastError
-"""An event, a line that was typed, a wish to leave, or why the agent can be watched no longer."""
+Happened: TypeAlias = Watched | str | SessionView | Leaving | HoldfastError
+"""An event, a typed line, what the session is after an execution, a wish to leave, or why we cannot go on."""
+
+SILENCE_SECONDS: Final = 2.0
+"""When nothing has happened for so long, we look whether anything still runs: not every end is an event."""
+
+LOOK_SECONDS: Final = 0.1
+"""How often to look whether the session has taken in the end of an execution: it is told of after its record."""
 
 PROMPT: Final = "> "
 DECIDE: Final = "approve? y(es), n(o), e(dit): "
@@ -33,19 +41,23 @@ DECIDE: Final = "approve? y(es), n(o), e(dit): "
 class Conversation:
     """One person and one agent. `hold` is all of it."""
 
-    def __init__(self, agent: Agent, while_running: WhileRunning | None, by: str) -> None:
+    def __init__(self, client: Client, agent: Agent, while_running: WhileRunning | None, by: str) -> None:
+        self._client = client
         self._agent = agent
-        self._while_running = while_running
+        self._while_running: WhileRunning | None = while_running
         self._by = by
         self._keyboard = Keyboard()
         self._talk = Talk(agent.agent_id)
         self._happened: asyncio.Queue[Happened] = asyncio.Queue()
         self._next: asyncio.Task[Happened] | None = None
+        self._draft = ""
+        """What was typed at a prompt that had to give way."""
         self._busy = False
         """True while something runs, or waits for its turn."""
         self._stopping = False
-        self._approvals: dict[str, ApprovalRequested] = {}
-        """The calls that wait for a person, by their ids."""
+        self._looking: asyncio.Task[None] | None = None
+        self._approvals: dict[tuple[str, str], ApprovalRequested] = {}
+        """The calls that wait for a person, by their execution and their id in it."""
 
     async def hold(self) -> None:
         """Talk until the person leaves. Raises Leaving, and what the agent can be watched no longer for."""
@@ -59,14 +71,19 @@ class Conversation:
         finally:
             loop.remove_signal_handler(signal.SIGINT)
             self._talk.end()
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            under_way: list[asyncio.Task[Any]] = [
+                each for each in (watching, self._looking, self._next) if each is not None
+            ]
+            for each in under_way:
+                each.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _watch(self) -> None:
         try:
             async with aclosing(self._agent.watch()) as watched:
                 async for each in watched:
                     self._happened.put_nowait(each)
+            self._happened.put_nowait(SessionClosed(f"the session of agent {self._agent.agent_id} is closed"))
         except HoldfastError as error:
             self._happened.put_nowait(error)
 
@@ -76,11 +93,15 @@ class Conversation:
             await self._ask(next(iter(self._approvals.values())))
         elif self._busy:
             with self._keyboard.heard(self._happened.put_nowait):
-                happened = await self._happening()
-            await self._take(happened)
+                await asyncio.wait({self._happening()}, timeout=SILENCE_SECONDS)
+            if self._happening().done():
+                await self._take(self._taken())
+            else:
+                self._look()
         else:
-            line = await self._typed(PROMPT, lambda: not (self._busy or self._approvals))
-            if line:
+            line = await self._typed(PROMPT, lambda: not (self._busy or self._approvals), self._draft)
+            if line is not None:
+                self._draft = ""
                 await self._send(line)
 
     async def _typed(self, prompt: str, wanted: Callable[[], bool], draft: str = "") -> str | None:
@@ -88,8 +109,7 @@ class Conversation:
         while wanted():
             self._talk.end()
             typing = asyncio.create_task(self._keyboard.line(prompt, draft))
-            happening = self._happening()
-            await asyncio.wait({typing, happening}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({typing, self._happening()}, return_when=asyncio.FIRST_COMPLETED)
             if typing.done():
                 if (left := typing.exception()) is None:
                     return typing.result()
@@ -97,25 +117,30 @@ class Conversation:
                     raise left
                 await self._take(left)
                 continue
-            draft = self._keyboard.draft
+            self._draft = draft = self._keyboard.draft
             self._keyboard.put_away()
             typing.cancel()
             await asyncio.gather(typing, return_exceptions=True)
-            await self._take(await happening)
+            await self._take(self._taken())
         return None
 
     def _happening(self) -> asyncio.Task[Happened]:
-        """Return what waits for the next thing to happen; nothing is lost when nobody awaits it."""
-        if self._next is None or self._next.done():
+        """Return what waits for the next thing to happen, until that is `_taken`."""
+        if self._next is None:
             self._next = asyncio.create_task(self._happened.get())
         return self._next
+
+    def _taken(self) -> Happened:
+        happened, self._next = self._happening().result(), None
+        return happened
 
     async def _take(self, happened: Happened) -> None:
         match happened:
             case str():
                 self._talk.line_typed()
-                if happened.strip():
-                    await self._send(happened)
+                await self._send(happened)
+            case SessionView():
+                self._busy = happened.running_id is not None or _will_begin(happened)
             case Leaving(interrupted=True) if self._busy and not self._stopping:
                 await self._stop()
             case Leaving() | HoldfastError():
@@ -127,34 +152,55 @@ class Conversation:
         self._talk.show(watched)
         match watched:
             case ApprovalRequested():
-                self._approvals[watched.call.id] = watched
+                self._approvals[watched.execution_id, watched.call.id] = watched
             case ApprovalResolved():
-                self._approvals.pop(watched.call_id, None)
+                if (
+                    self._approvals.pop((watched.execution_id, watched.call_id), None) is not None
+                ):  # it was not decided here
+                    self._talk.note(f"{watched.decision}{f' by {watched.by}' if watched.by else ''}")
             case AgentExecutionStarted() if watched.agent_id == self._agent.agent_id:
                 self._busy, self._stopping = True, False
             case _ if isinstance(watched, ENDS):
                 waiting = self._approvals.items()
                 self._approvals = {id_: each for id_, each in waiting if each.execution_id != watched.execution_id}
                 if watched.agent_id == self._agent.agent_id:
-                    await self._end(watched.execution_id)
+                    self._look(watched.execution_id)
             case _:
                 pass
 
-    async def _end(self, execution_id: str) -> None:
-        """Find out whether more is to come after an execution."""
-        view = await self._agent.view()
-        self._busy = view.running_id is not None or bool(view.waiting) or view.last_id != execution_id
-        self._busy = self._busy and view.status != "suspended"
+    def _look(self, ended: str = "") -> None:
+        """Have it told what the session is, once the execution that `ended` is not under way any more."""
+        if self._looking is None or self._looking.done() or ended:
+            self._looking = asyncio.create_task(self._told_of_session(ended))
+
+    async def _told_of_session(self, ended: str) -> None:
+        while True:
+            try:
+                view = await self._agent.view()
+                if view.running_id is None or view.running_id != ended:
+                    self._happened.put_nowait(view)
+                    return
+            except ServerUnavailable:  # so a worker is missing, for which the watch waits as well
+                pass
+            except HoldfastError as error:
+                self._happened.put_nowait(error)
+                return
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _send(self, text: str) -> None:
         self._talk.end()
+        if not text.strip():
+            return
         try:
             receipt = await self._agent.send(text, while_running=self._while_running)
         except HoldfastError as error:
             render.hint(f"not taken: {error}")
             return
-        if self._busy or receipt.state == "waiting":
+        if self._busy:
             render.hint(f"it {views.fate(receipt)}")
+        elif receipt.state == "waiting" and (await self._agent.view()).status == "suspended":
+            render.hint(f"it waits: the session is suspended (holdfast session resume {self._agent.agent_id})")
+            return
         self._busy = True
 
     async def _stop(self) -> None:
@@ -169,9 +215,10 @@ class Conversation:
     async def _ask(self, request: ApprovalRequested) -> None:
         """Ask for a decision about a call, until there is one."""
         call = request.call
+        place = request.execution_id, call.id
 
         def waits() -> bool:
-            return call.id in self._approvals
+            return place in self._approvals
 
         self._talk.end()
         render.say(f"  {call.name} waits for approval. Its arguments:")
@@ -179,28 +226,27 @@ class Conversation:
         while (answer := await self._typed(DECIDE, waits)) is not None:
             try:
                 if await self._decide(request, answer.strip().lower(), waits):
-                    self._approvals.pop(call.id, None)
+                    self._approvals.pop(place, None)
                     return
+            except ValidationError as error:
+                render.hint(f"that cannot be used: {told(error)}")
             except HoldfastError as error:
                 render.hint(str(error))
 
     async def _decide(self, request: ApprovalRequested, answer: str, waits: Callable[[], bool]) -> bool:
         """Decide as the answer says; return whether that was done."""
         call = request.call
-        if answer in ("y", "yes"):
-            await self._agent.approve(call.id, by=self._by)
-            return True
+        given: dict[str, Any] = {"decision": "approve"}
         if answer in ("n", "no"):
-            reason = await self._typed("why? ", waits)
-            if reason is not None:
-                await self._agent.deny(call.id, reason, by=self._by)
-            return reason is not None
-        if answer not in ("e", "edit"):
+            given = {"decision": "deny", "reason": await self._typed("why? ", waits)}
+        elif answer in ("e", "edit"):
+            given = {"decision": "edit", "arguments": await self._edited(_editable(call.arguments), waits)}
+        elif answer not in ("y", "yes"):
             return False
-        arguments = await self._edited(_editable(call.arguments), waits)
-        if arguments is not None:
-            await self._agent.edit(call.id, arguments, by=self._by)
-        return arguments is not None
+        if None in given.values():
+            return False
+        verdict = Verdict.model_validate({**given, "by": self._by, "digest": request.digest})
+        return await self._client.decide(request.execution_id, call.id, verdict)
 
     async def _edited(self, text: str, waits: Callable[[], bool]) -> dict[str, Any] | None:
         """Return other arguments than `text`; none when the person has thought better of it."""
@@ -214,6 +260,10 @@ class Conversation:
                 return cast("dict[str, Any]", arguments)
             render.hint("arguments are a JSON object, {…}; an empty line goes back")
         return None
+
+
+def _will_begin(view: SessionView) -> bool:
+    return bool(view.waiting) and view.status != "suspended"
 
 
 def _editable(arguments: Mapping[str, JsonValue], indent: int | None = None) -> str:

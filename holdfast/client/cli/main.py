@@ -6,7 +6,7 @@ exit code   meaning
 2           bad input: nothing was started
 3           the run was stopped (by a budget or by somebody)
 4           the run failed
-5           no such run
+5           no such run, agent or record
 6           the Temporal server, or a worker, does not answer
 7           something else holds what we need (port, data directory, id)
 8           an optional part is not installed
@@ -30,7 +30,7 @@ from typing import Annotated, Final, NoReturn, cast
 import typer
 
 from holdfast import __version__
-from holdfast.client.cli.approvals import approve, deny
+from holdfast.client.cli.approvals import approve, deny, edit, waiting
 from holdfast.client.cli.chat import chat
 from holdfast.client.cli.dev import dev, worker
 from holdfast.client.cli.records import fork, record, records, rewind, tree
@@ -59,8 +59,10 @@ app.command()(worker)
 app.command()(run)
 app.command()(watch)
 app.command()(stop)
+app.command()(waiting)
 app.command()(approve)
 app.command()(deny)
+app.command()(edit)
 app.command()(show)
 app.command("list")(list_runs)
 app.command()(chat)

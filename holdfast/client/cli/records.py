@@ -24,7 +24,7 @@ Place: TypeAlias = Annotated[
 @with_server()
 def records(agent_id: AgentId, *, limit: Limit = 20, as_json: AsJson = False, settings: Settings) -> None:
     """List what an agent has done, run by run, the newest first."""
-    found = asked_agent(settings, agent_id, lambda agent: agent.records(limit))
+    found = asked(settings, lambda holdfast: holdfast.records(limit, agent_id))
     if as_json:
         render.as_json([each.model_dump(mode="json") for each in found])
     else:
@@ -45,7 +45,7 @@ def record(
 
     async def ask(holdfast: Holdfast) -> tuple[ExecutionRecord, AgentState | None]:
         found = await holdfast.record(execution_id)
-        return found, await holdfast.recorded_state(execution_id) if transcript else None
+        return found, await holdfast.recorded_state(found) if transcript else None
 
     found, state = asked(settings, ask)
     if as_json:
@@ -67,7 +67,7 @@ def rewind(
 ) -> None:
     """Have an agent go on from where it was: the end of one of its runs, or a step. What tools did stays done."""
     view = asked_agent(settings, agent_id, lambda agent: agent.rewind(execution_id, steps))
-    render.as_json(views.session_json(view)) if as_json else views.session(view)
+    views.shown_session(view, as_json=as_json)
 
 
 @with_server()

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from holdfast.core.digests import short_digest
 from holdfast.core.messages import ToolCall
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.steps import AgentStep, InferenceResponse, Outcome
 from holdfast.core.texts import printable
+from holdfast.core.verdicts import Approval
 
 if TYPE_CHECKING:
-    from holdfast.client import Client
     from holdfast.client.summaries import ExecutionSummary
-
-T = TypeVar("T")
-Asks: TypeAlias = "Callable[[Client], Awaitable[T]]"
 
 LINE_CHARS_MAX: Final = 100
 """How much of an argument list, a result or a text one line shows."""
 
 TABLE_CHARS: Final = 110
 """How wide a terminal must be for the whole table; in a narrower one ids stay whole and other things give way."""
+
+NO_RUNS: Final = 'no runs yet; start one with: holdfast run AGENT "question"'
 
 COLOURS: Final = {
     ExecutionStatus.COMPLETED: "green",
@@ -133,13 +132,25 @@ def results(step: AgentStep, seconds: float) -> None:
     for execution in step.tool_executions:
         told = execution.error.message if execution.error else execution.result or ""
         screen.print(f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(short(told))}[/dim]")
+        if execution.approval is not None:
+            screen.print(f"       [dim]{escape(short(_approved(execution.approval)))}[/dim]")
     screen.print(f"    [dim]{seconds:.1f} s, {step.usage.total_tokens:,} tokens[/dim]")
+
+
+def _approved(approval: Approval) -> str:
+    """Return who decided about a call, when, and what."""
+    when = f"{approval.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+    if approval.decision == "expired":
+        return f"nobody decided about it until {when}"
+    done = {"approve": "approved", "deny": "denied", "edit": "edited"}[approval.decision]
+    return f"{done} by {approval.by or 'somebody'} at {when} (digest {short_digest(approval.digest)})"
 
 
 def waiting(execution_id: str, call: ToolCall, expires_at: datetime | None) -> None:
     """Print that a call waits for a person, and how to decide."""
     until = "" if expires_at is None else f" until {expires_at:%Y-%m-%d %H:%M:%S}Z"
-    told = f"{call.name} waits for approval{until}: holdfast approve {execution_id} {call.id}"
+    bound = f"{execution_id} {call.id} --digest {short_digest(call.digest)}"
+    told = f"{call.name} waits for approval{until}: holdfast approve {bound}"
     console().print(f"    [yellow]{escape(printable(told))}[/yellow]")
 
 
@@ -204,10 +215,10 @@ def line(summary: ExecutionSummary) -> dict[str, Any]:
     }
 
 
-def table(found: list[ExecutionSummary]) -> None:
-    """Print the listing."""
+def table(found: list[ExecutionSummary], none: str = NO_RUNS) -> None:
+    """Print the listing; `none` is what to say where there is nothing to list."""
     if not found:
-        hint('no runs yet; start one with: holdfast run AGENT "question"')
+        hint(none)
         return
     screen = tables()
     narrow = screen.width < TABLE_CHARS

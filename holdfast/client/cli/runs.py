@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Annotated, Final
-from urllib.parse import quote
 
 import typer
 from pydantic import ValidationError
 
-from holdfast.client.cli import render
+from holdfast.client.cli import render, views
+from holdfast.client.cli.asking import agent_of, connected, is_session, page_of, read, with_client
 from holdfast.client.cli.options import (
     Address,
     AgentsDir,
@@ -24,11 +23,11 @@ from holdfast.client.cli.options import (
     settings_from,
 )
 from holdfast.client.cli.progress import Steps
-from holdfast.client.embedded import running_server
 from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.errors import ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
-from holdfast.core.limits import QUESTION_BYTES_MAX
+from holdfast.core.events import StopMode
+from holdfast.core.session_contracts import SessionView
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.tools import told
 
@@ -59,7 +58,7 @@ def run(
     settings = settings_from(
         address=address, namespace=namespace, task_queue=task_queue, data_dir=data_dir, agents_dir=agents
     )
-    asked = sys.stdin.read(QUESTION_BYTES_MAX + 1) if question == "-" else question
+    asked = read(question)
     try:
         budget = ExecutionBudget(max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost)
     except ValidationError as error:
@@ -78,16 +77,21 @@ def stop(
     namespace: Namespace = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Ask a run to stop."""
+    """Ask a run to stop; with an agent's id, the run that it has under way."""
+    mode: StopMode = "after_step" if after_step else "now"
 
-    async def ask(client: Client) -> bool:
-        return await client.stop(execution_id, reason, mode="after_step" if after_step else "now", source="cli")
+    async def ask(client: Client) -> tuple[str | None, str]:
+        if not await is_session(client, execution_id):
+            taken = await client.stop(execution_id, reason, mode=mode, source="cli")
+            return execution_id if taken else None, f"run {execution_id} had ended already"
+        view = await agent_of(client, execution_id).stop(reason, mode=mode, source="cli")
+        return view.running_id, f"agent {execution_id} has no run under way"
 
-    taken = _with_client(settings_from(address=address, namespace=namespace, data_dir=data_dir), ask)
+    stopping, otherwise = with_client(settings_from(address=address, namespace=namespace, data_dir=data_dir), ask)
     if as_json:
-        render.as_json({"execution_id": execution_id, "stop_requested": taken})
+        render.as_json({"execution_id": stopping or execution_id, "stop_requested": stopping is not None})
     else:
-        render.say(f"stop requested for {execution_id}" if taken else f"run {execution_id} had ended already")
+        render.say(otherwise if stopping is None else f"stop requested for {stopping}")
 
 
 def show(
@@ -98,13 +102,17 @@ def show(
     namespace: Namespace = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Show a run as it is now: status, steps, answer, errors."""
+    """Show a run as it is now: status, steps, answer, errors; or an agent's session."""
 
-    async def ask(client: Client) -> tuple[AgentState, str | None]:
-        return await client.state(execution_id), _page(client, execution_id)
+    async def ask(client: Client) -> tuple[AgentState | SessionView, str | None]:
+        if await is_session(client, execution_id):
+            return await agent_of(client, execution_id).view(), None
+        return await client.state(execution_id), page_of(client, execution_id)
 
-    state, page = _with_client(settings_from(address=address, namespace=namespace, data_dir=data_dir), ask)
-    if as_json:
+    state, page = with_client(settings_from(address=address, namespace=namespace, data_dir=data_dir), ask)
+    if isinstance(state, SessionView):
+        views.shown_session(state, as_json=as_json)
+    elif as_json:
         render.as_json({**render.outcome(state), "state": state.to_dict()})
     else:
         render.whole(state, page)
@@ -113,6 +121,7 @@ def show(
 def list_runs(
     *,
     limit: Annotated[int, typer.Option(help="At most so many.")] = 20,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only runs with calls that wait for a person.")] = False,
     as_json: AsJson = False,
     address: Address = None,
     namespace: Namespace = None,
@@ -120,11 +129,11 @@ def list_runs(
 ) -> None:
     """List the latest runs: those under way first, then the latest to end."""
     settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
-    found = _with_client(settings, lambda client: client.list_executions(limit))
+    found = with_client(settings, lambda client: client.list_executions(limit, waiting=waiting))
     if as_json:
         render.as_json([render.line(each) for each in found])
     else:
-        render.table(found)
+        render.table(found, none="no run waits for a person" if waiting else render.NO_RUNS)
 
 
 async def _run(
@@ -145,7 +154,7 @@ async def _run(
         return 0
     try:
         await _look_for_worker(client)
-        state = await _followed(client, started, _page(client, started), as_json=as_json)
+        state = await _followed(client, started, page_of(client, started), as_json=as_json)
     except asyncio.CancelledError:
         render.hint(f"the run goes on: holdfast show {started}, holdfast stop {started}")
         raise
@@ -189,36 +198,3 @@ async def _followed(client: Client, execution_id: str, page: str | None, *, as_j
     final = await client.result(execution_id)
     render.ended(final, answer=steps.streamed != final.final_response)
     return final
-
-
-def _with_client(settings: Settings, ask: render.Asks[render.T]) -> render.T:
-    """Connect, ask, and return the answer."""
-
-    async def asking() -> render.T:
-
-        return await ask(await connected(settings))
-
-    return asyncio.run(asking())
-
-
-async def connected(settings: Settings) -> Client:
-    """Return a client; say so when it is of another server than this folder's."""
-    from holdfast.client import Client
-
-    client = await Client.connect(settings)
-    with suppress(InvalidInput):  # of the data directory, which need not be ours
-        ours_is_down = settings.data_dir.exists() and running_server(settings.data_dir) is None
-        if ours_is_down and settings.address is None and "TEMPORAL_ADDRESS" not in os.environ:
-            render.hint(
-                f"this folder's server ({settings.data_dir}) is not running; this is the one at {client.address}"
-            )
-    return client
-
-
-def _page(client: Client, execution_id: str) -> str | None:
-    """Return the run's page in the embedded server's Web UI, when that is the server in use."""
-    with suppress(InvalidInput):  # of the data directory, which need not be ours
-        server = running_server(client.settings.data_dir)
-        if server is not None and server.address == client.address:
-            return f"{server.ui}/namespaces/{quote(client.temporal.namespace, safe='')}/workflows/{execution_id}"
-    return None

@@ -7,29 +7,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import ValidationError
 
-from holdfast.client.cli import render, views
+from holdfast.client.cli import views
 from holdfast.client.cli.asking import asked, asked_agent
 from holdfast.client.cli.options import AgentId, AsJson, Policy, with_server
-from holdfast.client.definitions import find_agent
 from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM
 from holdfast.core.errors import InvalidInput
-from holdfast.core.frozen import replace
+from holdfast.core.events import StopMode
 from holdfast.core.session_contracts import SessionView, WhileRunning
 from holdfast.core.tools import told
 
 if TYPE_CHECKING:
     from holdfast.client import Agent, Holdfast
 
-session = typer.Typer(name="session", help="Look at one agent's session, or steer it.", no_args_is_help=True)
+session = typer.Typer(name="session", help="Look at one agent's session, or steer it.")
 
 
 @session.command()
 @with_server()
 def show(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
     """Show a session as it is now: what it does, what waits, what it has used."""
-    _show(asked_agent(settings, agent_id, lambda agent: agent.view()), as_json=as_json)
+    views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.view()), as_json=as_json)
 
 
 @session.command()
@@ -43,30 +42,30 @@ def stop(
     settings: Settings,
 ) -> None:
     """Stop the run under way; messages that wait have their turn after it."""
-    mode = "after_step" if after_step else "now"
+    mode: StopMode = "after_step" if after_step else "now"
     view = asked_agent(settings, agent_id, lambda agent: agent.stop(reason, mode=mode, source="cli"))
-    _show(view, as_json=as_json)
+    views.shown_session(view, as_json=as_json)
 
 
 @session.command()
 @with_server()
 def clear(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
     """Forget the conversation; what runs ends first. Records stay."""
-    _show(asked_agent(settings, agent_id, lambda agent: agent.clear()), as_json=as_json)
+    views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.clear()), as_json=as_json)
 
 
 @session.command()
 @with_server()
 def suspend(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
     """Begin nothing until it is resumed; messages are taken and wait."""
-    _show(asked_agent(settings, agent_id, lambda agent: agent.suspend()), as_json=as_json)
+    views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.suspend()), as_json=as_json)
 
 
 @session.command()
 @with_server()
 def resume(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
     """Go on with what waits."""
-    _show(asked_agent(settings, agent_id, lambda agent: agent.resume()), as_json=as_json)
+    views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.resume()), as_json=as_json)
 
 
 @session.command()
@@ -79,7 +78,7 @@ def close(
     settings: Settings,
 ) -> None:
     """Take nothing any more, for good. Records stay, and the agent can be forked."""
-    _show(asked_agent(settings, agent_id, lambda agent: agent.close(stop=stop)), as_json=as_json)
+    views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.close(stop=stop)), as_json=as_json)
 
 
 @session.command()
@@ -112,7 +111,7 @@ def change(
     async def ask(holdfast: Holdfast) -> SessionView:
         return await _change(holdfast.agent(agent_id), settings, agent, system_prompt, model, budget, while_running)
 
-    _show(asked(settings, ask), as_json=as_json)
+    views.shown_session(asked(settings, ask), as_json=as_json)
 
 
 async def _change(
@@ -124,17 +123,23 @@ async def _change(
     budget: ExecutionBudget,
     while_running: WhileRunning | None,
 ) -> SessionView:
+    """Change the agent; of its model and its limits, what is not given stays."""
+    from holdfast.client.definitions import find_agent
+
     definition = None if name is None else find_agent(name, settings.agents_dir)
     llm: LLM | None = None
     limits: ExecutionBudget | None = None
     if model is not None or not budget.is_empty:
-        before = definition or (await agent.view()).definition
-        llm = None if model is None else replace(before.llm, model=model)
+        before = definition or (await agent.open()).definition
+        llm = None if model is None else _with_model(before.llm, model)
         limits = None if budget.is_empty else before.budget.overridden_by(budget)
     return await agent.change(
         definition, system_prompt=system_prompt, llm=llm, budget=limits, while_running=while_running
     )
 
 
-def _show(view: SessionView, *, as_json: bool) -> None:
-    render.as_json(views.session_json(view)) if as_json else views.session(view)
+def _with_model(llm: LLM, model: str) -> LLM:
+    try:
+        return LLM.model_validate({**llm.model_dump(exclude={"prices"}), "model": model})
+    except ValidationError as error:
+        raise InvalidInput(f"the model cannot be used: {told(error)}") from None

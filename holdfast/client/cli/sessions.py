@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,11 +14,17 @@ from holdfast.client.cli.options import AgentId, AsJson, Limit, Policy, with_ser
 from holdfast.client.cli.runs import STOPPED
 from holdfast.client.settings import Settings
 from holdfast.core.errors import ExecutionFailed, HoldfastError
-from holdfast.core.session_contracts import Receipt, WhileRunning
+from holdfast.core.session_contracts import Receipt, SessionView, WhileRunning
 from holdfast.core.state import AgentState, ExecutionStatus
 
 if TYPE_CHECKING:
-    from holdfast.client import Agent
+    from holdfast.client import Agent, Holdfast, SessionSummary
+
+AT_ONCE_MAX: Final = 16
+"""How many sessions are looked at side by side."""
+
+LOOK_SECONDS_MAX: Final = 3.0
+"""How long a listing waits for what only workers know."""
 
 
 @with_server("agents_dir", "task_queue")
@@ -51,11 +58,32 @@ def sessions(
     settings: Settings,
 ) -> None:
     """List the latest sessions: agents that live on between their runs."""
-    found = asked(settings, lambda holdfast: holdfast.sessions(limit, query))
+    found = asked(settings, lambda holdfast: _looked_at(holdfast, limit, query))
     if as_json:
-        render.as_json([views.session_line(each) for each in found])
+        render.as_json([views.session_line(*each) for each in found])
     else:
         views.sessions(found)
+
+
+async def _looked_at(
+    holdfast: Holdfast, limit: int, query: str | None
+) -> list[tuple[SessionSummary, SessionView | None]]:
+    """Return the sessions, and of those on the server what they are, as far as workers say it in time."""
+    found = await holdfast.sessions(limit, query)
+    at_once = asyncio.Semaphore(AT_ONCE_MAX)
+    views: dict[str, SessionView] = {}
+
+    async def look(agent: Agent) -> None:
+        with suppress(HoldfastError):
+            async with at_once:
+                views[agent.agent_id] = await agent.view()
+
+    looking = [asyncio.create_task(look(holdfast.agent(each.agent_id))) for each in found if each.updated_at is None]
+    if looking:
+        await asyncio.wait(looking, timeout=LOOK_SECONDS_MAX)
+    for each in looking:
+        each.cancel()
+    return [(each, views.get(each.agent_id)) for each in found]
 
 
 async def _send(

@@ -54,9 +54,6 @@ class Talk:
             case observed.SubagentCompleted():
                 used = f"{watched.usage.total_tokens:,} tokens"
                 self._line(f"  [cyan]{escape(watched.agent)}[/cyan] {watched.status} [dim]{used}[/dim]")
-            case observed.ApprovalResolved():
-                by = f" by {watched.by}" if watched.by else ""
-                self.note(f"{watched.decision}{by}{f': {watched.reason}' if watched.reason else ''}")
             case observed.TokenUsageReported():
                 self._used = watched.total, watched.total_cost
             case observed.AgentExecutionCompleted():

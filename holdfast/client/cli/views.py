@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from holdfast.client.cli.render import COLOURS, console, hint, say, short, tables
+from holdfast.client.cli.render import as_json as print_json
 from holdfast.core.messages import Message
 from holdfast.core.records import ExecutionRecord
 from holdfast.core.session_contracts import Receipt, SessionView
@@ -30,13 +31,11 @@ WIDE_CHARS: Final = 100
 # --- sessions
 
 
-def session_json(view: SessionView) -> dict[str, Any]:
-    """Return a session, JSON-ready."""
-    return view.model_dump(mode="json")
-
-
-def session(view: SessionView) -> None:
-    """Print a session."""
+def shown_session(view: SessionView, *, as_json: bool) -> None:
+    """Print a session, for people or for programs."""
+    if as_json:
+        print_json(view.model_dump(mode="json"))
+        return
     screen, colour = console(), SESSION_COLOURS[view.status]
     screen.print(f"agent [bold]{view.agent_id}[/bold] ({escape(view.definition.name)}): [{colour}]{view.status}[/]")
     lines = {
@@ -54,28 +53,37 @@ def session(view: SessionView) -> None:
             screen.print(f"    [dim]{name:14}[/dim]{escape(printable(value))}")
 
 
-def session_line(summary: SessionSummary) -> dict[str, Any]:
-    """Return a line of the sessions, JSON-ready."""
-    return _plain(asdict(summary))
+def session_line(summary: SessionSummary, view: SessionView | None) -> dict[str, Any]:
+    """Return a line of the sessions, JSON-ready; null where nobody said so."""
+    told = {**asdict(summary), **_seen(summary, view)}
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in told.items()}
 
 
-def sessions(found: Sequence[SessionSummary]) -> None:
+def _seen(summary: SessionSummary, view: SessionView | None) -> dict[str, Any]:
+    """Return what a worker knows better than the server's listing."""
+    if view is None:
+        return {"executions": summary.executions, "waiting": summary.waiting, "updated_at": summary.updated_at}
+    return {"executions": view.executions, "waiting": len(view.waiting), "updated_at": view.updated_at}
+
+
+def sessions(found: Sequence[tuple[SessionSummary, SessionView | None]]) -> None:
     """Print the sessions."""
     if not found:
         hint("no sessions; begin one with: holdfast chat AGENT")
         return
     columns = ("id", "agent", "status", "runs", "waiting", "last activity")
-    rows = (
-        (
-            each.agent_id,
-            escape(printable(each.agent or "-")),
-            _coloured(each.status, SESSION_COLOURS),
-            _number(each.executions),
-            _number(each.waiting),
-            _time(each.updated_at),
+    rows: list[Sequence[str]] = []
+    for each, view in found:
+        seen = _seen(each, view)
+        rows.append(
+            (
+                each.agent_id,
+                escape(printable(each.agent or "-")),
+                _coloured(each.status, SESSION_COLOURS),
+                *("-" if seen[name] is None else f"{seen[name]:,}" for name in ("executions", "waiting")),
+                _time(seen["updated_at"] or each.started_at),
+            )
         )
-        for each in found
-    )
     _table(columns, rows, right=("runs", "waiting"))
 
 
@@ -146,11 +154,11 @@ def record(found: ExecutionRecord) -> None:
 def message(each: Message) -> None:
     """Print one message of a transcript."""
     screen = console()
-    screen.print(f"[bold]{each.role}[/bold]")
+    screen.print(f"\n[bold]{each.role}[/bold]")
     if each.text:
         screen.print(escape(printable(each.text)))
     for call in each.tool_calls:
-        screen.print(f"  [cyan]{escape(printable(call.name))}[/cyan]({escape(printable(str(call.arguments)))})")
+        screen.print(f"  [cyan]{escape(call.name)}[/cyan]{escape(printable(call.arguments_text))}")
 
 
 # --- trees
@@ -158,12 +166,14 @@ def message(each: Message) -> None:
 
 def tree(found: ExecutionTree) -> None:
     """Print an execution with its subagents."""
-    tables().print(_branch(found, Tree(_label(found))))
+    console().print(_branch(found, Tree(_label(found))))
 
 
 def _branch(found: ExecutionTree, branch: Tree) -> Tree:
     for child in found.children:
         _branch(child, branch.add(_label(child)))
+    if found.more:
+        branch.add("[yellow]…and others, which are not shown[/yellow]")
     return branch
 
 
@@ -171,8 +181,9 @@ def _label(found: ExecutionTree) -> str:
     seconds = "" if found.seconds is None else f", {found.seconds:.1f} s"
     steps = "1 step" if found.steps == 1 else f"{found.steps} steps"
     used = f"{steps}, {found.usage.total_tokens:,} tokens{_cost(found.cost)}{seconds}"
-    status = _coloured(found.status, COLOURS)
-    return f"[bold]{escape(printable(found.agent))}[/bold] {status} [dim]{used}  {found.execution_id}[/dim]"
+    why = f" ({escape(short(found.why))})" if found.why else ""
+    name = escape(printable(found.agent or "-"))
+    return f"[bold]{name}[/bold] {_coloured(found.status, COLOURS)}{why} [dim]{used}  {found.execution_id}[/dim]"
 
 
 # --- pieces
@@ -206,17 +217,9 @@ def _messages(count: int) -> str:
     return "1 message" if count == 1 else f"{count} messages"
 
 
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
 def _cost(cost: float) -> str:
     return f", {cost:.4f} USD" if cost else ""
 
 
-def _time(moment: datetime | None) -> str:
-    return "-" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}Z"
-
-
-def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in fields.items()}
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}Z"

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from holdfast.client.cli import render
+from holdfast.client.cli.asking import connected
 from holdfast.client.cli.options import Address, AsJson, DataDir, ExecutionId, Namespace, settings_from
 from holdfast.client.cli.progress import Lines
-from holdfast.client.cli.runs import STOPPED, connected
+from holdfast.client.cli.runs import STOPPED
 from holdfast.client.settings import Settings
 from holdfast.client.watched import to_dict
 from holdfast.core.observed import AgentExecutionStopped

@@ -11,15 +11,18 @@ PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
 
 
 def section(heading: str) -> str:
-    """Return the text below the heading that begins so, up to the next one."""
+    """Return the text below the heading that begins with these words, up to the next one."""
     parts = re.split(r"^## (.+)\n", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    [text] = [text for title, text in zip(parts[1::2], parts[2::2], strict=True) if title.startswith(heading)]
+    [text] = [
+        text for title, text in zip(parts[1::2], parts[2::2], strict=True) if f"{title} ".startswith(f"{heading} ")
+    ]
     return text
 
 
-def rows(heading: str) -> list[list[str]]:
-    """Return the body rows of the section's table."""
-    lines = [line for line in section(heading).splitlines() if line.startswith("|")][2:]
+def rows(heading: str, table: int = -1) -> list[list[str]]:
+    """Return the body rows of the section's last table, or of another one."""
+    tables = re.findall(r"(?:^\|.*\n)+", section(heading), flags=re.MULTILINE)
+    lines = tables[table].splitlines()[2:]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 

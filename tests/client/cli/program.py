@@ -36,11 +36,27 @@ STORY = "Once upon a time, " * 20 + "\x1b[31mthe end."
 BROKEN_OFF = Turn(text="Long ago", piece_chars=4, piece_seconds=0.8, pieces_max=3, disconnect=True)
 """a first attempt."""
 
+
+def clerk(request: dict[str, Any]) -> Turn:
+    """Tell how many messages there were and what the last one says, or do what it says."""
+    said = [str(message["content"]) for message in request["messages"] if message["role"] == "user"]
+    if request["messages"][-1]["role"] == "tool":
+        return say(f"it is {request['messages'][-1]['content']}")
+    turns = {
+        "multiply": call("multiply", a=6, b=7),
+        "slow": say("at last " * 600, piece_chars=8, piece_seconds=0.1),
+        "fail": Turn(status=401, text="no such key"),
+    }
+    return turns.get(said[-1]) or say(f"{len(said)}: {said[-1]}")
+
+
 SCRIPTS: Mapping[str, Script] = {
     "scripted": [call("multiply", a=6, b=7), say("42")],
     "slow": [say("at last", delay_seconds=120)],
     "refused": [Turn(status=401, text="no such key")],
     "teller": [say(STORY, piece_seconds=0.05, failures=(BROKEN_OFF,))],
+    "clerk": clerk,
+    "lead": [call("spawn", agent="clerk", task="one"), say("so it is")],
     "napper": [call("nap", seconds=20), say("awake")],
 }
 """What the models of the project's agents say."""

@@ -17,7 +17,10 @@ from tests.client.cli.page import PAGE, first_words, rows
 from tests.client.cli.program import HOLDFAST, Project
 
 ROOT = PAGE.parents[1]
-COMMANDS = ("dev", "worker", "run", "watch", "stop", "approve", "deny", "show", "list")
+RUNS = ("dev", "worker", "run", "watch", "stop", "waiting", "approve", "deny", "edit", "show", "list")
+AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tree")
+COMMANDS = (*RUNS, *AGENTS, "session")
+ACTIONS = ("show", "stop", "clear", "suspend", "resume", "close", "change")
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +29,12 @@ def helps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     here = Project(tmp_path_factory.mktemp("help"), {"COLUMNS": "250", "PATH": str(HOLDFAST.parent), "LANG": "C.UTF-8"})
 
     def ask(command: str) -> str:
-        ended = here.run(*([command] if command else []), "--help")
-        assert (ended.code, ended.err) == (0, "")
-        return ended.out
+        told = ""
+        for action in ([], *([action] for action in ACTIONS if command == "session")):
+            ended = here.run(*([command] if command else []), *action, "--help")
+            assert (ended.code, ended.err) == (0, "")
+            told += ended.out
+        return told
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(("", *COMMANDS), pool.map(ask, ("", *COMMANDS)), strict=True))
@@ -60,6 +66,12 @@ def test_every_command_has_its_section(helps: dict[str, str]) -> None:
     offered = re.findall(r"^│ (\w+)  ", helps[""], flags=re.MULTILINE)
     assert tuple(offered) == COMMANDS
     assert re.findall(r"^## holdfast (\w+)", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE) == list(COMMANDS)
+
+
+def test_every_action_on_a_session_is_told(helps: dict[str, str]) -> None:
+    offered = re.findall(r"^│ (\w+)  ", helps["session"].split("Usage:")[1], flags=re.MULTILINE)
+    assert tuple(offered) == ACTIONS
+    assert tuple(row[0].strip("`") for row in rows("holdfast session", 0)) == ACTIONS
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,1 @@
+"""A support desk: one session per customer, and refunds above a limit that a person decides about."""

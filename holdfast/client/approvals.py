@@ -1,0 +1,128 @@
+"""Which tool calls wait for a person, over all runs of a server: the server knows the runs, their workers the calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import JsonValue
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowExecution, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.client.reading import ASK_TIMEOUT
+from holdfast.client.refusals import refusal
+from holdfast.core.contracts import AGENT_EXECUTION, STATE_QUERY, PageRequest, StatePage
+from holdfast.core.errors import InvalidInput
+from holdfast.core.state import AgentState
+
+WAITING_RUNS: Final = f"WorkflowType = '{AGENT_EXECUTION}' AND AgentWaiting > 0 AND ExecutionStatus = 'Running'"
+"""The server's query for runs with calls that wait."""
+
+LISTED_MAX: Final = 1_000
+"""The most calls that one listing returns."""
+
+ASKED_AT_ONCE: Final = 8
+"""How many runs are asked at a time: a worker takes each of them up for it."""
+
+HEAD_ALONE: Final = PageRequest(messages_total=0, steps_total=0)
+"""Asks for a state without its messages and steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCall:
+    """A tool call that waits for a person. `digest` binds a decision to this very call (`Verdict.digest`).
+
+    `parent_agent_id` is there where a subagent asks. `arguments` are as the call would run with them.
+    """
+
+    execution_id: str
+    agent: str
+    agent_id: str
+    parent_agent_id: str | None
+    call_id: str
+    tool: str
+    arguments: Mapping[str, JsonValue]
+    digest: str
+    asked_at: datetime | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCalls:
+    """The calls that wait, those that wait longest first. `unread` are the ids of runs whose worker did not tell."""
+
+    calls: tuple[WaitingCall, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[WaitingCall]:
+        return iter(self.calls)
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __bool__(self) -> bool:
+        return bool(self.calls)
+
+
+async def waiting_calls(temporal: TemporalClient, limit: int = 20) -> WaitingCalls:
+    """Return at most `limit` calls that wait for a person, over all runs of the namespace.
+
+    The server learns a moment later than the run itself that a call waits. Runs on a server that does not know our
+    search attributes are not found. Raises InvalidInput for a limit out of range, ServerUnavailable.
+    """
+    if not 1 <= limit <= LISTED_MAX:
+        raise InvalidInput(f"the limit is {limit}, it must be between 1 and {LISTED_MAX:,}")
+    try:
+        found = [each async for each in temporal.list_workflows(WAITING_RUNS, limit=limit, rpc_timeout=ASK_TIMEOUT)]
+    except RPCError as error:
+        raise refusal(error) from None
+    asked = asyncio.Semaphore(ASKED_AT_ONCE)
+    told = await asyncio.gather(*(_told(temporal, each, asked) for each in found))
+    calls = sorted((call for each in told for call in each.calls), key=_since)
+    return WaitingCalls(tuple(calls[:limit]), tuple(id_ for each in told for id_ in each.unread))
+
+
+def calls_of(state: AgentState) -> tuple[WaitingCall, ...]:
+    """Return the calls of one run that wait."""
+    agent = state.metadata.get("agent")
+    return tuple(
+        WaitingCall(
+            execution_id=state.running.execution_id,
+            agent=agent if isinstance(agent, str) else "",
+            agent_id=state.agent_id,
+            parent_agent_id=state.parent_agent_id,
+            call_id=each.call.id,
+            tool=each.call.name,
+            arguments=each.call.arguments,
+            digest=each.call.digest,
+            asked_at=each.started_at,
+            expires_at=each.expires_at,
+        )
+        for each in state.waiting_calls
+    )
+
+
+async def _told(temporal: TemporalClient, found: WorkflowExecution, asked: asyncio.Semaphore) -> WaitingCalls:
+    """Return what a run's worker says of its calls; a run that is gone meanwhile has none."""
+    handle: Any = temporal.get_workflow_handle(found.id, run_id=found.run_id)
+    async with asked:
+        try:
+            page: StatePage = await handle.query(
+                STATE_QUERY, HEAD_ALONE, result_type=StatePage, rpc_timeout=ASK_TIMEOUT
+            )
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return WaitingCalls()
+            return WaitingCalls(unread=(found.id,))
+        except (WorkflowQueryFailedError, WorkflowQueryRejectedError):
+            return WaitingCalls(unread=(found.id,))
+    return WaitingCalls(calls_of(page.head))
+
+
+def _since(call: WaitingCall) -> tuple[bool, float, str]:
+    asked_at = call.asked_at
+    return (asked_at is None, asked_at.timestamp() if asked_at else 0.0, call.call_id)

@@ -1,0 +1,135 @@
+"""What a session does, from its history by long poll: which executions it begins, and that something has happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from datetime import timedelta
+from typing import Final
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType, WorkflowExecutionStatus
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from holdfast.client.histories import History, Patience
+from holdfast.core.session_contracts import SessionView
+
+ASK_TIMEOUT: Final = timedelta(seconds=10)
+
+AWAY_SECONDS: Final = 1.0
+"""How often to look whether a session that has left the server is back: nothing tells that."""
+
+CHILD_ENDS: Final = {
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED: "child_workflow_execution_completed_event_attributes",
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED: "child_workflow_execution_failed_event_attributes",
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_CANCELED: "child_workflow_execution_canceled_event_attributes",
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TIMED_OUT: "child_workflow_execution_timed_out_event_attributes",
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TERMINATED: "child_workflow_execution_terminated_event_attributes",
+}
+
+
+HERE: Final = frozenset(
+    {
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW,
+    }
+)
+
+
+class SessionRun(History):
+    """The history of one run of a session, of which the first `past` events are over and done with."""
+
+    def __init__(self, temporal: Client, agent_id: str, run_id: str, past: int) -> None:
+        super().__init__(temporal, agent_id, run_id, closed=False)
+        self.begun: list[str] = []
+        """Executions that have begun and were not told yet; of the past, those that are under way."""
+        self._past = past
+        self._read = 0
+
+    def _take(self, events: Sequence[HistoryEvent]) -> bool:
+        super()._take(events)
+        for event in events:
+            self._read = max(self._read, event.event_id)
+            if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
+                started = event.child_workflow_execution_started_event_attributes
+                self.begun.append(started.workflow_execution.workflow_id)
+            elif event.event_type in CHILD_ENDS and self._read <= self._past:
+                ended = getattr(event, CHILD_ENDS[event.event_type]).workflow_execution.workflow_id
+                self.begun = [each for each in self.begun if each != ended]
+        return self.over or (self._read >= self._past and self._is_news())
+
+    def _is_news(self) -> bool:
+        return bool(self.begun)
+
+
+class AnyNews(SessionRun):
+    """The same, for whoever wants to know of anything that happens after the past."""
+
+    def _is_news(self) -> bool:
+        return self._read > self._past
+
+
+async def executions_of(temporal: Client, agent_id: str) -> AsyncGenerator[str, None]:
+    """Yield the ids of the execution under way and of those that follow, each once it has begun, until the close.
+
+    The session must be there. While it is away (it was idle), its return is waited for; once it is closed, or was ended
+    from outside, there is no more.
+    """
+    info = await _info(temporal, agent_id)
+    run_id, past = info.execution.run_id, info.history_length
+    while True:
+        run = SessionRun(temporal, agent_id, run_id, past)
+        while not run.over:
+            await run.news()
+            for execution_id in run.begun:
+                yield execution_id
+            run.begun = []
+        following = run.next_run_id or await _returned(temporal, agent_id, run_id)
+        if following is None:
+            return
+        run_id, past = following, 0
+
+
+async def later(temporal: Client, agent_id: str) -> SessionRun | None:
+    """Return what tells by `news` of anything that the session does from now on; none when it was ended from outside.
+
+    One that is away from the server is given some time to return.
+    """
+    info = await _info(temporal, agent_id)
+    if info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED:
+        await asyncio.sleep(AWAY_SECONDS)
+    elif info.status not in HERE:
+        return None
+    return AnyNews(temporal, agent_id, info.execution.run_id, info.history_length)
+
+
+async def _returned(temporal: Client, agent_id: str, run_id: str) -> str | None:
+    """Return the run that brings the session back after the run that has ended; none when nothing will."""
+    while True:
+        info = await _info(temporal, agent_id)
+        if info.execution.run_id != run_id:
+            return info.execution.run_id
+        if info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED:
+            return None
+        handle = temporal.get_workflow_handle(agent_id, run_id=run_id, result_type=SessionView)
+        view: SessionView = await handle.result(follow_runs=False)
+        if view.status == "closed":
+            return None
+        await asyncio.sleep(AWAY_SECONDS)
+
+
+async def _info(temporal: Client, agent_id: str) -> WorkflowExecutionInfo:
+    """Return the facts of the session's latest run; a server that is away is waited for."""
+    execution, patience = WorkflowExecution(workflow_id=agent_id), Patience()
+    request = DescribeWorkflowExecutionRequest(namespace=temporal.namespace, execution=execution)
+    while True:
+        try:
+            described = await temporal.workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
+        except RPCError as error:
+            await patience.after(error, agent_id)
+        else:
+            return described.workflow_execution_info

@@ -1,0 +1,480 @@
+"""`Agent`: a handle on one agent that lives: talk to it, wait for answers, steer it, go back. Knows no workflow code.
+
+The agent's session is the workflow `AgentSession`, whose id is the agent's. Whatever is asked of it starts it where it
+is not on the server: an idle session leaves, and comes back with the next message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar, cast
+from uuid import uuid4
+
+from pydantic import JsonValue
+from temporalio.client import (
+    WithStartWorkflowOperation,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.client.answers import Answers
+from holdfast.client.definitions import find_agent, find_subagents
+from holdfast.client.executions import Client
+from holdfast.client.queries import queried
+from holdfast.client.refusals import refusal, worker_for
+from holdfast.client.requests import check_definition, check_id, check_size, check_stop
+from holdfast.client.session_history import executions_of
+from holdfast.client.session_requests import check_said, checked, update_id
+from holdfast.client.summaries import session_at_start
+from holdfast.client.updates import AGAIN, UPDATE_SECONDS_MAX, Unanswered, told_of, updated
+from holdfast.client.watched import Watched
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.contracts import StopRequest
+from holdfast.core.defining import new_agent
+from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.errors import (
+    ExecutionFailed,
+    ExecutionNotFound,
+    HoldfastError,
+    InvalidInput,
+    ServerUnavailable,
+    SessionClosed,
+    SessionRefused,
+)
+from holdfast.core.events import StopMode
+from holdfast.core.frozen import replace
+from holdfast.core.messages import Message
+from holdfast.core.records import ExecutionRecord
+from holdfast.core.session import SessionInput
+from holdfast.core.session_contracts import (
+    AGENT_SESSION,
+    CHANGE_UPDATE,
+    CLEAR_UPDATE,
+    CLOSE_UPDATE,
+    OPEN_UPDATE,
+    RESUME_UPDATE,
+    REWIND_UPDATE,
+    SEND_UPDATE,
+    SESSION_CLOSED,
+    SESSION_QUERY,
+    STOP_UPDATE,
+    SUSPEND_UPDATE,
+    Branch,
+    Receipt,
+    SessionChange,
+    SessionSettings,
+    SessionStop,
+    SessionView,
+    WhileRunning,
+)
+from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.steps import OpenCall
+from holdfast.core.verdicts import Verdict
+from holdfast.storage.records import Records
+
+T = TypeVar("T")
+
+BRANCH_SECONDS_MAX: Final = 90.0
+"""How long going to another place of a conversation may take: a worker reads all of it."""
+
+WITH_START_AGAIN: Final = AGAIN | {RPCStatusCode.NOT_FOUND}
+"""A session that leaves the server just then is not found for a moment, and begun anew by the next try."""
+
+
+class Agent:
+    """One agent and its session. Make one with `Holdfast.agent`; making it asks nobody and starts nothing.
+
+    Any number of handles, in any number of processes, may talk to one agent. What one handle sends arrives in order.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        records: Records,
+        agent_id: str,
+        definition: str | AgentDefinition | None,
+        subagents: Iterable[AgentDefinition],
+        settings: SessionSettings,
+        forked_from: Branch | None = None,
+    ) -> None:
+        self.agent_id: Final = agent_id
+        """The agent's id, a UUID; also that of its session's workflow."""
+        self._client = client
+        self._records = records
+        self._definition = definition
+        self._subagents = tuple(subagents)
+        self._settings = settings
+        self._forked_from = forked_from
+        self._input: SessionInput | None = None
+        self._sending = asyncio.Lock()
+
+    # --- talking
+
+    async def open(self) -> SessionView:
+        """Make the session, or attach to the one there is, and return what it is.
+
+        The agent's definition is given once: one that has been there before keeps what it has. Raises UnknownAgent,
+        DefinitionInvalid, SessionRefused where there is no such agent and no definition is given; ServerUnavailable.
+        """
+        seconds = BRANCH_SECONDS_MAX if self._forked_from else UPDATE_SECONDS_MAX
+        return await self._asked(OPEN_UPDATE, None, SessionView, seconds_max=seconds)
+
+    async def send(
+        self, text: str, *, message_id: str | None = None, while_running: WhileRunning | None = None
+    ) -> Receipt:
+        """Say something to the agent, and return as soon as it is kept: it will have its turn, whatever crashes.
+
+        Args:
+            text: what is said; 1 to 131,072 bytes of UTF-8.
+            message_id: 1 to 64 characters that make sending repeatable: the same one again is the same message. A new
+                UUID by default.
+            while_running: what is to become of it while an execution runs: `queue`, `inject`, `interrupt` or `reject`;
+                by default what the session says.
+
+        A message sent again may have the receipt that it had at first; `answer` finds out what has become of it since.
+        Raises InvalidInput; SessionClosed; SessionRefused where there is no room, or the policy is `reject`;
+        ServerUnavailable when no answer came in time: then the message may have been kept or not, and sending it again
+        with the same `message_id` is safe.
+        """
+        message = check_said(text, str(uuid4()) if message_id is None else message_id, while_running)
+        again = f"the message {message.message_id!r} may be kept all the same: sending that message_id again is safe"
+        async with self._sending:
+            return await self._asked(SEND_UPDATE, message, Receipt, id_=update_id(message.message_id), again=again)
+
+    async def ask(
+        self, text: str, *, message_id: str | None = None, while_running: WhileRunning | None = None
+    ) -> AgentState:
+        """Say something and wait, however long, for the answer: the final state of the execution that gave it.
+
+        Asked again with the same `message_id`, it is the same question and the same answer. Raises as `send` and
+        `answer` do.
+        """
+        return await self.answer(await self.send(text, message_id=message_id, while_running=while_running))
+
+    async def answer(self, receipt: Receipt) -> AgentState:
+        """Wait, however long, for the answer to a message: the final state of the execution that it was said in.
+
+        Absent workers and the session's going on in new runs are waited out, an absent server for two minutes. Raises
+        ExecutionFailed when that execution failed; SessionRefused when the session knows nothing of the message (any
+        more); ServerUnavailable.
+        """
+        execution_id = await Answers(self._client, self._handle()).execution_of(receipt)
+        return await self._ended(execution_id)
+
+    # --- steering
+
+    async def stop(self, reason: str = "", mode: StopMode = "now", source: str = "client") -> SessionView:
+        """Stop the execution under way, if there is one; messages that wait go on after it.
+
+        Args:
+            reason: why, for whoever reads the state later; at most 1,000 characters.
+            mode: `now` cancels what is in flight, `after_step` lets the step finish.
+            source: who asks.
+        """
+        return await self._asked(STOP_UPDATE, _stop(check_stop(reason, mode, source)), SessionView)
+
+    async def clear(self) -> SessionView:
+        """Forget the conversation, at the end of what runs. Messages that wait stay, and so do records."""
+        return await self._asked(CLEAR_UPDATE, None, SessionView)
+
+    async def suspend(self) -> SessionView:
+        """Let messages wait until `resume`; an execution under way goes on to its end."""
+        return await self._asked(SUSPEND_UPDATE, None, SessionView)
+
+    async def resume(self) -> SessionView:
+        """Let messages have their turns again."""
+        return await self._asked(RESUME_UPDATE, None, SessionView)
+
+    async def close(self, *, stop: bool = False) -> SessionView:
+        """Have the session take nothing any more; what it has taken comes to its end first.
+
+        With `stop`, what runs is stopped and what waits has no turn. Records stay, and the agent can be forked.
+        """
+        told = SessionStop(reason="the session is closed", source="client") if stop else None
+        return await self._asked(CLOSE_UPDATE, told, SessionView)
+
+    async def change(
+        self,
+        definition: str | AgentDefinition | None = None,
+        *,
+        system_prompt: str | None = None,
+        llm: LLM | None = None,
+        budget: ExecutionBudget | None = None,
+        while_running: WhileRunning | None = None,
+        subagents: Iterable[AgentDefinition] | None = None,
+    ) -> SessionView:
+        """Change what the agent is, from the next step of what runs on; what is not given stays.
+
+        Args:
+            definition: all of the agent anew, as `Holdfast.agent` takes it.
+            system_prompt: its prompt alone.
+            llm: its model alone.
+            budget: its limits alone, all of them.
+            while_running: what becomes of messages that arrive while an execution runs.
+            subagents: the agents that it, or one of them, may call; with a `definition`, besides those of the folder.
+
+        Raises InvalidInput, UnknownAgent, DefinitionInvalid before anything is asked; SessionClosed; ServerUnavailable.
+        """
+        found = self._found(definition)
+        reached = None if subagents is None else tuple(check_definition(each) for each in subagents)
+        if found is not None:
+            reached = find_subagents(found, reached or self._subagents, self._client.settings.agents_dir)
+        given = {
+            "definition": found,
+            "subagents": reached,
+            "system_prompt": system_prompt,
+            "llm": llm,
+            "budget": budget,
+            "while_running": while_running,
+        }
+        return await self._asked(CHANGE_UPDATE, checked(SessionChange, "change", given), SessionView)
+
+    # --- approvals
+
+    async def waiting(self) -> tuple[OpenCall, ...]:
+        """Return the tool calls of the execution under way that wait for a person."""
+        running_id = (await self.view()).running_id
+        return () if running_id is None else (await self._client.state(running_id)).waiting_calls
+
+    async def approve(self, call_id: str, *, by: str = "", digest: str | None = None) -> bool:
+        """Let a call run that waits; False when the execution has ended. Raises as `Client.decide` does.
+
+        With a `digest`, only the call as it was looked at: one with other arguments is refused.
+        """
+        return await self._decided(call_id, by=by, digest=digest, decision="approve")
+
+    async def deny(self, call_id: str, reason: str = "", *, by: str = "", digest: str | None = None) -> bool:
+        """Keep a call from running that waits; the model is told the `reason`. Otherwise as `approve`."""
+        return await self._decided(call_id, by=by, digest=digest, decision="deny", reason=reason)
+
+    async def edit(
+        self, call_id: str, arguments: dict[str, JsonValue], *, by: str = "", digest: str | None = None
+    ) -> bool:
+        """Let a call run that waits, with other arguments. Otherwise as `approve`."""
+        return await self._decided(call_id, by=by, digest=digest, decision="edit", arguments=arguments)
+
+    # --- looking
+
+    async def view(self) -> SessionView:
+        """Return what the session is and does; asks a worker.
+
+        Raises ExecutionNotFound for a session that the server does not know (any more): `open` brings it back.
+        """
+        queue = self._client.settings.task_queue
+        kind = cast("type[SessionView | None]", SessionView)
+        view = await queried(self._handle(), SESSION_QUERY, None, kind, queue, what="session")
+        return view or await self.open()  # it is being found, or made
+
+    async def state(self) -> AgentState:
+        """Return the agent's state: within the execution under way, or as the last one left it."""
+        view = await self.view()
+        if view.running_id is not None:
+            try:
+                return await self._client.state(view.running_id)
+            except ExecutionNotFound:  # it is about to begin
+                pass
+        if view.snapshot is not None:
+            return await self._records.state(view.snapshot)
+        return new_agent(view.definition, agent_id=self.agent_id, at=datetime.now(UTC))
+
+    async def messages(self) -> Sequence[Message]:
+        """Return the conversation so far."""
+        return (await self.state()).messages
+
+    async def watch(self, *, subagents: bool = True) -> AsyncGenerator[Watched, None]:
+        """Yield what happens from now on, until the session is closed: the execution under way and those that follow.
+
+        Each execution is told from its beginning to its end, as `Client.watch` tells it; one that fails says so by its
+        events, and the next one follows. A session that is not on the server is waited for; absent workers too.
+        Raises ExecutionNotFound where there is no such session and none can be begun; ServerUnavailable.
+        """
+        try:
+            await self._handle().describe(rpc_timeout=timedelta(seconds=10))
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND or self._definition is None:
+                raise refusal(error, self.agent_id, what="session") from None
+            await self.open()
+        async with aclosing(executions_of(self._client.temporal, self.agent_id)) as executions:
+            async for execution_id in executions:
+                async with aclosing(self._client.watch(execution_id, subagents=subagents)) as events:
+                    try:
+                        async for event in events:
+                            yield event
+                    except ExecutionFailed:
+                        continue
+
+    # --- records
+
+    async def records(self, limit: int = 20) -> list[ExecutionRecord]:
+        """Return the records of the agent's latest executions, the newest first; asks no server and no worker."""
+        return await self._records.by_agent(self.agent_id, limit)
+
+    async def record(self, execution_id: str) -> ExecutionRecord:
+        """Return the record of one of the agent's executions. Raises RecordNotFound, StorageFailed."""
+        return await self._records.by_id(check_id(execution_id))
+
+    async def rewind(self, execution_id: str, steps: int | None = None) -> SessionView:
+        """Go back to the end of an execution, or to where it had taken so many `steps`, and go on from there.
+
+        Nothing is lost: what came after stays in the records. Raises InvalidInput, SessionRefused while an execution
+        runs or when there is no such place, ServerUnavailable.
+        """
+        branch = _branch(self.agent_id, execution_id, steps)
+        return await self._asked(REWIND_UPDATE, branch, SessionView, seconds_max=BRANCH_SECONDS_MAX)
+
+    async def fork(
+        self,
+        execution_id: str | None = None,
+        steps: int | None = None,
+        *,
+        agent_id: str | None = None,
+        subagents: Iterable[AgentDefinition] = (),
+    ) -> Agent:
+        """Begin another agent that goes on from a place of this one's conversation, and return its handle.
+
+        Args:
+            execution_id: one of this agent's executions; the last one by default.
+            steps: where in it: after so many steps; by default its end.
+            agent_id: the new agent's id, a UUID; a new one by default.
+            subagents: the agents that it may call; besides those of this handle and of the agents folder.
+
+        The new agent is what this one is now: its definition and settings. Raises as `rewind` does.
+        """
+        view = await self.view()
+        chosen = execution_id or view.last_id
+        if chosen is None:
+            text = f"agent {self.agent_id} has no execution yet that another could go on from"
+            raise InvalidInput(f"{text}; name one by its id, or begin a new agent")
+        fork = Agent(
+            self._client,
+            self._records,
+            str(uuid4()) if agent_id is None else check_id(agent_id, "agent id"),
+            view.definition,
+            (*subagents, *self._subagents),
+            view.settings,
+            _branch(self.agent_id, chosen, steps),
+        )
+        await fork.open()
+        return fork
+
+    # --- how it is asked
+
+    def _handle(self) -> WorkflowHandle[Any, Any]:
+        return self._client.temporal.get_workflow_handle(self.agent_id)
+
+    def _found(self, definition: str | AgentDefinition | None) -> AgentDefinition | None:
+        if isinstance(definition, str):
+            definition = find_agent(definition, self._client.settings.agents_dir)
+        return None if definition is None else check_definition(definition)
+
+    async def _given(self) -> SessionInput:
+        """Return what the session begins with where it is not there."""
+        if self._input is None:
+            definition = self._found(self._definition)
+            folder = self._client.settings.agents_dir
+            subagents = find_subagents(definition, self._subagents, folder) if definition else ()
+            searchable = await self._client.has_search_attributes()
+            start = SessionInput(
+                definition=definition,
+                subagents=subagents,
+                settings=replace(self._settings, searchable=searchable),
+                forked_from=self._forked_from,
+            )
+            self._input = check_size(start, "definition and subagents take")
+        return self._input
+
+    def _beginning(self, given: SessionInput) -> WithStartWorkflowOperation[Any, Any]:
+        """Return the start that goes with an update; each can be used once."""
+        settings, name = given.settings, given.definition.name if given.definition else None
+        return WithStartWorkflowOperation(
+            AGENT_SESSION,
+            given,
+            id=self.agent_id,
+            task_queue=self._client.settings.task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            search_attributes=session_at_start(name) if settings.searchable else None,
+            static_summary=name,
+            priority=Priority(fairness_key=settings.tenant or None),
+        )
+
+    async def _asked(
+        self,
+        update: str,
+        told: object,
+        kind: type[T],
+        *,
+        id_: str | None = None,
+        seconds_max: float = UPDATE_SECONDS_MAX,
+        again: str = "",
+    ) -> T:
+        """Return the session's answer to an update; where it is not on the server it begins with it."""
+        given, temporal = await self._given(), cast("Any", self._client.temporal)
+        args = [] if told is None else [told]
+
+        async def ask(id_: str, limit: timedelta) -> T:
+            begun = self._beginning(given)
+            try:
+                answer = await temporal.execute_update_with_start_workflow(
+                    update, args=args, id=id_, start_workflow_operation=begun, result_type=kind, rpc_timeout=limit
+                )
+            except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
+                with suppress(BaseException):  # the same error once more, which asyncio would complain of at the end
+                    await begun.workflow_handle()
+                raise
+            return cast("T", answer)
+
+        try:
+            return await updated(
+                ask, id_ or str(uuid4()), again=WITH_START_AGAIN, lost_again=True, seconds_max=seconds_max
+            )
+        except WorkflowUpdateFailedError as error:
+            raise _refused(error) from None
+        except RPCError as error:
+            raise refusal(error, self.agent_id, what="session") from None
+        except Unanswered:
+            text = f"no worker has answered for agent {self.agent_id} in time"
+            again = again or f"the {update} may have been taken all the same: asking again is safe"
+            raise ServerUnavailable(f"{text}; {worker_for(self._client.settings.task_queue)}; {again}") from None
+
+    async def _ended(self, execution_id: str) -> AgentState:
+        """Return the final state of an execution; of one that the server has forgotten from its record."""
+        try:
+            return await self._client.result(execution_id)
+        except ExecutionNotFound as gone:
+            try:
+                record = await self._records.by_id(execution_id)
+            except HoldfastError:
+                raise gone from None
+            state = await self._records.state(record.snapshot)
+            if state.status is ExecutionStatus.FAILED:
+                raise ExecutionFailed(f"run {execution_id} failed: {record.why}", state.to_dict()) from None
+            return state
+
+    async def _decided(self, call_id: str, *, by: str, digest: str | None, **given: Any) -> bool:  # noqa: ANN401
+        running_id = (await self.view()).running_id
+        if running_id is None:
+            return False
+        verdict = checked(Verdict, "decision", {"by": by, "digest": digest, **given})
+        return await self._client.decide(running_id, call_id, verdict)
+
+
+def _stop(request: StopRequest) -> SessionStop:
+    return SessionStop(reason=request.reason, mode=request.mode, source=request.source)
+
+
+def _branch(agent_id: str, execution_id: str, steps: int | None) -> Branch:
+    place = {"agent_id": agent_id, "execution_id": check_id(execution_id), "steps": steps}
+    return checked(Branch, "place to go back to", place)
+
+
+def _refused(error: WorkflowUpdateFailedError) -> HoldfastError:
+    closed = isinstance(error.cause, ApplicationError) and error.cause.type == SESSION_CLOSED
+    return (SessionClosed if closed else SessionRefused)(told_of(error))

@@ -1,0 +1,135 @@
+"""`read_records`: the tool by which an agent looks at what it did in earlier executions. It reads its own, no other's.
+
+Whose records they are is not an argument: the run that calls is asked which agent it belongs to, whatever its model has
+been talked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from holdfast.core.capabilities import Capability
+from holdfast.core.errors import InvalidArguments, InvalidInput, RecordNotFound
+from holdfast.core.limits import RECORD_SHOWN_CHARS_MAX, RECORDED_CALL_CHARS_MAX, RECORDED_TEXT_CHARS_MAX
+from holdfast.core.offer import Offer
+from holdfast.core.records import ExecutionRecord
+from holdfast.core.references import RECORDS_TOOL
+from holdfast.core.steps import AgentStep
+from holdfast.core.texts import clamped
+from holdfast.core.tools import AnyTool, ToolContext, tool
+from holdfast.storage.records import Records
+
+CAPABILITY: Final = "records"
+"""What an agent names to get the tool; without, it has to name the tool itself."""
+
+LISTED: Final = 20
+"""How many records are listed when the model does not say."""
+
+LISTED_MAX: Final = 100
+
+Whose = Callable[[str], Awaitable[str]]
+"""Says of an execution which agent's it is."""
+
+
+class RecordReading:
+    """The tool, over one record store."""
+
+    def __init__(self, records: Records, whose: Whose) -> None:
+        self._records = records
+        self._whose = whose
+
+    def offered(self, offer: Offer) -> Offer:
+        """Return `offer` with the tool, for agents that name it or the capability."""
+        bundle = Capability(name=CAPABILITY, tools=(RECORDS_TOOL,))
+        return replace(offer, tools=(*offer.tools, self.tool()), capabilities=(*offer.capabilities, bundle))
+
+    def tool(self) -> AnyTool:
+        """Return the tool."""
+
+        @tool(name="records", idempotent=True)
+        async def made(  # noqa: D417  # the context is hidden from the model
+            context: ToolContext, execution_id: str | None = None, from_step: int = 1, limit: int = LISTED
+        ) -> str:
+            """Look at what you did in your earlier executions: list them, or read one step by step.
+
+            Args:
+                execution_id: the one to read, as the list names it; leave it out to get the list, newest first.
+                from_step: of the one to read, the first step to show.
+                limit: how many executions to list, or how many steps to show, at the most.
+            """
+            agent_id = await self._whose(context.execution_id)
+            if execution_id is None:
+                return await self.listed(agent_id, limit)
+            return await self.read(agent_id, execution_id, from_step, limit)
+
+        # under a name that no other tool can be given
+        schema = made.schema.model_copy(update={"name": RECORDS_TOOL})
+        return replace(made, schema=schema, traits=made.traits.model_copy(update={"name": RECORDS_TOOL}))
+
+    async def listed(self, agent_id: str, limit: int) -> str:
+        """Return the agent's latest records as text, a paragraph each, the newest first. Raises StorageFailed."""
+        records = await self._records.by_agent(agent_id, max(1, min(limit, LISTED_MAX)))
+        if not records:
+            return "There are no records yet: each is written when its execution has ended."
+        share = RECORD_SHOWN_CHARS_MAX // len(records)
+        return "\n\n".join(clamped(_shown(record), share) for record in records)
+
+    async def read(self, agent_id: str, execution_id: str, from_step: int, limit: int) -> str:
+        """Return one of the agent's records as text: what was asked, its steps as far as they fit, the answer.
+
+        Raises InvalidArguments for one that it does not have, StorageFailed.
+        """
+        try:
+            record = await self._records.by_id(execution_id)
+        except (RecordNotFound, InvalidInput):
+            record = None
+        if record is None or record.agent_id != agent_id:
+            told = f"{execution_id[:80]!r} is none of your records"
+            raise InvalidArguments(f"{told}; call {RECORDS_TOOL} without an execution_id to see which there are")
+        if not 1 <= from_step <= max(1, record.step_count):
+            raise InvalidArguments(f"the record has {record.step_count} steps; read from one of those")
+        state = await self._records.state(record.snapshot)
+        steps = state.steps[from_step - 1 :][: max(1, limit)]
+        return "\n\n".join(_fitting(record, steps))
+
+
+def _fitting(record: ExecutionRecord, steps: tuple[AgentStep, ...]) -> Iterator[str]:
+    """Yield the record, then its steps as far as there is room, and where to read on."""
+    head = _shown(record)
+    yield head
+    room = RECORD_SHOWN_CHARS_MAX - len(head)
+    for place, step in enumerate(steps):
+        text = _step(step)
+        if place and len(text) > room:
+            yield f"[the steps before {step.number}; {RECORDS_TOOL}(from_step={step.number}) reads on]"
+            return
+        room -= len(text)
+        yield clamped(text, RECORD_SHOWN_CHARS_MAX)
+    if steps and steps[-1].number < record.step_count:
+        following = steps[-1].number + 1
+        yield f"[the steps before {following}; {RECORDS_TOOL}(from_step={following}) reads on]"
+
+
+def _shown(record: ExecutionRecord) -> str:
+    ended = f"{record.status} ({record.stop_reason})" if record.stop_reason else record.status
+    when = f"{record.completed_at:%Y-%m-%d %H:%M} UTC"
+    lines = [
+        f"execution {record.number}, id {record.execution_id}: {ended} at {when}, {record.step_count} steps",
+        f"asked: {record.task}",
+        f"answered: {record.answer}" if record.answer else f"no answer. {record.why}".rstrip(),
+    ]
+    return "\n".join(lines)
+
+
+def _step(step: AgentStep) -> str:
+    said = step.inference_response or step.partial_response
+    lines = [f"step {step.number}"]
+    if said is not None and said.text.strip():
+        lines.append(clamped(said.text, RECORDED_TEXT_CHARS_MAX))
+    for each in step.tool_executions:
+        call = clamped(each.call.arguments_text, RECORDED_CALL_CHARS_MAX)
+        lines.append(f"called {each.call.name}({call}): {clamped(each.answer.text, RECORDED_CALL_CHARS_MAX)}")
+    lines += [f"error {error.type}: {error.message}" for error in step.errors]
+    return "\n".join(lines)

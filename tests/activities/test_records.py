@@ -1,0 +1,167 @@
+"""The record store's activities on a real server: whatever a run has come to, its record is there when it has ended."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.records import RecordKeeping
+from holdfast import AgentDefinition, tool
+from holdfast.client import Settings
+from holdfast.core.contracts import RecordRequest
+from holdfast.core.errors import StorageFailed
+from holdfast.core.frozen import canonical
+from holdfast.core.session_contracts import Branch, BranchRequest, FindSession, KeepSession
+from holdfast.core.state import ExecutionStatus
+from holdfast.storage.objects import Objects
+from holdfast.storage.records import Records
+from holdfast.testing.script import Call, Turn, calls, say
+from tests.serving import Serve, Served
+from tests.storage.keeping import Kept
+from tests.workflows.chats import Chat, texts
+
+pytestmark = pytest.mark.temporal
+
+AGENT = AgentDefinition(name="keeper")
+LATER = "2026-01-02T00:00:00Z"
+
+
+def long_answer(request: dict[str, Any]) -> Turn:
+    """Answer with 12,000 characters, whatever the question."""
+    return say("a" * 12_000) if request["messages"] else say("")
+
+
+@tool
+def look(number: int) -> str:
+    """Look somewhere."""
+    return f"{number}: {'x' * 40_000}"
+
+
+def records_of(settings: Settings) -> Records:
+    """Return the store as another process sees it."""
+    return Records(Objects(settings.storage_place))
+
+
+async def test_an_execution_that_stands_alone_is_kept_with_all_its_steps(serve: Serve, settings: Settings) -> None:
+    script = [calls(*(Call("look", {"number": at}) for at in range(3))) for _ in range(20)]
+    async with serve([*script, say("seen")], [look]) as served:
+        state = await served.client.run(AGENT, "look around")
+    record = await records_of(settings).by_id(state.running.execution_id)
+    assert (record.task, record.answer, record.step_count) == ("look around", "seen", 21)
+    assert (record.agent, record.status, record.usage) == ("keeper", ExecutionStatus.COMPLETED, state.usage)
+    kept = await records_of(settings).state(record.snapshot)
+    assert len(canonical(kept)) > 2 * 1024 * 1024, "more than one answer of a query may have"
+    assert (kept.messages, kept.running.step_executions) == (state.messages, state.running.step_executions)
+    assert await records_of(settings).by_agent(state.agent_id) == [record]
+
+
+async def test_a_failed_and_a_stopped_execution_are_kept_too(serve: Serve, settings: Settings) -> None:
+    async with serve([Turn(status=400)]) as served:
+        execution_id = await served.client.start(AGENT, "break")
+        with pytest.raises(Exception, match="400"):
+            await served.client.result(execution_id)
+    record = await records_of(settings).by_id(execution_id)
+    assert (record.status, record.answer, record.step_count) == (ExecutionStatus.FAILED, "", 1)
+    async with serve([say("too late", delay_seconds=60)]) as served:
+        execution_id = await served.client.start(AGENT, "wait")
+        await served.endpoint.until(lambda requests: len(requests) == 1)
+        await served.client.stop(execution_id)
+        await served.client.result(execution_id)
+    record = await records_of(settings).by_id(execution_id)
+    assert record.status is ExecutionStatus.STOPPED
+
+
+async def test_recording_again_changes_nothing(serve: Serve, settings: Settings) -> None:
+    async with serve([say("hello")]) as served:
+        state = await served.client.run(AGENT, "say hello")
+        execution_id = state.running.execution_id
+        before = await records_of(settings).by_id(execution_id)
+        await environment(served, execution_id).run(
+            RecordKeeping(records_of(settings)).record, RecordRequest(agent="keeper", task="say hello")
+        )
+    assert await records_of(settings).by_id(execution_id) == before
+    assert await records_of(settings).by_agent(state.agent_id) == [before]
+
+
+async def test_a_run_that_has_not_ended_has_nothing_to_record_yet(serve: Serve, settings: Settings) -> None:
+    async with serve([say("too late", delay_seconds=60)]) as served:
+        execution_id = await served.client.start(AGENT, "wait")
+        await served.endpoint.until(lambda requests: len(requests) == 1)
+        with pytest.raises(ApplicationError, match=r"cannot be asked for its state.*has not ended") as failed:
+            await environment(served, execution_id).run(
+                RecordKeeping(records_of(settings)).record, RecordRequest(agent="keeper")
+            )
+        await served.client.stop(execution_id)
+        await served.client.result(execution_id)
+    assert (failed.value.type, failed.value.non_retryable) == ("RunUnreadable", False)
+
+
+def environment(served: Served, execution_id: str) -> ActivityEnvironment:
+    """Return what an activity of that run finds around it."""
+    made = ActivityEnvironment(client=served.client.temporal)
+    made.info = dataclasses.replace(made.info, workflow_id=execution_id, workflow_run_id=None)
+    return made
+
+
+async def test_a_session_reads_of_its_conversation_what_is_new(serve: Serve, settings: Settings) -> None:
+    async with serve(long_answer) as served:
+        chat = Chat(served.client, AGENT)
+        state = await chat.ask("question 0")
+        for number in range(1, 6):
+            state = await chat.ask(f"question {number}")
+        record = (await records_of(settings).by_agent(chat.agent_id))[0]
+        history = await served.client.temporal.get_workflow_handle(record.execution_id).fetch_history()
+    assert [text for role, text in texts(state) if role == "user"] == [f"question {at}" for at in range(6)]
+    assert record.number == 6
+    started = history.events[0].workflow_execution_started_event_attributes.input.payloads
+    assert sum(payload.ByteSize() for payload in started) < 8 * 1024, "a child's input is constant"
+    folder = Path(settings.storage_place.removeprefix("file://"))
+    assert not (folder / "payloads").exists(), "what the record store has is not kept once more"
+
+
+async def test_what_cannot_be_found_fails_for_good_and_a_store_that_is_away_is_tried_again(tmp_path: Path) -> None:
+    keeping = RecordKeeping(Records(Objects((tmp_path / "here").as_uri())))
+    place = Branch(agent_id=str(uuid4()), execution_id=str(uuid4()))
+    asked = BranchRequest(branch=place, agent_id=place.agent_id)
+    with pytest.raises(ApplicationError, match="no record of the execution") as failed:
+        await ActivityEnvironment().run(keeping.branch, asked)
+    assert (failed.value.type, failed.value.non_retryable) == ("RecordNotFound", True)
+    (tmp_path / "away").write_text("no folder")
+    away = RecordKeeping(Records(Objects((tmp_path / "away").as_uri())))
+    with pytest.raises(ApplicationError) as failed:
+        await ActivityEnvironment().run(away.keep_session, KeepSession(agent_id=place.agent_id, state="{}"))
+    assert (failed.value.type, failed.value.non_retryable) == (StorageFailed.__name__, False)
+
+
+async def test_of_a_session_the_newest_is_kept_whoever_comes_last(tmp_path: Path) -> None:
+    keeping, agent_id = RecordKeeping(Records(Objects(tmp_path.as_uri()))), str(uuid4())
+    run = ActivityEnvironment().run
+    found = await run(keeping.find_session, FindSession(agent_id=agent_id))
+    assert (found.kept, found.latest) == (None, None)
+    early, late = '{"updated_at":"2026-01-01T00:00:00Z","n":1}', f'{{"updated_at":"{LATER}","n":2}}'
+    for state in (early, late, early):
+        await run(keeping.keep_session, KeepSession(agent_id=agent_id, state=state))
+    assert (await run(keeping.find_session, FindSession(agent_id=agent_id))).kept == late
+
+
+async def test_where_its_latest_execution_is_newer_than_what_is_kept_an_agent_is_found_there(tmp_path: Path) -> None:
+    records = Records(Objects(tmp_path.as_uri()))
+    keeping, agent = RecordKeeping(records), Kept(records)
+    record = await agent.turn("question", "answer")
+    found = await ActivityEnvironment().run(keeping.find_session, FindSession(agent_id=agent.agent_id))
+    assert found.kept is None
+    assert found.latest is not None
+    assert found.latest.snapshot == record.snapshot
+    kept = f'{{"updated_at":"{record.completed_at.isoformat()}"}}'
+    await records.write_session(agent.agent_id, kept.encode())
+    found = await ActivityEnvironment().run(keeping.find_session, FindSession(agent_id=agent.agent_id))
+    assert (found.kept, found.latest) == (kept, None)
+    later = await agent.turn("another", "answer")
+    found = await ActivityEnvironment().run(keeping.find_session, FindSession(agent_id=agent.agent_id))
+    assert (found.kept, found.latest and found.latest.snapshot) == (kept, later.snapshot)

@@ -1,0 +1,123 @@
+"""Subagents as child workflows: how they start, and what their ends become. Decides nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.exceptions import ApplicationError, ChildWorkflowError, TerminatedError
+from temporalio.exceptions import TimeoutError as WorkflowTimeoutError
+from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.core.commands import SpawnSubagent
+    from holdfast.core.contracts import (
+        AGENT_EXECUTION,
+        EXECUTION_FAILED,
+        ExecutionFailure,
+        ExecutionInput,
+        ExecutionResult,
+    )
+    from holdfast.core.events import SubagentReturned
+    from holdfast.core.state import ExecutionStatus
+    from holdfast.core.stopping import StopReason
+    from holdfast.core.texts import clamped, error_record
+    from holdfast.core.usage import NOTHING_USED, Usage
+    from workflows.calls import SUMMARY_CHARS_MAX
+    from workflows.cancels import begun, outcome
+
+STARTING_MAX: Final = 4
+"""Subagents started in one workflow task: each input can take some 400 KB, and at 4 MB the server ends the run."""
+
+
+async def call_subagent(
+    command: SpawnSubagent, start: ExecutionInput, execution_id: str, starting: asyncio.Semaphore
+) -> SubagentReturned:
+    """Run a subagent as a child workflow and return its end; `starting` bounds how many start at once."""
+    started_at = workflow.now()
+    try:
+        async with starting:
+            child, cancelled = await begun(asyncio.create_task(_child(command, start, execution_id)))
+        if cancelled:
+            child.cancel()
+        result: ExecutionResult = await outcome(child)
+    except ChildWorkflowError as error:
+        failure = failure_of(error) or _silent_end(error, command, execution_id)
+        return SubagentReturned(
+            call_id=command.call_id,
+            status=ExecutionStatus.FAILED,
+            answer="",
+            why=failure.message,
+            usage=failure.usage,
+            cost=failure.cost,
+            steps=failure.steps_used,
+            unpriced=failure.unpriced,
+            started_at=started_at,
+            at=workflow.now(),
+        )
+    return SubagentReturned(
+        call_id=command.call_id,
+        status=result.status,
+        answer=result.final_response,
+        why=result.why,
+        usage=result.usage,
+        cost=result.cost,
+        steps=result.steps_used,
+        unpriced=result.unpriced,
+        started_at=started_at,
+        at=workflow.now(),
+    )
+
+
+async def _child(
+    command: SpawnSubagent, start: ExecutionInput, execution_id: str
+) -> ChildWorkflowHandle[Any, ExecutionResult]:
+    """Start the subagent's run; the server keeps it from outliving ours."""
+    handle: ChildWorkflowHandle[Any, ExecutionResult] = await workflow.start_child_workflow(
+        AGENT_EXECUTION,
+        start,
+        result_type=ExecutionResult,
+        id=execution_id,
+        cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+        parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+        search_attributes=at_start(start.definition.name) if start.searchable else None,
+        static_summary=clamped(command.task, SUMMARY_CHARS_MAX).replace("\n", " "),
+    )
+    return handle
+
+
+def at_start(agent: str) -> TypedSearchAttributes:
+    """Return what a subagent's run can be listed by from its beginning, as the client gives it to any other."""
+    name, status = SearchAttributeKey.for_keyword("AgentName"), SearchAttributeKey.for_keyword("AgentStatus")
+    begun = SearchAttributePair(status, ExecutionStatus.IN_PROGRESS.value)
+    return TypedSearchAttributes([SearchAttributePair(name, agent), begun])
+
+
+def failure_of(error: ChildWorkflowError) -> ExecutionFailure | None:
+    """Return what a failed execution tells of its end, none where it ended in another way (terminated, timed out)."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.type == EXECUTION_FAILED and cause.details:
+        return ExecutionFailure.model_validate(cause.details[0])
+    return None
+
+
+def _silent_end(error: ChildWorkflowError, command: SpawnSubagent, execution_id: str) -> ExecutionFailure:
+    """Return the end of a subagent that could not tell what it used: somebody terminated it, or the server did.
+
+    It counts as all that it was allowed, so that the tree's budget holds; nothing where it was cancelled before it
+    began.
+    """
+    cause, allowed = error.cause, command.budget
+    text = error_record(cause or error, command.agent).message
+    ran = isinstance(cause, ApplicationError | TerminatedError | WorkflowTimeoutError)
+    return ExecutionFailure(
+        execution_id=execution_id,
+        reason=StopReason.ERROR,
+        message=f"{text}; what it used is not known and counts as all that it was allowed" if ran else text,
+        usage=Usage(input_tokens=allowed.max_tokens or 0) if ran else NOTHING_USED,
+        cost=allowed.max_cost or 0.0 if ran else 0.0,
+        steps_used=allowed.max_steps or 0 if ran else 0,
+        unpriced=ran and allowed.max_cost is None,
+    )
