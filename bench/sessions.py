@@ -112,10 +112,14 @@ class Woken:
     seconds: tuple[float, ...]
 
 
-async def woken(stage: Stage, sessions: int, samples: int) -> Woken:
-    """Make sessions idle, then wake some of them, one at a time."""
+async def woken(stage: Stage, sessions: int, samples: int, begun_at_once: int) -> Woken:
+    """Make sessions idle, then wake some of them, one at a time.
+
+    A run that is put aside in its first task, for want of room in memory, waits 10 s until the task is given out again:
+    no more of them are begun at once than the worker keeps.
+    """
     talks = [Talk(stage) for _ in range(sessions)]
-    at_once = asyncio.Semaphore(AT_ONCE)
+    at_once = asyncio.Semaphore(begun_at_once)
 
     async def begin(talk: Talk) -> None:
         async with at_once:
@@ -342,7 +346,7 @@ async def measure(given: argparse.Namespace) -> tuple[dict[str, Any], list[Goal]
         found: dict[str, Woken] = {}
         for name, runs in (("cached", 2 * given.idle), ("evicted", CACHED_FEW)):
             async with set_stage(QUICK, environment={"HOLDFAST_CACHED_RUNS": str(runs)}) as stage:
-                found[name] = await woken(stage, given.idle, given.samples)
+                found[name] = await woken(stage, given.idle, given.samples, min(AT_ONCE, runs // 3))
         figures["idle"], judged = {name: asdict(each) for name, each in found.items()}, judged + show_idle(found)
     return figures, judged
 
