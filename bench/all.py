@@ -21,6 +21,7 @@ SHORT: Final[dict[str, tuple[str, ...]]] = {
     "workflow": (),
     "stop": ("--trials", "70"),
     "stream": ("--watchers", "0", "10"),
+    "sessions": ("--turns", "100", "--idle", "50", "--rounds", "12"),
 }
 """What `make bench` runs."""
 
@@ -32,6 +33,7 @@ WHOLE: Final[dict[str, tuple[str, ...]]] = {
     "stop": (),
     "stream": (),
     "long": (),
+    "sessions": (),
 }
 """Every benchmark with its own defaults."""
 

@@ -1,7 +1,7 @@
 """A model endpoint that is as quick as it can be: it checks nothing, and it remembers a digest of every request.
 
-It plays the pages of `bench.task` for conversations of any length, without reading their JSON, and `tick for N s`: an
-answer in pieces that say when they were sent. `python -m bench.endpoint` serves until SIGTERM.
+It plays the pages of `bench.task` for conversations of any length, without reading their JSON; `tick for N s`: an
+answer in pieces that say when they were sent; `answer with N bytes`. `python -m bench.endpoint` serves until SIGTERM.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 from aiohttp import web
 
-from bench.task import TOOL, Task
+from bench.task import TOOL, Task, page_text
 from holdfast.testing.openai_format import answer_pieces
 from holdfast.testing.script import Call, Turn, say
 
@@ -29,6 +29,7 @@ PAGES: Final = re.compile(rb"read (\d+) pages of (\d+) bytes")
 PAGE: Final = re.compile(rb'page\\": ?(\d+)')
 """A call's argument, within the string that arguments travel as."""
 TICKS: Final = re.compile(rb"tick for ([\d.]+) s")
+WORDS: Final = re.compile(rb"answer with (\d+) bytes")
 STREAMED: Final = re.compile(rb'"stream": ?true')
 
 TICK_SECONDS: Final = 0.05
@@ -44,6 +45,8 @@ class Endpoint:
         """Of every request's body, in the order of their arrival."""
         self.sizes: list[int] = []
         """In bytes, the same order."""
+        self.times: list[float] = []
+        """When each came by `time.monotonic()`, which all processes of a machine share."""
         app = web.Application(client_max_size=REQUEST_BYTES_MAX)
         app.router.add_post("/v1/chat/completions", self._answer)
         app.router.add_get("/seen", self._seen)
@@ -65,9 +68,10 @@ class Endpoint:
         return f"http://{HOST}:{self._runner.addresses[0][1]}/v1"
 
     async def _seen(self, _: web.Request) -> web.Response:
-        return web.json_response({"digests": self.digests, "sizes": self.sizes})
+        return web.json_response({"digests": self.digests, "sizes": self.sizes, "times": self.times})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self.times.append(time.monotonic())
         raw = await request.read()
         self.digests.append(hashlib.sha256(raw).hexdigest())
         self.sizes.append(len(raw))
@@ -80,7 +84,9 @@ class Endpoint:
             "stream": streamed,
             "stream_options": {"include_usage": True},
         }
-        body = b"".join(answer_pieces(_next_page(raw), said))
+        words = WORDS.search(raw)
+        turn = say(page_text(len(self.sizes), int(words[1]))) if words else _next_page(raw)
+        body = b"".join(answer_pieces(turn, said))
         return web.Response(body=body, content_type="text/event-stream" if streamed else "application/json")
 
     async def _tick(self, request: web.Request, seconds: float) -> web.StreamResponse:

@@ -121,8 +121,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def set_stage(endpoint: Sequence[str] = SCRIPTED, *, local: bool = False) -> AsyncGenerator[Stage]:
-    """Start everything, and stop it at the end, whatever happened."""
+async def set_stage(
+    endpoint: Sequence[str] = SCRIPTED, *, local: bool = False, environment: Mapping[str, str] | None = None
+) -> AsyncGenerator[Stage]:
+    """Start everything, and stop it at the end, whatever happened. `environment` is told to the workers besides."""
     async with AsyncExitStack() as scene:
         folder = Path(scene.enter_context(TemporaryDirectory(prefix="holdfast-bench-")))
         server = scene.enter_context(EmbeddedServer.start(folder / "data", port=0, ui_port=0))
@@ -134,6 +136,7 @@ async def set_stage(endpoint: Sequence[str] = SCRIPTED, *, local: bool = False) 
 
         base_url, _ = await start("endpoint", *endpoint)
         told = {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": "bench", "HOLDFAST_MODEL": "scripted"}
+        told |= environment or {}
         objects = folder / "objects"
 
         async def holdfast(name: str, module: str) -> Holdfast:

@@ -8,8 +8,9 @@ from holdfast.client.watched import AttemptFailed, TextDelta, Watched
 from holdfast.core.errors import MissingPart
 
 if TYPE_CHECKING:
+    from holdfast.client.approvals import WaitingCall, WaitingCalls
     from holdfast.client.executions import Client
-    from holdfast.client.holdfast import Holdfast, WaitingCall
+    from holdfast.client.holdfast import Holdfast
     from holdfast.client.sessions import Agent
     from holdfast.client.summaries import ExecutionSummary, SessionSummary
 
@@ -23,6 +24,7 @@ __all__ = [
     "Settings",
     "TextDelta",
     "WaitingCall",
+    "WaitingCalls",
     "Watched",
 ]
 
@@ -32,7 +34,8 @@ _PLACES = {
     "ExecutionSummary": "summaries",
     "Holdfast": "holdfast",
     "SessionSummary": "summaries",
-    "WaitingCall": "holdfast",
+    "WaitingCall": "approvals",
+    "WaitingCalls": "approvals",
 }
 """Where the names are that need the Temporal SDK."""
 

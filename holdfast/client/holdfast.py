@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
-from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
 
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.client.approvals import WaitingCalls
 from holdfast.client.executions import LISTED_MAX, Client
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import refusal
@@ -24,7 +24,6 @@ from holdfast.core.errors import HoldfastError, InvalidInput, RecordNotFound
 from holdfast.core.records import ExecutionRecord
 from holdfast.core.session_contracts import AGENT_SESSION, WhileRunning
 from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import OpenCall
 from holdfast.core.stopping import StopReason
 from holdfast.storage.payloads import records_of
 
@@ -32,16 +31,6 @@ AT_ONCE_MAX: Final = 16
 """How many runs are asked, or records read, at the same time."""
 
 FINAL: Final = (ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED, ExecutionStatus.FAILED)
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingCall:
-    """A tool call that waits for a person, and the execution that it holds up."""
-
-    execution_id: str
-    agent_id: str
-    agent: str | None
-    call: OpenCall
 
 
 class Holdfast:
@@ -163,29 +152,12 @@ class Holdfast:
         """Return the agent as it was at the end of an execution, conversation and all. Raises StorageFailed."""
         return await self._records.state(record.snapshot)
 
-    async def waiting(self, limit: int = 20) -> list[WaitingCall]:
+    async def waiting(self, limit: int = 20) -> WaitingCalls:
         """Return the tool calls that wait for a person, over all runs, sessions' and subagents' included.
 
-        At most `limit` runs are looked at, 1 to 1,000. Each is asked, so that workers must be there; a run that cannot
-        be asked is passed over. Raises InvalidInput, ServerUnavailable.
+        As `Client.waiting`. Raises InvalidInput, ServerUnavailable.
         """
-        _check_limit(limit)
-        query = f"WorkflowType = '{AGENT_EXECUTION}' AND ExecutionStatus = 'Running'"
-        if await self.client.has_search_attributes():
-            query += " AND AgentWaiting > 0"
-        at_once = asyncio.Semaphore(AT_ONCE_MAX)
-
-        async def calls(execution_id: str) -> list[WaitingCall]:
-            async with at_once:
-                try:
-                    state = await self.client.state(execution_id)
-                except HoldfastError:
-                    return []
-            name = str(state.metadata.get("agent") or "") or None
-            return [WaitingCall(execution_id, state.agent_id, name, each) for each in state.waiting_calls]
-
-        ids = [each async for each in self._listed(query, limit)]
-        return [each for found in await asyncio.gather(*map(calls, ids)) for each in found]
+        return await self.client.waiting(limit)
 
     async def _latest(self, limit: int, query: str) -> list[ExecutionRecord]:
         """Return the records of executions that the server lists; those that have none are passed over."""

@@ -133,7 +133,8 @@ def check_id(value: str, what: str = "execution id") -> str:
     try:
         return checked_id(value)
     except ValueError as error:
-        raise InvalidInput(f"the {what} {error}; `holdfast list` shows the ids there are") from None
+        listing = "sessions" if what == "agent id" else "list"
+        raise InvalidInput(f"the {what} {error}; `holdfast {listing}` shows the ids there are") from None
 
 
 def _is_text(value: object) -> bool:

@@ -74,7 +74,7 @@ from holdfast.core.session_contracts import (
     SessionView,
     WhileRunning,
 )
-from holdfast.core.state import AgentState
+from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.steps import OpenCall
 from holdfast.core.verdicts import Verdict
 from holdfast.storage.records import Records
@@ -453,7 +453,10 @@ class Agent:
                 record = await self._records.by_id(execution_id)
             except HoldfastError:
                 raise gone from None
-            return await self._records.state(record.snapshot)
+            state = await self._records.state(record.snapshot)
+            if state.status is ExecutionStatus.FAILED:
+                raise ExecutionFailed(f"run {execution_id} failed: {record.why}", state.to_dict()) from None
+            return state
 
     async def _decided(self, call_id: str, *, by: str, digest: str | None, **given: Any) -> bool:  # noqa: ANN401
         running_id = (await self.view()).running_id

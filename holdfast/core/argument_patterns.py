@@ -13,15 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, JsonValue
 from pydantic_core import to_json
 
 from holdfast.core.limits import ARGUMENT_PATTERN_CHARS_MAX, ARGUMENT_PATTERNS_MAX, ARGUMENT_PLACE_PARTS_MAX
-
-_MISSING: Final = None
-"""In place of a text: one of the values that a place means is not there."""
 
 
 def _checked_place(place: str) -> str:
@@ -54,7 +51,7 @@ def _all_fit(texts: list[str | None], glob: str) -> bool:
 
 
 def _fits(text: str | None, glob: str) -> bool:
-    return text is not _MISSING and glob_matches(glob, text)
+    return text is not None and glob_matches(glob, text)
 
 
 def _texts_at(arguments: Mapping[str, JsonValue], place: str) -> Iterator[str | None]:
@@ -81,7 +78,7 @@ def _texts_inside(value: JsonValue, parts: list[str]) -> Iterator[str | None]:
                 found = True
                 yield from _texts_below(value[name], parts[length:])
     if not found:
-        yield _MISSING
+        yield None  # in place of a text: one of the values that the place means is not there
 
 
 def _texts_of(value: JsonValue) -> Iterator[str]:

@@ -270,6 +270,7 @@ class LocalDriver:
     def decide(self, call_id: str, verdict: Verdict, *, execution_id: str | None = None) -> None:
         """Decide about a call that waits for approval; about any other nothing happens.
 
+        A verdict with the digest of another call changes nothing either; a warning of the state says so then.
         `execution_id` names a subagent's execution, as its ApprovalRequested event does; our own by default.
         """
         deciding = self if execution_id is None else self._driver_of(execution_id)

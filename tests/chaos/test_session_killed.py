@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Client, Settings
-from holdfast.core.session_contracts import Receipt
+from holdfast.core.session_contracts import Receipt, SessionView
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI
@@ -90,7 +90,7 @@ async def survives_a_kill(settings: Settings, ledger: Path, events: int) -> int 
                 before = dict(seen.calls_answered)
             async with worker(settings, endpoint, ledger):
                 state = await answered
-                view = await chat.view()
+                view = await _seen_again(chat)
         finally:
             deciding.cancel()
             with suppress(asyncio.CancelledError):
@@ -124,3 +124,10 @@ async def _answered(chat: Chat, talking: asyncio.Task[Receipt]) -> AgentState:
         with suppress(*OUT_OF_REACH, TimeoutError):
             return await asyncio.wait_for(chat.answer(receipt), 3 * PATIENCE.total_seconds())
         await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def _seen_again(chat: Chat) -> SessionView:
+    """Return what the session is; a query that still waits for the worker that died is asked again."""
+    while True:
+        with suppress(*OUT_OF_REACH, TimeoutError):
+            return await asyncio.wait_for(chat.view(), 3 * PATIENCE.total_seconds())

@@ -185,6 +185,37 @@ async def test_an_idle_session_leaves_and_comes_back_with_the_next_message(serve
     assert (line.status, line.agent) == ("away", "friend")
 
 
+async def test_a_message_that_was_injected_is_answered_by_what_ran(serve: Serve) -> None:
+    async with serve([say("first", delay_seconds=0.5), say("both")]) as at_work:
+        agent = Holdfast(at_work.client).agent(definition=FRIEND, while_running="inject")
+        first = await agent.send("one")
+        await at_work.endpoint.until(lambda requests: len(requests) == 1)
+        second = await agent.send("two")
+        states = await asyncio.gather(agent.answer(first), agent.answer(second))
+    assert [state.final_response for state in states] == ["both", "both"]
+    assert heard(states[0]) == ["one", "two"]
+
+
+async def test_an_answer_that_the_server_has_forgotten_comes_from_its_record(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forgotten(_: Client, execution_id: str) -> AgentState:  # as after the retention
+        raise ExecutionNotFound(f"no run {execution_id}")
+
+    async with serve(by_number) as at_work:
+        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        good, bad = await agent.send("three"), await agent.send("two")
+        assert (await agent.answer(good)).final_response == "third"
+        with pytest.raises(ExecutionFailed):
+            await agent.answer(bad)
+        monkeypatch.setattr(Client, "result", forgotten)
+        assert (await agent.answer(good)).final_response == "third"
+        with pytest.raises(ExecutionFailed, match="failed: ") as caught:
+            await agent.answer(bad)
+    assert caught.value.state is not None
+    assert "no such key" in str(caught.value.state["execution"])
+
+
 # --- refusing
 
 
@@ -407,7 +438,7 @@ async def _listed(holdfast: Holdfast, agent: Agent, call_id: str) -> None:
         while not [each for each in await holdfast.waiting(1_000) if each.agent_id == agent.agent_id]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     [line] = [each for each in await holdfast.waiting(1_000) if each.agent_id == agent.agent_id]
-    assert (line.call.call.id, line.agent) == (call_id, "careful")
+    assert (line.call_id, line.agent) == (call_id, "careful")
     assert line.execution_id == (await agent.view()).running_id
 
 

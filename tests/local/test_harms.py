@@ -255,6 +255,10 @@ async def _says_nothing(_: ToolCall) -> Verdict:
     return None  # type: ignore[return-value]  # pyright: ignore[reportReturnType]  # what is to be refused
 
 
+async def _of_another_call(call: ToolCall) -> Verdict:
+    return Verdict(decision="approve", digest=replace(call, arguments={"a": 9, "b": 9}).digest)
+
+
 async def _raises(_: ToolCall) -> Verdict:
     raise RuntimeError("nobody at home")
 
@@ -271,6 +275,7 @@ async def _cancels(_: ToolCall) -> Verdict:
     ("approver", "told"),
     [
         (_says_nothing, "denied by approver: TypeError: the approver gave a NoneType"),
+        (_of_another_call, "denied by approver: ValueError: the approver's decision is about a call of another digest"),
         (_raises, "denied by approver: RuntimeError: nobody at home"),
         (_raises_at_length, "denied by approver: RuntimeError: nobody at home"),
     ],
@@ -280,6 +285,16 @@ async def test_a_call_about_which_the_approver_says_nothing_usable_is_denied(app
     state = await promptly(driver)
     assert [told in m.text for m in state.messages if m.role == "tool"] == [True]
     assert state.status is ExecutionStatus.COMPLETED
+
+
+async def test_an_approver_can_bind_its_decision_to_the_call_that_it_is_shown() -> None:
+    async def ann(call: ToolCall) -> Verdict:
+        return Verdict(decision="approve", by="ann", digest=call.digest)
+
+    driver = LocalDriver(ASKING, model=ScriptedModel([ADD, say("well")]), tools=[add], approver=ann)
+    state = await asyncio.wait_for(driver.execute("add"), PROMPTLY_SECONDS)
+    (execution,) = state.steps[0].tool_executions
+    assert (execution.result, getattr(execution.approval, "digest", "")) == ("3", execution.call.digest)
 
 
 async def test_an_approver_that_raises_a_cancellation_does_not_leave_the_run_waiting() -> None:

@@ -14,14 +14,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from holdfast import AgentDefinition
 from holdfast.client import Client, Settings
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.leaving import leave
+from holdfast.core.contracts import MESSAGE_SIGNAL
 from holdfast.core.errors import ServerUnavailable
 from holdfast.core.frozen import replace
+from holdfast.core.loop import user_message
 from holdfast.core.offer import Offer
 from holdfast.testing.script import Scripts, call, say
 from tests.replay.archive import UNRELEASED, Recorded, write
@@ -109,7 +112,8 @@ def early_run(*, stopped: bool) -> Run:
         client = await Client.connect(take.settings)
         lonely = replace(RICH, subagents=())
         await client.start(lonely, "do it", execution_id=take.execution_id, agent_id=take.execution_id)
-        await client.message(take.execution_id, "an early word")
+        handle: Any = client.temporal.get_workflow_handle(take.execution_id)
+        await handle.signal(MESSAGE_SIGNAL, user_message("an early word"))  # nobody is there who could take it
         if stopped:
             await client.stop(take.execution_id, "too early")
         async with take.serve([say("{}")], Stage().offer):

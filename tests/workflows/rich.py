@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +23,7 @@ RICH = AgentDefinition.model_validate(
         "name": "rich",
         "system_prompt": "rich",
         "subagents": ["helper"],
-        "approvals": [{"tools": ["pay"], "expires_seconds": 0.6}],
+        "approvals": [{"tools": ["pay"], "expires_seconds": 1.2}],
         "response_format": {"type": "json_object"},
         "context": {"summary": {"above_input_tokens": 1_000, "keep_messages": 2}},
     }
@@ -98,11 +99,12 @@ class Stage:
         ids = await waiting_calls(at_work.client, execution_id, 4)
         if self.place == "approval":
             return
-        for call_id, verdict, arguments in zip(
-            ids, ("approve", "deny", "edit"), (None, None, {"amount": 9}), strict=False
-        ):
-            decided = Verdict.model_validate({"decision": verdict, "by": "ann", "arguments": arguments})
-            await at_work.client.decide(execution_id, call_id, decided)
+        said = zip(ids, ("approve", "deny", "edit"), (None, None, {"amount": 9}), strict=False)
+        verdicts = {
+            call_id: Verdict.model_validate({"decision": verdict, "by": "ann", "arguments": arguments})
+            for call_id, verdict, arguments in said
+        }  # all at once: the fourth call's patience runs for each of them
+        await asyncio.gather(*(at_work.client.decide(execution_id, *each) for each in verdicts.items()))
         mark = {"subagent": b'"look"', "summary": INSTRUCTION[:40].encode(), "re-ask": b"cannot be used"}.get(
             self.place
         )

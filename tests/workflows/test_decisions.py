@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -183,7 +184,7 @@ async def test_the_patience_of_a_rule_outlasts_a_worker_and_a_new_run(settings: 
     paid: list[int] = []
     script = [call("read_mail"), call("pay", amount=5), say("done")]
     ledger, agent = tmp_path / "ledger.jsonl", careful(expires_seconds=1.5)
-    every_step = Settings(**{**vars_of(settings), "continue_events": 1})
+    every_step = replace(settings, continue_events=1)
     async with served(every_step, ledger, script, till(paid)) as before:
         execution_id = await before.client.start(agent, "pay")
         (call_id,) = await waiting_calls(before.client, execution_id)
@@ -196,10 +197,6 @@ async def test_the_patience_of_a_rule_outlasts_a_worker_and_a_new_run(settings: 
     async with served(every_step, ledger, script, till(paid)) as after:
         state = await after.client.result(execution_id)
     assert (paid, approvals(state)) == ([], [("expired", "")])
-
-
-def vars_of(settings: Settings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in settings.__dataclass_fields__}
 
 
 async def test_the_calls_that_wait_are_listed_over_all_runs_until_they_are_decided(serve: Serve) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -12,6 +12,8 @@ import pytest
 from holdfast import ExecutionStatus, StopReason
 from holdfast.client import Client, Settings
 from holdfast.client.worker_settings import WorkerSettings
+from holdfast.core.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, ApprovalDecision
+from holdfast.core.loop import user_message
 from holdfast.core.state import AgentState, call_name, named_id
 from holdfast.core.verdicts import Verdict
 from holdfast.testing.comparison import TIMES, differences
@@ -33,8 +35,10 @@ async def test_a_stop_anywhere_in_a_rich_run_replays(
     execution_id = await start(client)
     asked = [asyncio.create_task(client.debug(execution_id))] if early else []
     if early:
-        await client.message(execution_id, "an early word")
-        await client.decide(execution_id, "call_1_0", Verdict(decision="approve"))
+        handle: Any = client.temporal.get_workflow_handle(execution_id)
+        await handle.signal(MESSAGE_SIGNAL, user_message("an early word"))
+        early_word = ApprovalDecision(call_id="call_1_0", verdict=Verdict(decision="approve"))
+        await handle.signal(APPROVAL_SIGNAL, early_word)
     if place == "start":
         await client.stop(execution_id, "enough")
     async with served(settings, tmp_path / "ledger.jsonl", stage.play, stage.offer) as at_work:

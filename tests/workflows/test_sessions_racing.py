@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition
-from holdfast.core.session_contracts import CLOSE_UPDATE, SessionSettings, SessionStop, WhileRunning
+from holdfast.core.session_contracts import CLOSE_UPDATE, Receipt, SessionSettings, SessionStop, WhileRunning
 from holdfast.core.state import AgentState
 from holdfast.testing.script import Turn, say
 from tests.serving import Serve, Served
@@ -54,7 +54,7 @@ async def test_messages_that_race_the_end_of_an_execution_are_said_once(serve: S
 async def raced(served: Served, number: int, policy: WhileRunning, pauses: list[float]) -> tuple[int, int]:
     """Send messages around the ends of executions; return how many executions there were, and how many had ended."""
     chat = Chat(served.client, AGENT, SessionSettings(while_running=policy, continue_events=1))
-    ended, receipts = 0, []
+    ended, receipts = 0, list[Receipt]()
     for place, pause in enumerate(pauses):
         receipt = await chat.send(f"m{number}-{place}")
         receipts.append(receipt)

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,14 +16,17 @@ from holdfast.client.cli.asking import joined
 from holdfast.client.cli.options import AsJson, Policy, with_server
 from holdfast.client.cli.sessions import answered
 from holdfast.client.settings import Settings
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.limits import QUESTION_BYTES_MAX
 from holdfast.core.session_contracts import WhileRunning
 
 if TYPE_CHECKING:
     from holdfast.client import Agent
 
-INTERRUPTED = 130
+INTERRUPTED: Final = 130
+
+REMEMBERED: Final = 2
+"""How many messages are shown of a conversation that goes on."""
 
 
 @with_server("agents_dir", "task_queue")
@@ -58,12 +61,22 @@ async def _chat(
     from holdfast.client.cli.conversation import Conversation
     from holdfast.client.cli.keyboard import Leaving
 
+    if view.executions:
+        await _remember(agent)
     try:
         await Conversation(holdfast.client, agent, while_running, login()).hold()
     except Leaving as leaving:
         render.hint(f"the agent lives on: {back}")
         return INTERRUPTED if leaving.interrupted else 0
     return 0
+
+
+async def _remember(agent: Agent) -> None:
+    """Show the end of the conversation so far."""
+    with suppress(HoldfastError):  # a conversation goes on without that
+        said = [each for each in await agent.messages() if each.text and each.role in ("user", "assistant")]
+        for each in said[-REMEMBERED:]:
+            render.hint(f"{'> ' if each.role == 'user' else ''}{render.short(each.text)}")
 
 
 async def _lines(agent: Agent, while_running: WhileRunning | None, *, as_json: bool) -> int:

@@ -44,12 +44,14 @@ class Conversation:
     def __init__(self, client: Client, agent: Agent, while_running: WhileRunning | None, by: str) -> None:
         self._client = client
         self._agent = agent
-        self._while_running = while_running
+        self._while_running: WhileRunning | None = while_running
         self._by = by
         self._keyboard = Keyboard()
         self._talk = Talk(agent.agent_id)
         self._happened: asyncio.Queue[Happened] = asyncio.Queue()
         self._next: asyncio.Task[Happened] | None = None
+        self._draft = ""
+        """What was typed at a prompt that had to give way."""
         self._busy = False
         """True while something runs, or waits for its turn."""
         self._stopping = False
@@ -69,7 +71,9 @@ class Conversation:
         finally:
             loop.remove_signal_handler(signal.SIGINT)
             self._talk.end()
-            under_way = [each for each in (watching, self._looking, self._next) if each is not None]
+            under_way: list[asyncio.Task[Any]] = [
+                each for each in (watching, self._looking, self._next) if each is not None
+            ]
             for each in under_way:
                 each.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
@@ -95,8 +99,9 @@ class Conversation:
             else:
                 self._look()
         else:
-            line = await self._typed(PROMPT, lambda: not (self._busy or self._approvals))
-            if line:
+            line = await self._typed(PROMPT, lambda: not (self._busy or self._approvals), self._draft)
+            if line is not None:
+                self._draft = ""
                 await self._send(line)
 
     async def _typed(self, prompt: str, wanted: Callable[[], bool], draft: str = "") -> str | None:
@@ -112,7 +117,7 @@ class Conversation:
                     raise left
                 await self._take(left)
                 continue
-            draft = self._keyboard.draft
+            self._draft = draft = self._keyboard.draft
             self._keyboard.put_away()
             typing.cancel()
             await asyncio.gather(typing, return_exceptions=True)
@@ -133,8 +138,7 @@ class Conversation:
         match happened:
             case str():
                 self._talk.line_typed()
-                if happened.strip():
-                    await self._send(happened)
+                await self._send(happened)
             case SessionView():
                 self._busy = happened.running_id is not None or _will_begin(happened)
             case Leaving(interrupted=True) if self._busy and not self._stopping:
@@ -185,6 +189,8 @@ class Conversation:
 
     async def _send(self, text: str) -> None:
         self._talk.end()
+        if not text.strip():
+            return
         try:
             receipt = await self._agent.send(text, while_running=self._while_running)
         except HoldfastError as error:

@@ -21,7 +21,7 @@ from holdfast.core.tools import told
 if TYPE_CHECKING:
     from holdfast.client import Agent, Holdfast
 
-session = typer.Typer(name="session", help="Look at one agent's session, or steer it.", no_args_is_help=True)
+session = typer.Typer(name="session", help="Look at one agent's session, or steer it.")
 
 
 @session.command()

@@ -166,12 +166,14 @@ def message(each: Message) -> None:
 
 def tree(found: ExecutionTree) -> None:
     """Print an execution with its subagents."""
-    tables().print(_branch(found, Tree(_label(found))))
+    console().print(_branch(found, Tree(_label(found))))
 
 
 def _branch(found: ExecutionTree, branch: Tree) -> Tree:
     for child in found.children:
         _branch(child, branch.add(_label(child)))
+    if found.more:
+        branch.add("[yellow]…and others, which are not shown[/yellow]")
     return branch
 
 
@@ -179,8 +181,9 @@ def _label(found: ExecutionTree) -> str:
     seconds = "" if found.seconds is None else f", {found.seconds:.1f} s"
     steps = "1 step" if found.steps == 1 else f"{found.steps} steps"
     used = f"{steps}, {found.usage.total_tokens:,} tokens{_cost(found.cost)}{seconds}"
-    status = _coloured(found.status, COLOURS)
-    return f"[bold]{escape(printable(found.agent))}[/bold] {status} [dim]{used}  {found.execution_id}[/dim]"
+    why = f" ({escape(short(found.why))})" if found.why else ""
+    name = escape(printable(found.agent or "-"))
+    return f"[bold]{name}[/bold] {_coloured(found.status, COLOURS)}{why} [dim]{used}  {found.execution_id}[/dim]"
 
 
 # --- pieces

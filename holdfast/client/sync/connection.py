@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.client import holdfast
+from holdfast.client.approvals import WaitingCalls
 from holdfast.client.settings import Settings
 from holdfast.client.summaries import SessionSummary
 from holdfast.client.sync.agents import Agent
@@ -15,7 +16,7 @@ from holdfast.client.sync.portal import Portal
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.records import ExecutionRecord
 from holdfast.core.session_contracts import WhileRunning
-from holdfast.core.state import ExecutionStatus
+from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.stopping import StopReason
 
 
@@ -95,6 +96,14 @@ class Holdfast:
             self._inner.records(limit, agent_id, agent=agent, status=status, stop_reason=stop_reason)
         )
 
-    def waiting(self, limit: int = 20) -> list[holdfast.WaitingCall]:
+    def record(self, execution_id: str) -> ExecutionRecord:
+        """Return the record of an execution, whose ever it was."""
+        return self._portal.run(self._inner.record(execution_id))
+
+    def recorded_state(self, record: ExecutionRecord) -> AgentState:
+        """Return the agent as it was at the end of an execution, conversation and all."""
+        return self._portal.run(self._inner.recorded_state(record))
+
+    def waiting(self, limit: int = 20) -> WaitingCalls:
         """Return the tool calls that wait for a person, over all runs, sessions' and subagents' included."""
         return self._portal.run(self._inner.waiting(limit))

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable
 from typing import Any
 
 from holdfast.client import executions
+from holdfast.client.approvals import WaitingCalls
 from holdfast.client.summaries import ExecutionSummary
 from holdfast.client.sync.portal import Portal
 from holdfast.client.watched import Watched
@@ -91,9 +92,13 @@ class Client:
         """Yield what happens in a run, from its beginning and until its end: typed events, and text while it comes."""
         return self._portal.each(self._inner.watch(execution_id, start=start, subagents=subagents))
 
-    def list_executions(self, limit: int = 20) -> list[ExecutionSummary]:
+    def waiting(self, limit: int = 20) -> WaitingCalls:
+        """Return the tool calls that wait for a person, over all runs; those that wait longest first."""
+        return self._portal.run(self._inner.waiting(limit))
+
+    def list_executions(self, limit: int = 20, *, waiting: bool = False) -> list[ExecutionSummary]:
         """Return the latest runs: those under way first, then the latest to end; asks no worker."""
-        return self._portal.run(self._inner.list_executions(limit))
+        return self._portal.run(self._inner.list_executions(limit, waiting=waiting))
 
     def has_worker(self) -> bool:
         """Return whether a worker has asked for work on the settings' task queue within the last minutes."""

@@ -56,6 +56,7 @@ SCRIPTS: Mapping[str, Script] = {
     "refused": [Turn(status=401, text="no such key")],
     "teller": [say(STORY, piece_seconds=0.05, failures=(BROKEN_OFF,))],
     "clerk": clerk,
+    "lead": [call("spawn", agent="clerk", task="one"), say("so it is")],
     "napper": [call("nap", seconds=20), say("awake")],
 }
 """What the models of the project's agents say."""

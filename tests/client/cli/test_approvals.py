@@ -105,7 +105,7 @@ def until_listed(project: Project, execution_id: str) -> Ended:
         listed = project.run("waiting", "--json")
         if any(each["execution_id"] == execution_id for each in listed.document["calls"]):
             return listed
-    raise AssertionError(f"never listed: {listed.out}")
+    raise AssertionError(f"{execution_id} was never listed")
 
 
 def test_a_call_can_be_approved_with_other_arguments(project: Project, client: Client, waiting: str) -> None:

@@ -103,6 +103,25 @@ CASES: Mapping[str, tuple[tuple[str, ...], Refused]] = {
     "unknown run to stop": (("stop", NOBODY), Refused(code=5, told=(f"no run {NOBODY}", "holdfast list"))),
     "over-long reason": (("stop", NOBODY, "--reason", "x" * 1001), Refused(told=("1,001", "at most 1,000"))),
     "limit of nothing": (("list", "--limit", "0"), Refused(told=("between 1 and 1,000",))),
+    # agents that live on
+    "no agent to chat with": (("chat",), Refused(told=("which agent?", "--id"), also_json=True)),
+    "unknown agent to chat with": (("chat", "assistent"), Refused(told=("'assistent'", "did you mean 'assistant'?"))),
+    "invalid agent id": (("send", "nope", "hi"), Refused(told=("'nope' is not a UUID", "holdfast sessions"))),
+    "empty message": (("send", NOBODY, " "), Refused(told=("message is empty", "say what"), also_json=True)),
+    "over-long message": (
+        ("send", NOBODY, "-"),
+        Refused(said="x" * (QUESTION_BYTES_MAX + 1), told=("at most 131,072 are allowed",)),
+    ),
+    "over-long message id": (("send", NOBODY, "hi", "--message-id", "m" * 65), Refused(told=("65", "1 to 64"))),
+    "unknown policy": (("send", NOBODY, "hi", "--while-running", "wait"), Refused(told=("'wait'", "inject"))),
+    "nothing to change": (("session", "change", NOBODY), Refused(told=("nothing is to be changed", "--help"))),
+    "negative limit to change": (("session", "change", NOBODY, "--max-cost", "-1"), Refused(told=("--max-cost", "0"))),
+    "unknown action": (("session", "shwo", NOBODY), Refused(told=("shwo",))),
+    "no sessions at all": (("sessions", "--limit", "0"), Refused(told=("between 1 and 1,000",))),
+    "no records at all": (("records", NOBODY, "--limit", "0"), Refused(told=("between 1 and 1,000",))),
+    "unknown record": (("record", NOBODY), Refused(code=5, told=(f"no record of the execution {NOBODY}",))),
+    "unknown run to grow a tree of": (("tree", NOBODY), Refused(code=5, told=(f"no run {NOBODY}",), also_json=True)),
+    "negative steps to go back to": (("rewind", NOBODY, NOBODY, "--steps", "-1"), Refused(told=("--steps", "0"))),
     # the server
     "server not running": (
         ("list",),

@@ -82,6 +82,9 @@ def test_a_conversation_in_a_terminal_goes_on_where_it_was_left(project: Project
         screen.types(CTRL_D)
         assert screen.ended() == 0
         assert BACK.findall(screen.shown) == [agent_id, agent_id], "how to come back stands at both ends"
+    with terminal(project, "chat", "--id", agent_id) as screen:
+        screen.shows("> multiply")
+        screen.shows("it is 42")
     assert project.run("chat", "--id", agent_id, said="three").out == "3: three\n"
 
 
@@ -150,4 +153,33 @@ def test_a_message_is_refused_while_something_runs_where_that_was_asked_for(proj
         screen.shows("not taken: ")
         screen.types(CTRL_C)
         screen.shows("stopped (user_requested")
+        screen.shows(">")
+
+
+def test_what_others_say_is_shown_and_leaves_what_is_being_typed(project: Project) -> None:
+    with terminal(project, "chat", "clerk") as screen:
+        agent_id = met(screen)
+        screen.types("two")
+        screen.shows("two")
+        assert project.run("send", agent_id, "one").out == "1: one\n"
+        screen.shows("1: one")
+        screen.shows("120 tokens")
+        screen.shows("two")
+        screen.types(ENTER)
+        screen.shows("2: two")
+        screen.shows(">")
+        assert project.run("session", "close", agent_id).code == 0
+        screen.shows(f"the session of agent {agent_id} is closed")
+        assert screen.ended() == 7
+
+
+def test_a_call_that_somebody_else_decides_about_is_asked_about_no_more(project: Project) -> None:
+    with terminal(project, "chat", "warden") as screen:
+        met(screen)
+        screen.types("multiply" + ENTER)
+        screen.shows("e(dit):")
+        [call] = [each for each in project.run("waiting", "--json").document["calls"] if each["agent"] == "warden"]
+        assert project.run("approve", call["execution_id"], "--by", "ann").code == 0
+        screen.shows("approve by ann")
+        screen.shows("it is 42")
         screen.shows(">")

@@ -1,4 +1,4 @@
-"""`holdfast records | record | rewind | fork` as processes: what an agent has done, and going on from there."""
+"""`holdfast records | record | rewind | fork | tree` as processes: what an agent has done, and going on from there."""
 
 from __future__ import annotations
 
@@ -94,3 +94,20 @@ def test_rewind_has_an_agent_go_on_from_where_it_was(project: Project) -> None:
     assert project.run("send", agent_id, "three").out == "2: three\n"
     assert [each["task"] for each in records(project, agent_id)] == ["three", "two", "one"], "nothing is lost"
     assert project.run("rewind", agent_id, first, "--steps", "99").code != 0
+
+
+def test_tree_shows_a_run_with_its_subagents(project: Project) -> None:
+    execution_id = project.run("run", "lead", "what?", "--json").document["execution_id"]
+    plain, as_json = project.both("tree", execution_id)
+    assert (plain.code, plain.err, as_json.code, as_json.err) == (0, "", 0, "")
+    told = as_json.document
+    assert keys(told) == keys(examples("holdfast tree")[0])
+    [child] = told["children"]
+    assert (told["execution_id"], told["agent"], told["steps"]) == (execution_id, "lead", 2)
+    assert (told["usage"]["total_tokens"], child["usage"]["total_tokens"], child["steps"]) == (360, 120, 1)
+    first, second = plain.out.splitlines()
+    assert first.startswith("lead completed 2 steps, 360 tokens")
+    assert "completed 1 step, 120 tokens" in second
+    assert second.endswith(child["execution_id"])
+    missing = project.run("tree", str(uuid4()))
+    assert (missing.code, len(missing.err.splitlines())) == (5, 1)

@@ -19,7 +19,10 @@ pytestmark = [pytest.mark.temporal, pytest.mark.usefixtures("dev")]
 
 BROKEN_PIPE = 141
 QUESTION = "what is six times seven?"
-PRINTING = [("list",), ("list", "--json"), ("show", "ID"), ("run", "assistant", QUESTION)]
+PRINTING = [
+    *(("list",), ("list", "--json"), ("show", "ID"), ("run", "assistant", QUESTION)),
+    *(("record", "ID"), ("tree", "ID"), ("send", "5e2b1c7a-0d7f-4c39-9a4e-1f0f8a2b6c11", "one", "--agent", "clerk")),
+]
 
 
 @pytest.fixture(scope="module")
