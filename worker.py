@@ -145,6 +145,9 @@ def make_worker(
         max_concurrent_activities=serving.inference_slots + serving.tool_slots + REFUSED_MAX,
         max_concurrent_local_activities=serving.local_slots,
         max_cached_workflows=serving.cached_runs,
+        # An update of 2 to 4 MB passes the server. To refuse it is to send it back, and the SDK's check would not let
+        # it through: the run could do nothing more until the server forgets it. What is large of ours is kept outside.
+        disable_payload_error_limit=True,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=serving.sticky_seconds),
         workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.workflow_pollers),
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),

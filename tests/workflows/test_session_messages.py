@@ -12,12 +12,11 @@ from uuid import uuid4
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 from holdfast import AgentDefinition, AgentState, ExecutionStatus, tool
 from holdfast.client import Agent, Holdfast
-from holdfast.core.errors import ServerUnavailable
 from holdfast.core.limits import QUESTION_BYTES_MAX
 from holdfast.core.policies import ApprovalRule
 from holdfast.core.session_contracts import SEND_UPDATE, SessionSettings
@@ -30,9 +29,9 @@ pytestmark = pytest.mark.temporal
 
 AGENT = AgentDefinition(name="friend", tools=())
 CLIENTS = 20
-STOPS = 64
+STOPS = 1_000
 STOPS_AT_ONCE = 8
-POISONED_SECONDS = 15.0
+REFUSED_SECONDS_MAX = 15.0
 
 
 def echo(request: dict[str, Any]) -> Turn:
@@ -96,14 +95,16 @@ async def test_any_text_that_is_taken_comes_back_as_it_was(serve: Serve, text: s
 async def sent_past_our_client(chat: Chat, size: int) -> None:
     """Send a message without any check of ours, and without our converter, which keeps what is large elsewhere."""
     plain = await TemporalClient.connect(chat.client.temporal.service_client.config.target_host)
+    raw: WorkflowHandle[Any, Any] = plain.get_workflow_handle(chat.agent_id)
     message = {"message_id": "large", "text": "x" * size}
-    await plain.get_workflow_handle(chat.agent_id).execute_update(
-        SEND_UPDATE, message, rpc_timeout=timedelta(seconds=POISONED_SECONDS)
+    await raw.execute_update(  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
+        SEND_UPDATE, message, rpc_timeout=timedelta(seconds=REFUSED_SECONDS_MAX)
     )
 
 
-@pytest.mark.parametrize("size", [QUESTION_BYTES_MAX + 1, 1_100_000, 5 * 1024 * 1024])
+@pytest.mark.parametrize("size", [QUESTION_BYTES_MAX + 1, 1_100_000, 3 * 1024 * 1024, 5 * 1024 * 1024])
 async def test_a_message_over_the_limit_that_is_sent_past_our_client_is_refused(serve: Serve, size: int) -> None:
+    """One of 3 MB passes the server, and one of 5 MB does not."""
     async with serve(echo) as served:
         chat = Chat(served.client, AGENT)
         await chat.ask("before")
@@ -116,30 +117,8 @@ async def test_a_message_over_the_limit_that_is_sent_past_our_client_is_refused(
     assert failed == [], "no task of the session failed over it"
 
 
-@pytest.mark.timeout(150)
-async def test_a_message_that_no_workflow_task_can_take_holds_a_session_up_and_not_for_ever(serve: Serve) -> None:
-    """The server lets updates of 2 to 4 MB pass, and refuses every answer to them until it forgets them.
-
-    Whoever sends meanwhile is told so, and sends again.
-    """
-    async with serve(echo) as served:
-        chat = Chat(served.client, AGENT)
-        await chat.ask("before")
-        with pytest.raises((RPCError, WorkflowUpdateRPCTimeoutOrCancelledError)):
-            await sent_past_our_client(chat, 3 * 1024 * 1024)
-        agent = Holdfast(served.client).agent(chat.agent_id)
-        while True:
-            try:
-                state = await agent.ask("after", message_id="after")
-                break
-            except ServerUnavailable as error:
-                assert "goes on by itself" in error.message  # noqa: PT017  # which of them is known by its text alone
-    assert [each.text for each in state.messages if each.role == "user"] == ["before", "after"]
-
-
-@pytest.mark.timeout(150)
-async def test_hundreds_of_stops_are_one(serve: Serve) -> None:
-    async with serve([say("late", delay_seconds=120)]) as served:
+async def test_a_thousand_stops_are_one(serve: Serve) -> None:
+    async with serve(slow) as served:
         agent = Holdfast(served.client).agent(definition=AGENT)
         receipt = await agent.send("slow")
         await served.endpoint.until(lambda requests: len(requests) == 1)
@@ -221,6 +200,14 @@ NAPPER = AgentDefinition(name="napper", tools=("nap",))
 CAUTIOUS = AgentDefinition(name="cautious", tools=("nap",), approvals=(ApprovalRule(tools=("*",)),))
 
 
+def slow(request: dict[str, Any]) -> Turn:
+    return said_by(request, say("late", delay_seconds=60))
+
+
+def napping(request: dict[str, Any]) -> Turn:
+    return said_by(request, calls(Call("nap")))
+
+
 def spawning(request: dict[str, Any]) -> Turn:
     helps = request["messages"][-1]["content"] == "help"
     return (
@@ -230,11 +217,11 @@ def spawning(request: dict[str, Any]) -> Turn:
     )
 
 
-SPOTS: tuple[tuple[str, AgentDefinition, Any, Reached], ...] = (
-    ("before the first step", AGENT, lambda request: said_by(request, say("late", delay_seconds=60)), at_once),
-    ("call", AGENT, lambda request: said_by(request, say("late", delay_seconds=60)), a_request),
-    ("tool", NAPPER, lambda request: said_by(request, calls(Call("nap"))), a_call),
-    ("approval", CAUTIOUS, lambda request: said_by(request, calls(Call("nap"))), a_question),
+SPOTS: tuple[tuple[str, AgentDefinition, Callable[[dict[str, Any]], Turn], Reached], ...] = (
+    ("before the first step", AGENT, slow, at_once),
+    ("call", AGENT, slow, a_request),
+    ("tool", NAPPER, napping, a_call),
+    ("approval", CAUTIOUS, napping, a_question),
     ("subagent", BOSS, spawning, a_second_request),
     ("backoff", AGENT, fails_at_first, a_request),
 )
