@@ -29,6 +29,7 @@ with workflow.unsafe.imports_passed_through():
         RESUME_UPDATE,
         REWIND_UPDATE,
         SEND_UPDATE,
+        SESSION_MISSING,
         SESSION_QUERY,
         SESSION_REFUSED,
         STOP_UPDATE,
@@ -148,12 +149,12 @@ class AgentSession:
             raise ApplicationError(call_error(error, "records").message, type=SESSION_REFUSED) from None
         finally:
             self._rewinding = False
-        return self._take((session.branched(self._state, found, workflow.now()), ()))
+        return self._take((session.branched(self._state, branch, found, workflow.now()), ()))
 
     @workflow.query(name=SESSION_QUERY, description="What the session is and does.")
     def session(self) -> SessionView | None:
         """Return what others may see of it; none before it is there."""
-        return self._known.view() if self._known else None
+        return self._known.view(whole=True) if self._known else None
 
     @workflow.query(name=RECEIPT_QUERY, description="What has become of a message, by its id.")
     def receipt(self, message_id: str) -> Receipt | None:
@@ -186,16 +187,18 @@ class AgentSession:
             if found.latest is not None:
                 state = session.continued(state, found.latest, workflow.now())
             elif given.forked_from is not None and found.kept is None:
-                state = session.branched(state, await branched(given.forked_from, agent_id), workflow.now())
+                state = session.branched(
+                    state, given.forked_from, await branched(given.forked_from, agent_id), workflow.now()
+                )
             self._searchable = state.settings.searchable
             self._known = state
         except ActivityError as error:
             await self._fail(call_error(error, "records").message)
         except HoldfastError as error:
-            await self._fail(error.message)
+            await self._fail(error.message, SESSION_MISSING)
 
-    async def _fail(self, text: str) -> NoReturn:
-        self._failure = ApplicationError(clamped(text, REASON_CHARS_MAX), type=SESSION_REFUSED, non_retryable=True)
+    async def _fail(self, text: str, kind: str = SESSION_REFUSED) -> NoReturn:
+        self._failure = ApplicationError(clamped(text, REASON_CHARS_MAX), type=kind, non_retryable=True)
         await workflow.wait_condition(workflow.all_handlers_finished)
         raise self._failure
 

@@ -7,7 +7,7 @@ is not on the server: an idle session leaves, and comes back with the next messa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, cast
@@ -40,6 +40,7 @@ from holdfast.core.contracts import StopRequest
 from holdfast.core.defining import new_agent
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import (
+    AgentNotFound,
     ExecutionFailed,
     ExecutionNotFound,
     HoldfastError,
@@ -63,6 +64,7 @@ from holdfast.core.session_contracts import (
     REWIND_UPDATE,
     SEND_UPDATE,
     SESSION_CLOSED,
+    SESSION_MISSING,
     SESSION_QUERY,
     STOP_UPDATE,
     SUSPEND_UPDATE,
@@ -83,6 +85,12 @@ T = TypeVar("T")
 
 BRANCH_SECONDS_MAX: Final = 90.0
 """How long going to another place of a conversation may take: a worker reads all of it."""
+
+REFUSALS: Final[Mapping[str, type[HoldfastError]]] = {
+    SESSION_CLOSED: SessionClosed,
+    SESSION_MISSING: AgentNotFound,
+}
+"""What a session's refusals are here, by their types; any other is a SessionRefused."""
 
 WITH_START_AGAIN: Final = AGAIN | {RPCStatusCode.NOT_FOUND}
 """A session that leaves the server just then is not found for a moment, and begun anew by the next try."""
@@ -121,7 +129,7 @@ class Agent:
         """Make the session, or attach to the one there is, and return what it is.
 
         The agent's definition is given once: one that has been there before keeps what it has. Raises UnknownAgent,
-        DefinitionInvalid, SessionRefused where there is no such agent and no definition is given; ServerUnavailable.
+        DefinitionInvalid; AgentNotFound where there is no such agent and no definition is given; ServerUnavailable.
         """
         seconds = BRANCH_SECONDS_MAX if self._forked_from else UPDATE_SECONDS_MAX
         return await self._asked(OPEN_UPDATE, None, SessionView, seconds_max=seconds)
@@ -340,7 +348,7 @@ class Agent:
         """Begin another agent that goes on from a place of this one's conversation, and return its handle.
 
         Args:
-            execution_id: one of this agent's executions; the last one by default.
+            execution_id: one of this agent's executions; by default where its conversation stands.
             steps: where in it: after so many steps; by default its end.
             agent_id: the new agent's id, a UUID; a new one by default.
             subagents: the agents that it may call; besides those of this handle and of the agents folder.
@@ -348,18 +356,19 @@ class Agent:
         The new agent is what this one is now: its definition and settings. Raises as `rewind` does.
         """
         view = await self.view()
-        chosen = execution_id or view.last_id
-        if chosen is None:
-            text = f"agent {self.agent_id} has no execution yet that another could go on from"
-            raise InvalidInput(f"{text}; name one by its id, or begin a new agent")
+        place = view.place if execution_id is None else _branch(self.agent_id, execution_id, steps)
+        if place is None or (execution_id is None and steps is not None):
+            text = f"agent {self.agent_id} has no conversation yet that another could go on from"
+            text = text if place is None else "a step is one of an execution, and none is named"
+            raise InvalidInput(f"{text}; name an execution by its id (`holdfast records` lists them)")
         fork = Agent(
             self._client,
             self._records,
             str(uuid4()) if agent_id is None else check_id(agent_id, "agent id"),
             view.definition,
-            (*subagents, *self._subagents),
+            (*subagents, *self._subagents, *view.subagents),
             view.settings,
-            _branch(self.agent_id, chosen, steps),
+            place,
         )
         await fork.open()
         return fork
@@ -476,5 +485,5 @@ def _branch(agent_id: str, execution_id: str, steps: int | None) -> Branch:
 
 
 def _refused(error: WorkflowUpdateFailedError) -> HoldfastError:
-    closed = isinstance(error.cause, ApplicationError) and error.cause.type == SESSION_CLOSED
-    return (SessionClosed if closed else SessionRefused)(told_of(error))
+    kind = error.cause.type if isinstance(error.cause, ApplicationError) else None
+    return REFUSALS.get(kind or "", SessionRefused)(told_of(error))

@@ -10,6 +10,8 @@
     │   └── InvalidArguments                 a tool's arguments do not fit its schema
     ├── ExecutionFailed                 4    the run ended `failed`; `.state` holds what happened
     ├── ExecutionNotFound               5    the server knows no run with this id
+    │   ├── AgentNotFound                    no agent of this id was ever here
+    │   ├── AgentNotFound                    no agent of this id has ever been here
     │   └── RecordNotFound                   the record store knows no such execution of an agent
     ├── ServerUnavailable               6    Temporal does not answer, or refuses us
     ├── Conflict                        7    something else holds what we need
@@ -143,6 +145,10 @@ class ExecutionNotFound(HoldfastError):
     """The server knows no run with this id."""
 
     exit_code = 5
+
+
+class AgentNotFound(ExecutionNotFound):
+    """No agent of this id has ever had a session here, and none was defined to begin one."""
 
 
 class RecordNotFound(ExecutionNotFound):

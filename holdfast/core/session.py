@@ -97,6 +97,8 @@ class SessionState(Frozen):
     clearing: bool = False
     """True when the conversation is to be forgotten at the end of what runs."""
     executions: int = Field(default=0, ge=0)
+    place: Branch | None = None
+    """Where the conversation of `snapshot` stands."""
     last_id: Id | None = None
     last_status: ExecutionStatus | None = None
     last_stop_reason: StopReason | None = None
@@ -118,8 +120,8 @@ class SessionState(Frozen):
         """True when the session is closed and everything acknowledged has had its turn."""
         return self.closing and self.turn is None and (self.at_once or not self.queue)
 
-    def view(self) -> SessionView:
-        """Return what others may see of it."""
+    def view(self, *, whole: bool = False) -> SessionView:
+        """Return what others may see of it; `whole`: with the agents that it can reach, whose texts can be long."""
         return SessionView(
             agent_id=self.agent_id,
             status=self.status,
@@ -132,6 +134,8 @@ class SessionState(Frozen):
             executions=self.executions,
             waiting=tuple(each.message_id for each in self.queue),
             snapshot=self.snapshot,
+            place=self.place,
+            subagents=self.subagents if whole else (),
             usage=self.usage,
             cost=self.cost,
             updated_at=self.updated_at,
@@ -199,15 +203,16 @@ def new_session(given: SessionInput, agent_id: str, at: datetime) -> SessionStat
     )
 
 
-def branched(state: SessionState, branch: Branched, at: datetime) -> SessionState:
+def branched(state: SessionState, place: Branch, found: Branched, at: datetime) -> SessionState:
     """Return the session as it goes on from another place of a conversation."""
-    return replace(state, snapshot=branch.snapshot, messages_before=branch.messages_before, last_id=None, updated_at=at)
+    return replace(state, snapshot=found.snapshot, messages_before=found.messages_before, place=place, updated_at=at)
 
 
 def continued(state: SessionState, latest: ExecutionRecord, at: datetime) -> SessionState:
     """Return a session that begins where one was terminated: with what the agent's latest record holds."""
+    found = Branched(snapshot=latest.snapshot)
     return replace(
-        branched(state, Branched(snapshot=latest.snapshot), at),
+        branched(state, Branch(agent_id=state.agent_id, execution_id=latest.execution_id), found, at),
         executions=latest.number,
         last_id=latest.execution_id,
         last_status=latest.status,
@@ -346,7 +351,7 @@ def next_turn(state: SessionState, execution_id: str, at: datetime) -> SessionTr
     said = (*state.unanswered, state.queue[0])
     start = SessionStart(
         snapshot=state.snapshot,
-        previous_id=state.last_id if state.snapshot else None,
+        previous_id=state.place.execution_id if state.place else None,
         messages_before=state.messages_before,
         messages=tuple(spoken(each) for each in said),
     )
@@ -389,7 +394,8 @@ def ended(state: SessionState, end: TurnEnd) -> SessionState:
         said = tuple(each for each in turn.injected if each.message_id in taken)
         state = replace(state, unanswered=(*turn.said, *said))
     else:
-        state = replace(state, snapshot=end.snapshot, messages_before=end.messages_before)
+        place = Branch(agent_id=state.agent_id, execution_id=end.execution_id)
+        state = replace(state, snapshot=end.snapshot, messages_before=end.messages_before, place=place)
     return _forgotten(state) if state.clearing else state
 
 
@@ -421,7 +427,7 @@ def _policy(state: SessionState, message: SessionMessage) -> WhileRunning:
 
 
 def _forgotten(state: SessionState) -> SessionState:
-    return replace(state, snapshot=None, messages_before=0, unanswered=(), clearing=False)
+    return replace(state, snapshot=None, place=None, messages_before=0, unanswered=(), clearing=False)
 
 
 def _known(state: SessionState, messages: Sequence[SessionMessage], execution_id: str) -> tuple[Known, ...]:

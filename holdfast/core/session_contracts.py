@@ -48,6 +48,9 @@ BRANCH_ACTIVITY: Final = "branch_conversation"
 SESSION_CLOSED: Final = "SessionClosed"
 """The type of the refusal of an update to a session that takes nothing any more."""
 
+SESSION_MISSING: Final = "SessionMissing"
+"""The type of the refusal of an agent that is not there, and that no definition was given for."""
+
 SESSION_REFUSED: Final = "SessionRefused"
 """The type of any other refusal of an update: what was asked cannot be done now, and the text says why."""
 
@@ -153,6 +156,10 @@ class SessionView(Frozen):
     executions: int = 0
     waiting: tuple[str, ...] = ()
     """The ids of the messages that wait for a turn, in order."""
+    place: Branch | None = None
+    """Where the conversation stands: at the end of an execution, or within one after going back."""
+    subagents: tuple[AgentDefinition, ...] = ()
+    """The agents that it can reach; told by the query alone."""
     snapshot: Digest | None = None
     usage: Usage = Usage()
     cost: float = 0.0

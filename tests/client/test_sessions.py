@@ -14,6 +14,7 @@ from temporalio.client import Client as TemporalClient
 from holdfast import AgentDefinition, AgentState, ExecutionBudget, ExecutionStatus, tool
 from holdfast.client import Agent, Client, Holdfast, Settings, updates
 from holdfast.core.errors import (
+    AgentNotFound,
     ExecutionFailed,
     ExecutionNotFound,
     InvalidInput,
@@ -97,7 +98,7 @@ async def test_making_a_handle_asks_nobody_and_an_agent_can_be_looked_up_by_its_
 async def test_an_agent_that_was_never_there_needs_a_definition(serve: Serve) -> None:
     async with serve(echo) as at_work:
         agent = Holdfast(at_work.client).agent()
-        with pytest.raises(SessionRefused, match=f"there is no agent {agent.agent_id}"):
+        with pytest.raises(AgentNotFound, match=f"there is no agent {agent.agent_id}"):
             await agent.send("hello?")
 
 
@@ -550,7 +551,7 @@ async def test_an_agent_that_has_done_nothing_has_a_state_and_no_fork(serve: Ser
         agent = Holdfast(at_work.client).agent(definition=FRIEND)
         await agent.open()
         state = await agent.state()
-        with pytest.raises(InvalidInput, match="has no execution yet"):
+        with pytest.raises(InvalidInput, match="has no conversation yet"):
             await agent.fork()
     assert (state.agent_id, state.status, [*state.messages]) == (agent.agent_id, ExecutionStatus.PENDING, [])
 

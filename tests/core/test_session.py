@@ -33,7 +33,14 @@ from holdfast.core.session import (
     stopped,
     suspended,
 )
-from holdfast.core.session_contracts import SESSION_CLOSED, SESSION_REFUSED, Branched, SessionChange, SessionStop
+from holdfast.core.session_contracts import (
+    SESSION_CLOSED,
+    SESSION_REFUSED,
+    Branch,
+    Branched,
+    SessionChange,
+    SessionStop,
+)
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.stopping import StopReason
 from tests.core.building import AGENT_ID, DEFINITION, START, moment
@@ -347,11 +354,15 @@ def test_a_session_goes_back_only_when_nothing_runs_and_it_is_open() -> None:
     assert kind == SESSION_CLOSED
 
 
-def test_a_session_that_went_back_goes_on_from_there_and_no_execution_is_its_last() -> None:
+def test_a_session_that_went_back_goes_on_from_there_and_says_where_it_stands() -> None:
     state = finish(begin(told(finish(running()), "b"))[0])
-    state = branched(state, Branched(snapshot=digest(1), messages_before=0), START)
-    _, command = begin(told(state, "c"))
-    assert (command.start.snapshot, command.start.messages_before, command.start.previous_id) == (digest(1), 0, None)
+    assert state.place == Branch(agent_id=AGENT_ID, execution_id=execution_id(2))
+    place = Branch(agent_id=AGENT_ID, execution_id=execution_id(1), steps=1)
+    state = branched(state, place, Branched(snapshot=digest(1), messages_before=0), START)
+    assert (state.view().place, state.last_id) == (place, execution_id(2))
+    start = begin(told(state, "c"))[1].start
+    assert (start.snapshot, start.messages_before, start.previous_id) == (digest(1), 0, execution_id(1))
+    assert cleared(state, START).place is None
 
 
 def test_a_session_that_was_terminated_goes_on_with_what_its_agents_latest_record_holds() -> None:

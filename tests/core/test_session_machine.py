@@ -46,12 +46,13 @@ from holdfast.core.session import (
     stopped,
     suspended,
 )
-from holdfast.core.session_contracts import Branched, SessionChange, SessionMessage, SessionStop, WhileRunning
+from holdfast.core.session_contracts import Branch, Branched, SessionChange, SessionMessage, SessionStop, WhileRunning
 from holdfast.core.state import ExecutionStatus
-from tests.core.building import START
+from tests.core.building import AGENT_ID, START
 from tests.core.sessions import OUTCOMES, digest, execution_id, message_id, said, session, waiting
 
 RUNS = int(os.environ.get("HOLDFAST_FUZZ_RUNS", "250"))
+PLACE = Branch(agent_id=AGENT_ID, execution_id=execution_id(0))
 SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", str(random.SystemRandom().randrange(10**9))))
 
 policies: st.SearchStrategy[WhileRunning | None] = st.sampled_from([None, "queue", "inject", "interrupt", "reject"])
@@ -197,7 +198,7 @@ class SessionMachine(RuleBasedStateMachine):
             return
         place = data.draw(st.sampled_from(sorted(self.kept)))
         self.forgotten |= set(self._conversation)
-        self.state = branched(self.state, Branched(snapshot=place), START)
+        self.state = branched(self.state, PLACE, Branched(snapshot=place), START)
         self.forgotten -= set(self._conversation)
 
     @rule()

@@ -83,7 +83,7 @@ def test_send_says_what_a_run_came_to_with_its_exit_code(project: Project, agent
 
 def test_send_to_an_agent_that_is_not_there_says_what_is_missing(project: Project, agent_id: str) -> None:
     ended = project.run("send", agent_id, "one")
-    assert ended.out == ""
+    assert (ended.code, ended.out) == (5, "")
     assert f"there is no agent {agent_id}" in ended.err
 
 
