@@ -70,7 +70,6 @@ from holdfast.core.session_contracts import (
     Receipt,
     SessionChange,
     SessionSettings,
-    SessionStop,
     SessionView,
     WhileRunning,
 )
@@ -178,7 +177,7 @@ class Agent:
             mode: `now` cancels what is in flight, `after_step` lets the step finish.
             source: who asks.
         """
-        return await self._asked(STOP_UPDATE, _stop(check_stop(reason, mode, source)), SessionView)
+        return await self._asked(STOP_UPDATE, check_stop(reason, mode, source), SessionView)
 
     async def clear(self) -> SessionView:
         """Forget the conversation, at the end of what runs. Messages that wait stay, and so do records."""
@@ -197,7 +196,7 @@ class Agent:
 
         With `stop`, what runs is stopped and what waits has no turn. Records stay, and the agent can be forked.
         """
-        told = SessionStop(reason="the session is closed", source="client") if stop else None
+        told = StopRequest(reason="the session is closed", source="client") if stop else None
         return await self._asked(CLOSE_UPDATE, told, SessionView)
 
     async def change(
@@ -464,10 +463,6 @@ class Agent:
             return False
         verdict = checked(Verdict, "decision", {"by": by, "digest": digest, **given})
         return await self._client.decide(running_id, call_id, verdict)
-
-
-def _stop(request: StopRequest) -> SessionStop:
-    return SessionStop(reason=request.reason, mode=request.mode, source=request.source)
 
 
 def _branch(agent_id: str, execution_id: str, steps: int | None) -> Branch:

@@ -89,7 +89,7 @@ SEARCH_ATTRIBUTES: Final = {
 
 
 class StopRequest(Frozen):
-    """The `stop` signal's input. `source` says who asks."""
+    """The input of an execution's `stop` signal and a session's `stop` update. `source` says who asks."""
 
     reason: str = Field(default="", max_length=REASON_CHARS_MAX)
     mode: StopMode = "now"
