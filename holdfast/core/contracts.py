@@ -151,6 +151,10 @@ class PageRequest(Frozen):
     steps_total: int | None = Field(default=None, ge=0)
 
 
+HEAD_ALONE: Final = PageRequest(messages_total=0, steps_total=0)
+"""Asks for a state without its messages and steps."""
+
+
 class StatePage(Frozen):
     """A piece of a state: everything that does not grow, and a run of messages and steps.
 

@@ -329,8 +329,8 @@ MESSAGE_IDS_KEPT: Final = 1_000
 SESSION_CHARS_MAX: Final = 4 * 1024 * 1024
 """The most that a session keeps of itself as it leaves the server: its queue of QUEUE_BYTES_MAX, definitions, ids."""
 
-RECORDS_LISTED_MAX: Final = 1_000
-"""The most records that one listing reads."""
+LISTED_MAX: Final = 1_000
+"""The most runs, sessions, records or calls that one listing gives: each line of it may have to be asked for."""
 
 SUBAGENTS_AT_ONCE_MAX: Final = 32
 """The most subagents that one step of an execution starts, all of which can run at once; the model is told."""
