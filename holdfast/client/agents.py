@@ -25,6 +25,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.answers import Answers
+from holdfast.client.approvals import WaitingCall, calls_of
 from holdfast.client.definitions import find_agent, find_subagents
 from holdfast.client.executions import Client
 from holdfast.client.queries import queried
@@ -74,7 +75,6 @@ from holdfast.core.session_contracts import (
     WhileRunning,
 )
 from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import OpenCall
 from holdfast.core.verdicts import Verdict
 from holdfast.storage.records import Records
 
@@ -237,10 +237,13 @@ class Agent:
 
     # --- approvals
 
-    async def waiting(self) -> tuple[OpenCall, ...]:
-        """Return the tool calls of the execution under way that wait for a person."""
+    async def waiting(self) -> tuple[WaitingCall, ...]:
+        """Return the tool calls of the execution under way that wait for a person; asks a worker.
+
+        Those of its subagents wait in their own executions: `Holdfast.waiting` has them.
+        """
         running_id = (await self.view()).running_id
-        return () if running_id is None else (await self._client.state(running_id)).waiting_calls
+        return () if running_id is None else calls_of(await self._client.state(running_id))
 
     async def approve(self, call_id: str, *, by: str = "", digest: str | None = None) -> bool:
         """Let a call run that waits; False when the execution has ended. Raises as `Client.decide` does.

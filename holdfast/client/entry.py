@@ -9,13 +9,13 @@ from uuid import uuid4
 
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.client.agents import Agent
 from holdfast.client.approvals import WaitingCalls
 from holdfast.client.executions import Client
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import refusal
 from holdfast.client.requests import check_definition, check_id, check_limit
 from holdfast.client.session_requests import check_query, check_settings
-from holdfast.client.sessions import Agent
 from holdfast.client.settings import Settings
 from holdfast.client.summaries import SessionSummary, session_summary
 from holdfast.core.contracts import AGENT_EXECUTION
