@@ -19,11 +19,11 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from holdfast.core.contracts import (
+    HEAD_ALONE,
     PART_QUERY,
     RECORD_ACTIVITY,
     SNAPSHOT_QUERY,
     STATE_QUERY,
-    PageRequest,
     PartPage,
     PartRequest,
     Recorded,
@@ -48,9 +48,6 @@ from holdfast.storage.records import Records
 
 ASK_TIMEOUT: Final = timedelta(seconds=20)
 """One query of a run, which a worker may have to take up for it."""
-
-HEAD_ALONE: Final = PageRequest(messages_total=0, steps_total=0)
-"""Asks for a state without its messages and steps."""
 
 READ_AT_ONCE: Final = 4
 """How many parts are read from a run at the same time; each can have some megabytes."""

@@ -16,6 +16,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import session
+    from holdfast.core.contracts import StopRequest
     from holdfast.core.errors import HoldfastError
     from holdfast.core.limits import CONTINUE_BYTES, REASON_CHARS_MAX
     from holdfast.core.session import SessionInput, SessionState, SessionTransition, StartExecution, TellExecution
@@ -38,7 +39,6 @@ with workflow.unsafe.imports_passed_through():
         Receipt,
         SessionChange,
         SessionMessage,
-        SessionStop,
         SessionView,
     )
     from holdfast.core.texts import clamped
@@ -108,9 +108,9 @@ class AgentSession:
             _refuse(session.problem_with_message(self._known, message))
 
     @workflow.update(name=STOP_UPDATE, description="Stop the execution under way; what waits goes on after it.")
-    async def stop(self, stop: SessionStop | None = None) -> SessionView:
+    async def stop(self, stop: StopRequest | None = None) -> SessionView:
         """Stop what runs, if anything does."""
-        return self._take(session.stopped(await self._ready(), stop or SessionStop(), workflow.now()))
+        return self._take(session.stopped(await self._ready(), stop or StopRequest(), workflow.now()))
 
     @workflow.update(name=CHANGE_UPDATE, description="Change the agent; what runs changes at its next step.")
     async def change(self, change: SessionChange) -> SessionView:
@@ -133,7 +133,7 @@ class AgentSession:
         return self._take((session.resumed(await self._ready(), workflow.now()), ()))
 
     @workflow.update(name=CLOSE_UPDATE, description="Take nothing any more; what was taken gets its turn, or is kept.")
-    async def close(self, stop: SessionStop | None = None) -> SessionView:
+    async def close(self, stop: StopRequest | None = None) -> SessionView:
         """Come to an end: after what waits, or at once with a stop."""
         return self._take(session.closed(await self._ready(), stop, workflow.now()))
 
@@ -216,8 +216,12 @@ class AgentSession:
                     pass
         return self._state.view()
 
+    @property
+    def _may_begin(self) -> bool:
+        return session.may_begin(self._state) and not self._rewinding
+
     def _begin_next(self) -> None:
-        if session.may_begin(self._state) and not self._rewinding:
+        if self._may_begin:
             self._take(session.next_turn(self._state, str(workflow.uuid4()), workflow.now()))
 
     async def _run(self, child: ChildExecution, command: StartExecution) -> None:
@@ -226,7 +230,7 @@ class AgentSession:
         self._known = session.ended(self._state, end)
 
     def _can_go_on(self) -> bool:
-        return self._state.is_over or (session.may_begin(self._state) and not self._rewinding)
+        return self._state.is_over or self._may_begin
 
     async def _something_happens(self) -> bool:
         """Wait until there is something to do; return False when the session is to leave the server."""
@@ -242,11 +246,10 @@ class AgentSession:
         except TimeoutError:
             return not self._is_idle()
         except asyncio.CancelledError:
-            if workflow.cancellation_reason() is None:
+            reason = workflow.cancellation_reason()
+            if reason is None:
                 raise  # the worker puts this run aside
-            stop = SessionStop(
-                reason=clamped(workflow.cancellation_reason() or "", REASON_CHARS_MAX), source="cancelled"
-            )
+            stop = StopRequest(reason=clamped(reason, REASON_CHARS_MAX), source="cancelled")
             self._take(session.closed(self._state, stop, workflow.now()))
         return not self._state.is_over
 

@@ -8,10 +8,10 @@ from holdfast.client.watched import AttemptFailed, TextDelta, Watched
 from holdfast.core.errors import MissingPart
 
 if TYPE_CHECKING:
+    from holdfast.client.agents import Agent
     from holdfast.client.approvals import WaitingCall, WaitingCalls
+    from holdfast.client.entry import Holdfast
     from holdfast.client.executions import Client
-    from holdfast.client.holdfast import Holdfast
-    from holdfast.client.sessions import Agent
     from holdfast.client.summaries import ExecutionSummary, SessionSummary
 
 __all__ = [
@@ -29,10 +29,10 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Agent": "sessions",
+    "Agent": "agents",
     "Client": "executions",
     "ExecutionSummary": "summaries",
-    "Holdfast": "holdfast",
+    "Holdfast": "entry",
     "SessionSummary": "summaries",
     "WaitingCall": "approvals",
     "WaitingCalls": "approvals",

@@ -15,21 +15,15 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import refusal
-from holdfast.core.contracts import AGENT_EXECUTION, STATE_QUERY, PageRequest, StatePage
-from holdfast.core.errors import InvalidInput
+from holdfast.client.requests import check_limit
+from holdfast.core.contracts import AGENT_EXECUTION, HEAD_ALONE, STATE_QUERY, StatePage
 from holdfast.core.state import AgentState
 
 WAITING_RUNS: Final = f"WorkflowType = '{AGENT_EXECUTION}' AND AgentWaiting > 0 AND ExecutionStatus = 'Running'"
 """The server's query for runs with calls that wait."""
 
-LISTED_MAX: Final = 1_000
-"""The most calls that one listing returns."""
-
 ASKED_AT_ONCE: Final = 8
 """How many runs are asked at a time: a worker takes each of them up for it."""
-
-HEAD_ALONE: Final = PageRequest(messages_total=0, steps_total=0)
-"""Asks for a state without its messages and steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +68,7 @@ async def waiting_calls(temporal: TemporalClient, limit: int = 20) -> WaitingCal
     The server learns a moment later than the run itself that a call waits. Runs on a server that does not know our
     search attributes are not found. Raises InvalidInput for a limit out of range, ServerUnavailable.
     """
-    if not 1 <= limit <= LISTED_MAX:
-        raise InvalidInput(f"the limit is {limit}, it must be between 1 and {LISTED_MAX:,}")
+    check_limit(limit)
     try:
         found = [each async for each in temporal.list_workflows(WAITING_RUNS, limit=limit, rpc_timeout=ASK_TIMEOUT)]
     except RPCError as error:

@@ -36,6 +36,7 @@ from holdfast.client.requests import (
     check_decision,
     check_definition,
     check_id,
+    check_limit,
     check_message,
     check_question,
     check_start,
@@ -85,9 +86,6 @@ T = TypeVar("T")
 
 FOLLOW_SECONDS: Final = 0.25
 """How often `follow` looks for what is new."""
-
-LISTED_MAX: Final = 1_000
-"""The most runs that one listing returns."""
 
 NOT_FOR_US: Final = frozenset(
     {
@@ -355,8 +353,7 @@ class Client:
 
         With `waiting` only those under way of which calls wait for a person.
         """
-        if not 1 <= limit <= LISTED_MAX:
-            raise InvalidInput(f"the limit is {limit}, it must be between 1 and {LISTED_MAX:,}")
+        check_limit(limit)
         # a run that went on in a new one is no line of its own
         runs = f"WorkflowType = '{AGENT_EXECUTION}' AND ExecutionStatus != 'ContinuedAsNew'"
         query = WAITING_RUNS if waiting else runs

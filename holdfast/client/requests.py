@@ -16,6 +16,7 @@ from holdfast.core.frozen import Frozen, canonical
 from holdfast.core.limits import (
     ARGUMENTS_BYTES_MAX,
     DEFINITION_BYTES_MAX,
+    LISTED_MAX,
     PAYLOAD_BYTES_MAX,
     QUESTION_BYTES_MAX,
     REASON_CHARS_MAX,
@@ -126,6 +127,13 @@ def check_decision(call_id: str, verdict: Verdict) -> ApprovalDecision:
     if size > ARGUMENTS_BYTES_MAX:
         raise InvalidInput(f"the decision has {size:,} bytes, at most {ARGUMENTS_BYTES_MAX:,} are allowed; shorten it")
     return decision
+
+
+def check_limit(limit: int) -> int:
+    """Return how many lines a listing may have at the most."""
+    if not 1 <= limit <= LISTED_MAX:
+        raise InvalidInput(f"the limit is {limit}, it must be between 1 and {LISTED_MAX:,}")
+    return limit
 
 
 def check_id(value: str, what: str = "execution id") -> str:

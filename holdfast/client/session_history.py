@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from datetime import timedelta
 from typing import Final
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -16,9 +15,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from holdfast.client.histories import History, Patience
+from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.core.session_contracts import SessionView
-
-ASK_TIMEOUT: Final = timedelta(seconds=10)
 
 AWAY_SECONDS: Final = 1.0
 """How often to look whether a session that has left the server is back: nothing tells that."""

@@ -89,7 +89,7 @@ SEARCH_ATTRIBUTES: Final = {
 
 
 class StopRequest(Frozen):
-    """The `stop` signal's input. `source` says who asks."""
+    """The input of an execution's `stop` signal and a session's `stop` update. `source` says who asks."""
 
     reason: str = Field(default="", max_length=REASON_CHARS_MAX)
     mode: StopMode = "now"
@@ -149,6 +149,10 @@ class PageRequest(Frozen):
     steps_from: int = Field(default=0, ge=0)
     messages_total: int | None = Field(default=None, ge=0)
     steps_total: int | None = Field(default=None, ge=0)
+
+
+HEAD_ALONE: Final = PageRequest(messages_total=0, steps_total=0)
+"""Asks for a state without its messages and steps."""
 
 
 class StatePage(Frozen):

@@ -302,14 +302,14 @@ TENANT_CHARS_MAX: Final = 64
 """The longest name of a tenant: Temporal's own limit for fairness keys."""
 
 QUEUE_MAX: Final = 100
-"""The most messages that wait for their turn in one session; further ones are refused until there is room."""
+"""The most messages of one session that no snapshot holds yet, those that its execution was told included.
+
+Further ones are refused until there is room. It bounds the session's history, too: only after an execution can that go
+on in a new run, and Temporal warns at 10,240 events and takes 2,000 updates in one run.
+"""
 
 QUEUE_BYTES_MAX: Final = 1024 * 1024
 """The most they take together, in bytes of JSON: a session that goes on in a new run hands them on."""
-
-SENT_PER_EXECUTION_MAX: Final = 500
-"""The most messages that one execution of a session is sent while it runs: only after it the session can go on in a
-new run, and Temporal warns at 10,240 events and takes 2,000 updates in one run."""
 
 APPROVALS_MAX: Final = 64
 """The most approval rules of one agent: every call is held against them."""
@@ -329,8 +329,8 @@ MESSAGE_IDS_KEPT: Final = 1_000
 SESSION_CHARS_MAX: Final = 4 * 1024 * 1024
 """The most that a session keeps of itself as it leaves the server: its queue of QUEUE_BYTES_MAX, definitions, ids."""
 
-RECORDS_LISTED_MAX: Final = 1_000
-"""The most records that one listing reads."""
+LISTED_MAX: Final = 1_000
+"""The most runs, sessions, records or calls that one listing gives: each line of it may have to be asked for."""
 
 SUBAGENTS_AT_ONCE_MAX: Final = 32
 """The most subagents that one step of an execution starts, all of which can run at once; the model is told."""

@@ -19,13 +19,7 @@ from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import InvalidInput
 from holdfast.core.events import StopMode
 from holdfast.core.frozen import Frozen, canonical, replace
-from holdfast.core.limits import (
-    MESSAGE_IDS_KEPT,
-    QUESTION_BYTES_MAX,
-    QUEUE_BYTES_MAX,
-    QUEUE_MAX,
-    SENT_PER_EXECUTION_MAX,
-)
+from holdfast.core.limits import MESSAGE_IDS_KEPT, QUESTION_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MAX
 from holdfast.core.messages import Message
 from holdfast.core.records import Digest, ExecutionRecord
 from holdfast.core.session_contracts import (
@@ -38,7 +32,6 @@ from holdfast.core.session_contracts import (
     SessionMessage,
     SessionSettings,
     SessionStatus,
-    SessionStop,
     SessionView,
     WhileRunning,
 )
@@ -59,8 +52,6 @@ class Turn(Frozen):
     execution_id: Id
     said: tuple[SessionMessage, ...]
     injected: tuple[SessionMessage, ...] = ()
-    sent: int = 0
-    """How many messages have been taken for the session since it began."""
     stop: StopMode | None = None
     """How it was told to end, if it was: it is not told the same again."""
 
@@ -233,13 +224,9 @@ def problem_with_message(state: SessionState, message: SessionMessage) -> tuple[
             SESSION_REFUSED,
             f"the message has {size:,} bytes, at most {QUESTION_BYTES_MAX:,} are allowed; shorten it",
         )
-    if state.turn is not None:
-        if _policy(state, message) == "reject":
-            text = f"execution {state.turn.execution_id} is under way and the policy is `reject`; send it later"
-            return SESSION_REFUSED, text
-        if state.turn.sent >= SENT_PER_EXECUTION_MAX:
-            text = f"{state.turn.sent} messages came while execution {state.turn.execution_id} runs; wait for its end"
-            return SESSION_REFUSED, text
+    if state.turn is not None and _policy(state, message) == "reject":
+        text = f"execution {state.turn.execution_id} is under way and the policy is `reject`; send it later"
+        return SESSION_REFUSED, text
     return _problem_with_room(state, message)
 
 
@@ -263,7 +250,6 @@ def sent(state: SessionState, message: SessionMessage, at: datetime) -> SessionT
     turn = state.turn
     if turn is None:
         return replace(state, queue=(*state.queue, message), updated_at=at), ()
-    turn = replace(turn, sent=turn.sent + 1)
     match _policy(state, message):
         case "inject":
             turn = replace(turn, injected=(*turn.injected, message))
@@ -271,19 +257,18 @@ def sent(state: SessionState, message: SessionMessage, at: datetime) -> SessionT
             return replace(state, turn=turn, known=known, updated_at=at), (TellExecution(told=spoken(message)),)
         case "interrupt":
             front = (*state.queue[: state.interrupting], message, *state.queue[state.interrupting :])
-            state = replace(state, turn=turn, queue=front, interrupting=state.interrupting + 1, updated_at=at)
-            return stopped(state, SessionStop(reason=INTERRUPTED, source="session"), at)
+            state = replace(state, queue=front, interrupting=state.interrupting + 1, updated_at=at)
+            return stopped(state, StopRequest(reason=INTERRUPTED, source="session"), at)
         case _:
-            return replace(state, turn=turn, queue=(*state.queue, message), updated_at=at), ()
+            return replace(state, queue=(*state.queue, message), updated_at=at), ()
 
 
-def stopped(state: SessionState, stop: SessionStop, at: datetime) -> SessionTransition:
+def stopped(state: SessionState, stop: StopRequest, at: datetime) -> SessionTransition:
     """End the execution under way; what waits goes on after it. Told once, and once more where `now` is sooner."""
     turn = state.turn
     if turn is None or turn.stop in ("now", stop.mode):
         return state, ()
-    told = StopRequest(reason=stop.reason, mode=stop.mode, source=stop.source)
-    return replace(state, turn=replace(turn, stop=stop.mode), updated_at=at), (TellExecution(told=told),)
+    return replace(state, turn=replace(turn, stop=stop.mode), updated_at=at), (TellExecution(told=stop),)
 
 
 def changed(state: SessionState, change: SessionChange, at: datetime) -> SessionTransition:
@@ -333,7 +318,7 @@ def resumed(state: SessionState, at: datetime) -> SessionState:
     return replace(state, suspended=False, queue=queue, unanswered=(), updated_at=at)
 
 
-def closed(state: SessionState, stop: SessionStop | None, at: datetime) -> SessionTransition:
+def closed(state: SessionState, stop: StopRequest | None, at: datetime) -> SessionTransition:
     """Take nothing any more. With a `stop` what runs ends now and what waits is kept; without, both get their turn."""
     state = replace(state, closing=True, at_once=state.at_once or stop is not None, suspended=False, updated_at=at)
     return stopped(state, stop, at) if stop is not None else (state, ())

@@ -12,16 +12,13 @@ from pydantic import AwareDatetime, Field
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM, AgentDefinition, Text
-from holdfast.core.events import StopMode
 from holdfast.core.frozen import Frozen
 from holdfast.core.limits import (
     CONTINUE_EVENTS,
     CONTINUE_EVENTS_MAX,
     MESSAGE_ID_CHARS_MAX,
-    REASON_CHARS_MAX,
     SECONDS_MAX,
     SESSION_CHARS_MAX,
-    SOURCE_CHARS_MAX,
     TENANT_CHARS_MAX,
 )
 from holdfast.core.records import Digest, ExecutionRecord
@@ -118,14 +115,6 @@ class Receipt(Frozen):
     running_id: Id | None = None
     ahead: int = Field(default=0, ge=0)
     """How many messages wait before this one."""
-
-
-class SessionStop(Frozen):
-    """The `stop` update's input: end the execution under way. What waits stays acknowledged and goes on."""
-
-    reason: str = Field(default="", max_length=REASON_CHARS_MAX)
-    mode: StopMode = "now"
-    source: str = Field(default="", max_length=SOURCE_CHARS_MAX)
 
 
 class SessionChange(Frozen):

@@ -104,8 +104,8 @@ class ExecutionState(Frozen):
     usage: Usage = Usage()
     cost: float = Field(default=0.0, ge=0)
     subagent_steps: int = Field(default=0, ge=0)
-    subagents_started: int = Field(default=0, ge=0)
     """How many steps its subagents took, and those below them; they count toward `max_steps` (a tree has one limit)."""
+    subagents_started: int = Field(default=0, ge=0)
     next_input_max: int = Field(default=0, ge=0)
     """The most tokens the next model call's input can have (`reserving`); counted where tokens or cost are limited."""
     continuation: Continuation = Continuation()

@@ -27,7 +27,7 @@ from holdfast.core.carrying import said_parts, snapshot_of, whole
 from holdfast.core.errors import InvalidInput, ObjectMissing, RecordNotFound, StateInvalid, StorageFailed
 from holdfast.core.framing import framed
 from holdfast.core.frozen import canonical
-from holdfast.core.limits import RECORDS_LISTED_MAX, STORED_CACHE_BYTES_MAX
+from holdfast.core.limits import LISTED_MAX, STORED_CACHE_BYTES_MAX
 from holdfast.core.records import ExecutionRecord, Part, Snapshot
 from holdfast.core.session_contracts import Branched, BranchRequest
 from holdfast.core.state import AgentState, checked_id
@@ -115,9 +115,9 @@ class Records:
     async def by_agent(self, agent_id: str, limit: int = 20) -> list[ExecutionRecord]:
         """Return the latest records of an agent, the newest first; none for an agent that has none.
 
-        At most RECORDS_LISTED_MAX. Raises InvalidInput for what is no id, StorageFailed.
+        At most LISTED_MAX. Raises InvalidInput for what is no id, StorageFailed.
         """
-        names = await self._objects.names(_index(_id(agent_id)), max(0, min(limit, RECORDS_LISTED_MAX)))
+        names = await self._objects.names(_index(_id(agent_id)), max(0, min(limit, LISTED_MAX)))
         at_once = asyncio.Semaphore(AT_ONCE_MAX)
 
         async def read(name: str) -> ExecutionRecord:

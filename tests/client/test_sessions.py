@@ -428,7 +428,7 @@ async def test_calls_that_wait_are_listed_and_decided(serve: Serve) -> None:
 
 async def _waits(agent: Agent, *decided: str) -> str:
     async with asyncio.timeout(15):
-        while not (new := [each.call.id for each in await agent.waiting() if each.call.id not in decided]):  # noqa: ASYNC110  # nothing tells a client
+        while not (new := [each.call_id for each in await agent.waiting() if each.call_id not in decided]):  # noqa: ASYNC110  # nothing tells a client
             await asyncio.sleep(0.05)
     return new[0]
 

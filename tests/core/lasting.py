@@ -31,7 +31,6 @@ from holdfast.core.session_contracts import (
     SessionMessage,
     SessionSettings,
     SessionStatus,
-    SessionStop,
     SessionView,
     WhileRunning,
 )
@@ -75,7 +74,6 @@ sessions = st.builds(
         execution_id=ids,
         said=some_said,
         injected=some_said,
-        sent=counts,
         stop=st.sampled_from([None, "now", "after_step"]),
     ),
     queue=some_said,
@@ -170,7 +168,6 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         running_id=st.none() | ids,
         ahead=counts,
     ),
-    st.builds(SessionStop, reason=texts, mode=st.sampled_from(["now", "after_step"]), source=texts),
     st.builds(
         SessionChange,
         definition=st.none() | definitions,

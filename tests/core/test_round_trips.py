@@ -147,7 +147,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         parent_agent_id=st.none() | ids,
         depth_left=st.none() | st.integers(),
     ),
-    st.builds(StopRequest, reason=texts, source=texts),
+    st.builds(StopRequest, reason=texts, mode=st.sampled_from(["now", "after_step"]), source=texts),
     st.builds(
         ApprovalDecision,
         call_id=texts,

@@ -39,7 +39,7 @@ from holdfast.core.session_contracts import (
     Branch,
     Branched,
     SessionChange,
-    SessionStop,
+    WhileRunning,
 )
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.stopping import StopReason
@@ -217,8 +217,9 @@ def test_the_largest_message_is_taken_however_long_it_is_as_json() -> None:
     assert problem_with_message(session(), said("a", "\x00" * QUESTION_BYTES_MAX)) is None
 
 
-def test_so_many_messages_wait_and_the_next_is_refused_until_there_is_room() -> None:
-    state = running("queue", *map(str, range(QUEUE_MAX - 1)))
+@pytest.mark.parametrize("policy", ["queue", "inject", "interrupt"])
+def test_so_many_messages_come_while_one_is_answered_and_the_next_is_refused(policy: WhileRunning) -> None:
+    state = running(policy, *map(str, range(QUEUE_MAX - 1)))
     kind, text = refusal(state)
     assert kind == SESSION_REFUSED
     assert f"at most {QUEUE_MAX}" in text
@@ -257,7 +258,7 @@ def test_a_closed_session_is_over_when_everything_acknowledged_has_had_its_turn(
 
 
 def test_a_session_closed_at_once_stops_what_runs_and_keeps_what_waits() -> None:
-    state, commands = closed(running("queue", "b"), SessionStop(reason="enough"), START)
+    state, commands = closed(running("queue", "b"), StopRequest(reason="enough"), START)
     assert only_told(commands) == StopRequest(reason="enough")
     state = finish(state, ExecutionStatus.STOPPED)
     assert (state.is_over, state.status, state.view().waiting) == (True, "closed", ("b",))
@@ -267,18 +268,18 @@ def test_a_session_closed_at_once_stops_what_runs_and_keeps_what_waits() -> None
 def test_a_session_that_closes_can_still_be_closed_at_once_and_not_the_other_way_round() -> None:
     state, commands = closed(running("queue", "b"), None, START)
     assert commands == ()
-    state, commands = closed(state, SessionStop(), START)
+    state, commands = closed(state, StopRequest(), START)
     assert only_told(commands) == StopRequest()
     assert finish(closed(state, None, START)[0], ExecutionStatus.STOPPED).is_over
 
 
 def test_a_stop_is_told_once_and_once_more_where_now_is_sooner() -> None:
-    state, commands = stopped(running(), SessionStop(reason="enough", mode="after_step", source="me"), START)
+    state, commands = stopped(running(), StopRequest(reason="enough", mode="after_step", source="me"), START)
     assert only_told(commands) == StopRequest(reason="enough", mode="after_step", source="me")
-    assert stopped(state, SessionStop(mode="after_step"), START) == (state, ())
-    state, commands = stopped(state, SessionStop(), START)
+    assert stopped(state, StopRequest(mode="after_step"), START) == (state, ())
+    state, commands = stopped(state, StopRequest(), START)
     assert only_told(commands) == StopRequest(mode="now")
-    for again in (SessionStop(), SessionStop(mode="after_step")):
+    for again in (StopRequest(), StopRequest(mode="after_step")):
         assert stopped(state, again, START) == (state, ())
     assert tell(state, said("b", policy="interrupt"))[1] == (), "it ends already"
 
@@ -286,21 +287,21 @@ def test_a_stop_is_told_once_and_once_more_where_now_is_sooner() -> None:
 def test_a_thousand_stops_are_told_once() -> None:
     state, commands = running(), list[SessionCommand]()
     for _ in range(1_000):
-        state, more = stopped(state, SessionStop(reason="enough"), START)
+        state, more = stopped(state, StopRequest(reason="enough"), START)
         commands += more
     assert only_told(tuple(commands)) == StopRequest(reason="enough")
 
 
 def test_a_stop_of_nothing_changes_nothing() -> None:
     state = finish(running())
-    assert stopped(state, SessionStop(), START) == (state, ())
+    assert stopped(state, StopRequest(), START) == (state, ())
 
 
 def test_a_stop_ends_one_execution_and_the_next_begins() -> None:
-    state, _ = stopped(running("queue", "b"), SessionStop(), START)
+    state, _ = stopped(running("queue", "b"), StopRequest(), START)
     state, command = begin(finish(state, ExecutionStatus.STOPPED))
     assert spoken_to(command) == ["b"]
-    assert only_told(stopped(state, SessionStop(), START)[1]) == StopRequest(mode="now")
+    assert only_told(stopped(state, StopRequest(), START)[1]) == StopRequest(mode="now")
 
 
 def test_a_clear_forgets_the_conversation_and_no_message_that_waits() -> None:

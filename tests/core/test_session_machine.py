@@ -46,7 +46,7 @@ from holdfast.core.session import (
     stopped,
     suspended,
 )
-from holdfast.core.session_contracts import Branch, Branched, SessionChange, SessionMessage, SessionStop, WhileRunning
+from holdfast.core.session_contracts import Branch, Branched, SessionChange, SessionMessage, WhileRunning
 from holdfast.core.state import ExecutionStatus
 from tests.core.building import AGENT_ID, START
 from tests.core.sessions import OUTCOMES, digest, execution_id, message_id, said, session, waiting
@@ -158,7 +158,7 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.execution)
     @rule(mode=st.sampled_from(["now", "after_step"]))
     def somebody_stops(self, mode: StopMode) -> None:
-        self._follow(stopped(self.state, SessionStop(mode=mode), START))
+        self._follow(stopped(self.state, StopRequest(mode=mode), START))
         assert self.execution is not None
         assert {"now", mode} & {*self.execution.stops}
 
@@ -186,7 +186,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(chance=rarely, certainly=rarely, at_once=st.booleans())
     def somebody_closes(self, *, chance: bool, certainly: bool, at_once: bool) -> None:
         if chance and certainly:
-            self._follow(closed(self.state, SessionStop() if at_once else None, START))
+            self._follow(closed(self.state, StopRequest() if at_once else None, START))
 
     @precondition(lambda self: self.kept and not self.execution)
     @rule(data=st.data(), chance=rarely)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from examples.support_desk.tools import look_up_order, refund
-from holdfast import AgentState, ToolCall, ToolContext
-from holdfast.client import Agent, Holdfast, Settings
+from holdfast import AgentState, ToolContext
+from holdfast.client import Agent, Holdfast, Settings, WaitingCall
 from holdfast.client.definitions import load_definition
 from holdfast.core.errors import InvalidInput
 from holdfast.core.tools import AnyTool
@@ -124,11 +124,11 @@ async def test_each_customer_has_a_conversation_and_a_small_refund_needs_nobody(
     assert paid(desk) == [(1001, 295)]
 
 
-async def asked_about(agent: Agent) -> ToolCall:
+async def asked_about(agent: Agent) -> WaitingCall:
     """Wait for the call that a person is to decide about."""
     while True:
         for each in await agent.waiting():
-            return each.call
+            return each
         await asyncio.sleep(0.1)
 
 
@@ -175,7 +175,7 @@ async def test_a_large_refund_waits_in_the_list_until_somebody_approves_it(
         await command(environment, "approve", run, "--by", "Grace", "--digest", wanted.digest[:16])
         answer, _ = await chatting
         state = await ada.state()
-    assert (line["call_id"], line["tool"]) == (wanted.id, "refund")
+    assert (line["call_id"], line["tool"]) == (wanted.call_id, "refund")
     assert "48,900 cents of order 1002 are paid back" in answer
     assert paid(desk) == [(1002, 48_900)]
     assert state.final_response == "48,900 cents of order 1002 are paid back to ada@example.com"
@@ -187,7 +187,7 @@ async def test_a_refund_that_is_denied_is_not_paid_and_the_customer_is_told(desk
         ada = Holdfast(served.client).agent(definition=AGENT)
         receipt = await ada.send("Refund order 1002, 48900 cents.")
         wanted = await asked_about(ada)
-        await ada.deny(wanted.id, "send photos first", by="Grace")
+        await ada.deny(wanted.call_id, "send photos first", by="Grace")
         state = await ada.answer(receipt)
     assert "send photos first" in state.final_response
     assert not (desk / "refunds.csv").read_text()

@@ -12,6 +12,7 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from holdfast import AgentDefinition, tool
+from holdfast.core.contracts import StopRequest
 from holdfast.core.definition import LLM
 from holdfast.core.session_contracts import (
     CHANGE_UPDATE,
@@ -28,7 +29,6 @@ from holdfast.core.session_contracts import (
     Receipt,
     SessionChange,
     SessionSettings,
-    SessionStop,
 )
 from holdfast.core.state import ExecutionStatus
 from holdfast.testing.script import Turn, call, say
@@ -137,7 +137,7 @@ async def test_what_runs_can_be_made_to_refuse_messages(serve: Serve) -> None:
         await served.endpoint.until(lambda requests: len(requests) == 1)
         with pytest.raises(WorkflowUpdateFailedError) as refused:
             await chat.send("no")
-        await chat.update(STOP_UPDATE, SessionStop(reason="enough"))
+        await chat.update(STOP_UPDATE, StopRequest(reason="enough"))
         state = await chat.answer(running)
     cause = refused.value.cause
     assert isinstance(cause, ApplicationError)

@@ -12,7 +12,8 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition
-from holdfast.core.session_contracts import CLOSE_UPDATE, Receipt, SessionSettings, SessionStop, WhileRunning
+from holdfast.core.contracts import StopRequest
+from holdfast.core.session_contracts import CLOSE_UPDATE, Receipt, SessionSettings, WhileRunning
 from holdfast.core.state import AgentState
 from holdfast.testing.script import Turn, say
 from tests.serving import Serve, Served
@@ -72,8 +73,8 @@ async def raced(served: Served, number: int, policy: WhileRunning, pauses: list[
     return (await chat.view()).executions, ended
 
 
-@pytest.mark.parametrize("stop", [None, SessionStop(reason="enough")], ids=["at the end", "at once"])
-async def test_messages_that_race_the_close_are_said_or_kept_or_refused(serve: Serve, stop: SessionStop | None) -> None:
+@pytest.mark.parametrize("stop", [None, StopRequest(reason="enough")], ids=["at the end", "at once"])
+async def test_messages_that_race_the_close_are_said_or_kept_or_refused(serve: Serve, stop: StopRequest | None) -> None:
     async with serve(quick) as served:
         for _ in range(5):
             chat = Chat(served.client, AGENT)

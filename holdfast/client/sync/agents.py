@@ -6,7 +6,8 @@ from collections.abc import Generator, Iterable, Sequence
 
 from pydantic import JsonValue
 
-from holdfast.client import sessions
+from holdfast.client import agents
+from holdfast.client.approvals import WaitingCall
 from holdfast.client.sync.portal import Portal
 from holdfast.client.watched import Watched
 from holdfast.core.budget import ExecutionBudget
@@ -16,13 +17,12 @@ from holdfast.core.messages import Message
 from holdfast.core.records import ExecutionRecord
 from holdfast.core.session_contracts import Receipt, SessionView, WhileRunning
 from holdfast.core.state import AgentState
-from holdfast.core.steps import OpenCall
 
 
 class Agent:
     """One agent and its session. Make one with `Holdfast.agent`; any thread may use it."""
 
-    def __init__(self, portal: Portal, inner: sessions.Agent) -> None:
+    def __init__(self, portal: Portal, inner: agents.Agent) -> None:
         self._portal = portal
         self._inner = inner
 
@@ -89,7 +89,7 @@ class Agent:
             )
         )
 
-    def waiting(self) -> tuple[OpenCall, ...]:
+    def waiting(self) -> tuple[WaitingCall, ...]:
         """Return the tool calls of the execution under way that wait for a person."""
         return self._portal.run(self._inner.waiting())
 

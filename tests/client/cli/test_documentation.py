@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast.client.cli import main
-from holdfast.client.executions import LISTED_MAX
 from holdfast.core.errors import HoldfastError
-from holdfast.core.limits import QUESTION_BYTES_MAX, REASON_CHARS_MAX
+from holdfast.core.limits import LISTED_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
 from tests.client.cli.page import PAGE, first_words, rows
 from tests.client.cli.program import HOLDFAST, Project
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from holdfast.client import holdfast
+from holdfast.client import entry
 from holdfast.client.approvals import WaitingCalls
 from holdfast.client.settings import Settings
 from holdfast.client.summaries import SessionSummary
@@ -27,7 +27,7 @@ class Holdfast:
     and nothing of what the server has been told is lost by that.
     """
 
-    def __init__(self, portal: Portal, inner: holdfast.Holdfast) -> None:
+    def __init__(self, portal: Portal, inner: entry.Holdfast) -> None:
         self._portal = portal
         self._inner = inner
         self.client = Client(portal, inner.client)
@@ -38,7 +38,7 @@ class Holdfast:
         """Return a connection; without `settings` they come from the environment. Raises ServerUnavailable."""
         portal = Portal()
         try:
-            return cls(portal, portal.run(holdfast.Holdfast.connect(settings)))
+            return cls(portal, portal.run(entry.Holdfast.connect(settings)))
         except BaseException:
             portal.close()
             raise

@@ -25,6 +25,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.answers import Answers
+from holdfast.client.approvals import WaitingCall, calls_of
 from holdfast.client.definitions import find_agent, find_subagents
 from holdfast.client.executions import Client
 from holdfast.client.queries import queried
@@ -72,12 +73,10 @@ from holdfast.core.session_contracts import (
     Receipt,
     SessionChange,
     SessionSettings,
-    SessionStop,
     SessionView,
     WhileRunning,
 )
 from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import OpenCall
 from holdfast.core.verdicts import Verdict
 from holdfast.storage.records import Records
 
@@ -186,7 +185,7 @@ class Agent:
             mode: `now` cancels what is in flight, `after_step` lets the step finish.
             source: who asks.
         """
-        return await self._asked(STOP_UPDATE, _stop(check_stop(reason, mode, source)), SessionView)
+        return await self._asked(STOP_UPDATE, check_stop(reason, mode, source), SessionView)
 
     async def clear(self) -> SessionView:
         """Forget the conversation, at the end of what runs. Messages that wait stay, and so do records."""
@@ -205,7 +204,7 @@ class Agent:
 
         With `stop`, what runs is stopped and what waits has no turn. Records stay, and the agent can be forked.
         """
-        told = SessionStop(reason="the session is closed", source="client") if stop else None
+        told = StopRequest(reason="the session is closed", source="client") if stop else None
         return await self._asked(CLOSE_UPDATE, told, SessionView)
 
     async def change(
@@ -246,10 +245,13 @@ class Agent:
 
     # --- approvals
 
-    async def waiting(self) -> tuple[OpenCall, ...]:
-        """Return the tool calls of the execution under way that wait for a person."""
+    async def waiting(self) -> tuple[WaitingCall, ...]:
+        """Return the tool calls of the execution under way that wait for a person; asks a worker.
+
+        Those of its subagents wait in their own executions: `Holdfast.waiting` has them.
+        """
         running_id = (await self.view()).running_id
-        return () if running_id is None else (await self._client.state(running_id)).waiting_calls
+        return () if running_id is None else calls_of(await self._client.state(running_id))
 
     async def approve(self, call_id: str, *, by: str = "", digest: str | None = None) -> bool:
         """Let a call run that waits; False when the execution has ended. Raises as `Client.decide` does.
@@ -473,10 +475,6 @@ class Agent:
             return False
         verdict = checked(Verdict, "decision", {"by": by, "digest": digest, **given})
         return await self._client.decide(running_id, call_id, verdict)
-
-
-def _stop(request: StopRequest) -> SessionStop:
-    return SessionStop(reason=request.reason, mode=request.mode, source=request.source)
 
 
 def _branch(agent_id: str, execution_id: str, steps: int | None) -> Branch:

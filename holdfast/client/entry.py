@@ -9,18 +9,19 @@ from uuid import uuid4
 
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.client.agents import Agent
 from holdfast.client.approvals import WaitingCalls
-from holdfast.client.executions import LISTED_MAX, Client
+from holdfast.client.executions import Client
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import refusal
-from holdfast.client.requests import check_definition, check_id
+from holdfast.client.requests import check_definition, check_id, check_limit
 from holdfast.client.session_requests import check_query, check_settings
-from holdfast.client.sessions import Agent
 from holdfast.client.settings import Settings
 from holdfast.client.summaries import SessionSummary, session_summary
 from holdfast.core.contracts import AGENT_EXECUTION
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import HoldfastError, InvalidInput, RecordNotFound
+from holdfast.core.limits import LISTED_MAX
 from holdfast.core.records import ExecutionRecord
 from holdfast.core.session_contracts import AGENT_SESSION, WhileRunning
 from holdfast.core.state import AgentState, ExecutionStatus
@@ -96,7 +97,7 @@ class Holdfast:
         Asks no worker. What the server has forgotten (Temporal's retention) is not listed. Raises InvalidInput for a
         query that the server does not understand; ServerUnavailable.
         """
-        _check_limit(limit)
+        check_limit(limit)
         wanted = f"WorkflowType = '{AGENT_SESSION}' AND ExecutionStatus != 'ContinuedAsNew'"
         wanted += f" AND ({check_query(query)})" if query else ""
         found: dict[str, SessionSummary] = {}
@@ -130,7 +131,7 @@ class Holdfast:
         Without an `agent_id` they are looked for among the executions that the server remembers; one without a record
         is passed over. Asks no worker. Raises InvalidInput, ServerUnavailable, StorageFailed.
         """
-        _check_limit(limit)
+        check_limit(limit)
         final = None if status is None else _status(status)
         reason = None if stop_reason is None else _reason(stop_reason)
 
@@ -188,11 +189,6 @@ class Holdfast:
                 yield each.id
         except RPCError as error:
             raise refusal(error) from None
-
-
-def _check_limit(limit: int) -> None:
-    if not 1 <= limit <= LISTED_MAX:
-        raise InvalidInput(f"the limit is {limit}, it must be between 1 and {LISTED_MAX:,}")
 
 
 def _status(given: ExecutionStatus | str) -> ExecutionStatus:
