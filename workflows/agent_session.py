@@ -17,7 +17,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import session
     from holdfast.core.errors import HoldfastError
-    from holdfast.core.limits import CONTINUE_BYTES, REASON_CHARS_MAX
+    from holdfast.core.limits import CONTINUE_BYTES, REASON_CHARS_MAX, UPDATES_PER_RUN
     from holdfast.core.session import SessionInput, SessionState, SessionTransition, StartExecution, TellExecution
     from holdfast.core.session_contracts import (
         AGENT_SESSION,
@@ -68,6 +68,8 @@ class AgentSession:
         self._shown: str | None = given.carried.status if given.carried else None
         """The status that the session can be listed by now."""
         self._executions_before = given.carried.executions if given.carried else 0
+        self._heard = 0
+        """How many updates this run has taken."""
 
     @workflow.run
     async def run(self, given: SessionInput) -> SessionView:
@@ -75,7 +77,7 @@ class AgentSession:
         if self._known is None:
             await self._prepare(given)
         while True:
-            if self._is_long() and self._may_go_on_elsewhere():
+            if self._is_to_go_on_elsewhere():
                 workflow.continue_as_new(SessionInput(settings=self._state.settings, carried=self._state))
             self._begin_next()
             self._show()
@@ -172,6 +174,7 @@ class AgentSession:
         return self._known
 
     async def _ready(self) -> SessionState:
+        self._heard += 1
         await workflow.wait_condition(lambda: self._known is not None or self._failure is not None)
         if self._failure is not None:
             raise self._failure
@@ -226,7 +229,8 @@ class AgentSession:
         self._known = session.ended(self._state, end)
 
     def _can_go_on(self) -> bool:
-        return self._state.is_over or (session.may_begin(self._state) and not self._rewinding)
+        begins = session.may_begin(self._state) and not self._rewinding
+        return self._state.is_over or begins or self._is_to_go_on_elsewhere()
 
     async def _something_happens(self) -> bool:
         """Wait until there is something to do; return False when the session is to leave the server."""
@@ -269,10 +273,14 @@ class AgentSession:
             or info.is_continue_as_new_suggested()
         )
 
-    def _may_go_on_elsewhere(self) -> bool:
-        """Return whether nothing is under way, and this run has done something."""
-        rests = self._state.turn is None and not self._rewinding and not self._state.is_over
-        return rests and self._state.executions > self._executions_before and workflow.all_handlers_finished()
+    def _is_to_go_on_elsewhere(self) -> bool:
+        """Return whether this run has done enough, and nothing is under way."""
+        if self._state.turn is not None or self._rewinding or self._state.is_over:
+            return False
+        enough = self._heard >= UPDATES_PER_RUN
+        if not enough and self._state.executions > self._executions_before:
+            enough = self._is_long()
+        return enough and workflow.all_handlers_finished()
 
     def _show(self) -> None:
         """Have the session listed by what it does: its steps are executions, what waits are messages."""
