@@ -77,6 +77,7 @@ class AgentSession:
         if self._known is None:
             await self._prepare(given)
         while True:
+            self._heed_cancel()
             if self._is_to_go_on_elsewhere():
                 workflow.continue_as_new(SessionInput(settings=self._state.settings, carried=self._state))
             self._begin_next()
@@ -248,11 +249,15 @@ class AgentSession:
         except asyncio.CancelledError:
             if workflow.cancellation_reason() is None:
                 raise  # the worker puts this run aside
-            stop = SessionStop(
-                reason=clamped(workflow.cancellation_reason() or "", REASON_CHARS_MAX), source="cancelled"
-            )
-            self._take(session.closed(self._state, stop, workflow.now()))
+            return True
         return not self._state.is_over
+
+    def _heed_cancel(self) -> None:
+        """Close the session when it was cancelled, wherever that has reached it: what waits is kept."""
+        reason = workflow.cancellation_reason()
+        if reason is not None and not self._state.at_once:
+            stop = SessionStop(reason=clamped(reason, REASON_CHARS_MAX), source="cancelled")
+            self._take(session.closed(self._state, stop, workflow.now()))
 
     def _is_idle(self) -> bool:
         return self._state.turn is None and not session.may_begin(self._state) and not self._rewinding
@@ -260,7 +265,7 @@ class AgentSession:
     async def _left(self) -> bool:
         """Have the session kept and return whether nothing came meanwhile, so that it can leave the server."""
         state = self._state
-        await workflow.wait_condition(workflow.all_handlers_finished)
+        await in_any_case(workflow.wait_condition(workflow.all_handlers_finished))
         await in_any_case(keep_session(state))
         self._show()
         return self._state is state and workflow.all_handlers_finished()
