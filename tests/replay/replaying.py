@@ -24,6 +24,7 @@ from holdfast.storage.payloads import converter
 from tests.replay.archive import Recorded, files, read
 from tests.replay.outside import put_back
 from workflows.agent_execution import AgentExecution
+from workflows.agent_session import AgentSession
 
 TOLD_CHARS_MAX = 300
 
@@ -42,7 +43,7 @@ def quiet() -> Runtime:
 
 def replayer(data_converter: DataConverter) -> Replayer:
     """Return what replays as the worker would: the same workflows and sandbox, and its data converter."""
-    return Replayer(workflows=[AgentExecution], data_converter=data_converter, runtime=quiet())
+    return Replayer(workflows=[AgentExecution, AgentSession], data_converter=data_converter, runtime=quiet())
 
 
 async def deviations(runs: Sequence[Recorded]) -> dict[str, str]:
