@@ -136,8 +136,11 @@ class AgentSession:
     @workflow.update(name=REWIND_UPDATE, description="Go back to the end of an execution, or to a step of it.")
     async def rewind(self, branch: Branch) -> SessionView:
         """Go on from another place of the conversation."""
-        _refuse(session.problem_with_rewinding(await self._ready()))
-        await workflow.wait_condition(lambda: not self._rewinding)
+        await self._ready()
+        while self._rewinding:
+            await workflow.wait_condition(lambda: not self._rewinding)
+        # from here to the flag nothing may be awaited: a turn could begin, and its end would undo this
+        _refuse(session.problem_with_rewinding(self._state))
         self._rewinding = True  # nothing begins meanwhile
         try:
             found = await branched(branch, self._state.agent_id)

@@ -13,7 +13,15 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition
 from holdfast.core.contracts import StopRequest
-from holdfast.core.session_contracts import CLOSE_UPDATE, Receipt, SessionSettings, WhileRunning
+from holdfast.core.session_contracts import (
+    CLOSE_UPDATE,
+    REWIND_UPDATE,
+    Branch,
+    Receipt,
+    SessionSettings,
+    SessionView,
+    WhileRunning,
+)
 from holdfast.core.state import AgentState
 from holdfast.testing.script import Turn, say
 from tests.serving import Serve, Served
@@ -87,6 +95,27 @@ async def test_messages_that_race_the_close_are_said_or_kept_or_refused(serve: S
             there = {*(ids(state.messages) if state else ()), *end["waiting"]}
             assert there == {"first", *(each for each in sends if each is not None)}
             assert stop is not None or not end["waiting"]
+
+
+async def test_a_rewind_that_races_a_message_is_done_before_it_or_refused(serve: Serve) -> None:
+    async with serve(quick) as served:
+        for _ in range(6):
+            chat = Chat(served.client, AGENT)
+            ends = [(await chat.ask(text)).running.execution_id for text in ("one", "two", "three")]
+            places = [Branch(agent_id=chat.agent_id, execution_id=each) for each in ends[:2]]
+            rewinds = [asyncio.create_task(chat.update(REWIND_UPDATE, place)) for place in reversed(places)]
+            sending = asyncio.create_task(chat.send("next"))
+            done = await asyncio.gather(*rewinds, return_exceptions=True)
+            receipt = await sending
+            refused = [each for each in done if not isinstance(each, SessionView)]
+            assert all(isinstance(each, WorkflowUpdateFailedError) for each in refused), refused
+            said = [each.text for each in (await chat.answer(receipt)).messages if each.role == "user"]
+            after = [each.text for each in (await chat.ask("after")).messages if each.role == "user"]
+            places_said = {1: ["one"], 2: ["one", "two"], 3: ["one", "two", "three"]}
+            before = said[: said.index("next")]
+            assert before in places_said.values()
+            assert (len(refused) == 2) == (before == places_said[3]), "what was acknowledged was done"
+            assert after == [*said, "after"]
 
 
 async def _sent(chat: Chat, text: str) -> str | None:
