@@ -11,9 +11,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 
-from pydantic import BaseModel
 from pydantic_core import to_json
 from temporalio import workflow
 from temporalio.exceptions import FailureError
@@ -70,31 +69,18 @@ with workflow.unsafe.imports_passed_through():
     from workflows.calls import call_error, resolve_tools, take_up
     from workflows.changing import opening_of, priced, resolved
     from workflows.hearing import Hearing
+    from workflows.listing import show
     from workflows.observing import Observing
     from workflows.outcome import Kept, final_attributes, result_of
     from workflows.recording import Unkept, record
+    from workflows.runs import FAULTS, is_long
     from workflows.story import current_details
     from workflows.telling import Telling
     from workflows.waiting import Waiting
     from workflows.work import SHORTEST, Ends, Work
 
-ToldT = TypeVar("ToldT", bound=BaseModel)
-
 CANCEL_PASSES = 5
 """How many passes of the loop a cancel needs from a task to the command that the SDK makes of it."""
-
-# Faults of our own end a run with their cause instead of repeating its task for ever. Not plain Exception: that would
-# take in the SDK's NondeterminismError, after which a run must wait for a worker with the right code.
-FAULTS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    HoldfastError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 
 
 @workflow.defn(name=AGENT_EXECUTION, failure_exception_types=FAULTS)
@@ -168,8 +154,7 @@ class AgentExecution(Answering, Hearing):
         await self._let_go()
         kept = await self._kept()
         if start.searchable:
-            updates = final_attributes(self._state)
-            workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
+            show(*final_attributes(self._state))
         await workflow.wait_condition(workflow.all_handlers_finished)
         return result_of(self._state, kept)
 
@@ -269,10 +254,7 @@ class AgentExecution(Answering, Hearing):
         return all(task.done() for task in self._in_flight)
 
     def _is_long(self) -> bool:
-        info = workflow.info()
-        if info.get_current_history_length() >= self._start.continue_events:
-            return True
-        return info.get_current_history_size() >= limits.CONTINUE_BYTES or info.is_continue_as_new_suggested()
+        return is_long(self._start.continue_events)
 
     def _go_on_in_a_new_run(self) -> None:
         """End this run and begin the next, which asks for what comes now: nothing of it has been asked for here."""

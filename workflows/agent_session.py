@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import session
     from holdfast.core.contracts import StopRequest
     from holdfast.core.errors import HoldfastError
-    from holdfast.core.limits import CONTINUE_BYTES, REASON_CHARS_MAX, UPDATES_PER_RUN
+    from holdfast.core.limits import REASON_CHARS_MAX, UPDATES_PER_RUN
     from holdfast.core.session import SessionInput, SessionState, SessionTransition, StartExecution, TellExecution
     from holdfast.core.session_contracts import (
         AGENT_SESSION,
@@ -42,15 +41,12 @@ with workflow.unsafe.imports_passed_through():
         SessionView,
     )
     from holdfast.core.texts import clamped
-    from workflows.agent_execution import FAULTS
     from workflows.calls import call_error
     from workflows.cancels import in_any_case
     from workflows.keeping import branched, find_session, keep_session
+    from workflows.listing import STATUS, STEPS, WAITING, show
+    from workflows.runs import FAULTS, is_long
     from workflows.turns import ChildExecution
-
-STATUS = SearchAttributeKey.for_keyword("AgentStatus")
-EXECUTIONS = SearchAttributeKey.for_int("AgentSteps")
-WAITING = SearchAttributeKey.for_int("AgentWaiting")
 
 
 @workflow.defn(name=AGENT_SESSION, failure_exception_types=FAULTS)
@@ -278,12 +274,7 @@ class AgentSession:
         return self._state is state and workflow.all_handlers_finished()
 
     def _is_long(self) -> bool:
-        info = workflow.info()
-        return (
-            info.get_current_history_length() >= self._state.settings.continue_events
-            or info.get_current_history_size() >= CONTINUE_BYTES
-            or info.is_continue_as_new_suggested()
-        )
+        return is_long(self._state.settings.continue_events)
 
     def _is_to_go_on_elsewhere(self) -> bool:
         """Return whether this run has done enough, and nothing is under way."""
@@ -295,15 +286,14 @@ class AgentSession:
         return enough and workflow.all_handlers_finished()
 
     def _show(self) -> None:
-        """Have the session listed by what it does: its steps are executions, what waits are messages."""
+        """Have the session listed by what it does, whenever that has changed."""
         if self._searchable and self._state.status != self._shown:
             self._shown = self._state.status
-            updates: list[SearchAttributeUpdate[Any]] = [
+            show(
                 STATUS.value_set(self._shown),
-                EXECUTIONS.value_set(self._state.executions),
+                STEPS.value_set(self._state.executions),
                 WAITING.value_set(len(self._state.queue)),
-            ]
-            workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
+            )
 
 
 def _refuse(problem: tuple[str, str] | None) -> None:

@@ -80,7 +80,7 @@ HOOKS_MARGIN: Final = timedelta(seconds=1)
 """What running hooks may take besides the hooks themselves."""
 
 SUMMARY_CHARS_MAX: Final = 80
-"""How much of a tool's arguments the Web UI shows beside its name."""
+"""How much of a tool's arguments, or of what a child was asked, the Web UI shows beside its name."""
 
 
 async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
@@ -356,4 +356,9 @@ def _timeout(error: TimeoutError) -> str:
 
 def _summary(command: CallTool) -> str:
     shown = ", ".join(f"{name}={json.dumps(value)}" for name, value in command.call.arguments.items())
-    return clamped(shown, SUMMARY_CHARS_MAX).replace("\n", " ") or "no arguments"
+    return on_a_line(shown) or "no arguments"
+
+
+def on_a_line(text: str) -> str:
+    """Return the beginning of `text` as the Web UI shows it beside a call or a child."""
+    return clamped(text, SUMMARY_CHARS_MAX).replace("\n", " ")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.common import SearchAttributeUpdate
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
@@ -16,11 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.paging import page
     from holdfast.core.state import AgentState, ExecutionStatus
     from holdfast.core.stopping import StopReason
-
-STATUS = SearchAttributeKey.for_keyword("AgentStatus")
-STOP_REASON = SearchAttributeKey.for_keyword("AgentStopReason")
-STEPS = SearchAttributeKey.for_int("AgentSteps")
-TOKENS = SearchAttributeKey.for_int("AgentTokens")
+    from workflows.listing import STATUS, STEPS, STOP_REASON, TOKENS
 
 
 @dataclass(frozen=True, slots=True)

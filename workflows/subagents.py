@@ -6,7 +6,6 @@ import asyncio
 from typing import Any, Final
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, TerminatedError
 from temporalio.exceptions import TimeoutError as WorkflowTimeoutError
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
@@ -23,10 +22,11 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.events import SubagentReturned
     from holdfast.core.state import ExecutionStatus
     from holdfast.core.stopping import StopReason
-    from holdfast.core.texts import clamped, error_record
+    from holdfast.core.texts import error_record
     from holdfast.core.usage import NOTHING_USED, Usage
-    from workflows.calls import SUMMARY_CHARS_MAX
+    from workflows.calls import on_a_line
     from workflows.cancels import begun, outcome
+    from workflows.listing import at_start
 
 STARTING_MAX: Final = 4
 """Subagents started in one workflow task: each input can take some 400 KB, and at 4 MB the server ends the run."""
@@ -83,16 +83,9 @@ async def _child(
         cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
         parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
         search_attributes=at_start(start.definition.name) if start.searchable else None,
-        static_summary=clamped(command.task, SUMMARY_CHARS_MAX).replace("\n", " "),
+        static_summary=on_a_line(command.task),
     )
     return handle
-
-
-def at_start(agent: str) -> TypedSearchAttributes:
-    """Return what a subagent's run can be listed by from its beginning, as the client gives it to any other."""
-    name, status = SearchAttributeKey.for_keyword("AgentName"), SearchAttributeKey.for_keyword("AgentStatus")
-    begun = SearchAttributePair(status, ExecutionStatus.IN_PROGRESS.value)
-    return TypedSearchAttributes([SearchAttributePair(name, agent), begun])
 
 
 def failure_of(error: ChildWorkflowError) -> ExecutionFailure | None:

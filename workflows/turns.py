@@ -26,9 +26,9 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.session import SessionState, StartExecution, TurnEnd
     from holdfast.core.state import ExecutionStatus
     from holdfast.core.stopping import StopReason
-    from holdfast.core.texts import clamped
-    from workflows.calls import SUMMARY_CHARS_MAX
-    from workflows.subagents import at_start, failure_of
+    from workflows.calls import on_a_line
+    from workflows.listing import at_start
+    from workflows.subagents import failure_of
 
 SIGNALS: dict[type, str] = {Message: MESSAGE_SIGNAL, StopRequest: STOP_SIGNAL, DefinitionChange: CHANGE_SIGNAL}
 
@@ -91,7 +91,7 @@ class ChildExecution:
             cancellation_type=ChildWorkflowCancellationType.ABANDON,
             parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
             search_attributes=at_start(command.definition.name) if settings.searchable else None,
-            static_summary=clamped(start.messages[-1].text, SUMMARY_CHARS_MAX).replace("\n", " "),
+            static_summary=on_a_line(start.messages[-1].text),
         )
 
     async def _tell(self, handle: workflow.ChildWorkflowHandle[Any, ExecutionResult]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
@@ -13,8 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.contracts import ApprovalDecision
     from holdfast.core.events import ApprovalGiven, Event
     from holdfast.core.state import AgentState
-
-WAITING = SearchAttributeKey.for_int("AgentWaiting")
+    from workflows.listing import WAITING, show
 
 
 class Waiting:
@@ -29,8 +27,7 @@ class Waiting:
         count = len(state.waiting_calls)
         if self._searchable and count != self._told:
             self._told = count
-            updates = [WAITING.value_set(count)]
-            workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
+            show(WAITING.value_set(count))
 
 
 def refuse_decision(decision: ApprovalDecision, state: AgentState, inbox: Iterable[Event]) -> None:

@@ -192,8 +192,8 @@ class Client:
 
         Raises ExecutionFailed (with the state where a worker could still be asked for it) when the run failed, was
         cancelled, terminated or timed out by the server; ExecutionNotFound; ServerUnavailable when the server does not
-        answer, or when the run has ended but its state is too large for its result and no worker gives it (the text
-        says which).
+        answer, or when the run has ended, its state is not in its result, and neither the storage nor a worker gives it
+        (the text says which).
         """
         handle = self._handle(execution_id, ExecutionResult)
         try:
@@ -205,7 +205,8 @@ class Client:
     async def state(self, execution_id: str) -> AgentState:
         """Return the state as it is now. Raises ExecutionNotFound, ServerUnavailable.
 
-        A run that has ended well is read from its result, or from what was kept of it; anything else asks a worker.
+        A run that has ended well is read from its result, or from what was kept of it in the storage; anything else,
+        and what this process finds in neither, asks a worker.
         """
         handle = self._handle(execution_id, ExecutionResult)
         described = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id)
@@ -223,7 +224,7 @@ class Client:
         try:
             return await self._queried(result.execution_id)
         except ServerUnavailable as error:
-            ended = f"run {result.execution_id} has ended ({result.status}), but its state is too large for its result"
+            ended = f"run {result.execution_id} has ended ({result.status}), but its state is not in its result"
             read = f"then read it with `holdfast show {result.execution_id}`"
             raise ServerUnavailable(f"{ended} and must come from a worker: {error}; {read}") from None
 

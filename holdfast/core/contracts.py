@@ -20,8 +20,8 @@ from holdfast.core.limits import (
     CONTINUE_EVENTS,
     CONTINUE_EVENTS_MAX,
     REASON_CHARS_MAX,
-    RECORDED_TEXT_CHARS_MAX,
     SOURCE_CHARS_MAX,
+    TASK_CHARS_MAX,
 )
 from holdfast.core.messages import Message
 from holdfast.core.observed import AnyObserved
@@ -104,7 +104,11 @@ class ApprovalDecision(Frozen):
 
 
 class ExecutionResult(Frozen):
-    """What a workflow returns. `state` is whole when it is small; else the `state` query gives it, page by page."""
+    """What an execution's workflow returns, with what it used; `cost` is in US dollars.
+
+    `state` is whole when it is small and no session began the execution, or nothing else has it. Else it is what the
+    `snapshot` holds; while a worker is there, the `state` query gives it too, page by page.
+    """
 
     execution_id: Id
     status: ExecutionStatus
@@ -120,15 +124,18 @@ class ExecutionResult(Frozen):
     """What the deciding stop signal says."""
     state: AgentState | None = None
     snapshot: Digest | None = None
-    """What its record holds, none where it could not be kept."""
+    """The digest of what was kept of it; none where nothing could be."""
     taken: tuple[str, ...] = ()
-    """Of an execution of a session: the ids of the messages that were said in it."""
+    """Of an execution of a session: the ids of the messages that stand in its conversation."""
     messages_before: int = 0
     """How many messages the default section had when it began."""
 
 
 class ExecutionFailure(Frozen):
-    """The details of the failure that a `failed` execution ends with, and what it used until then."""
+    """The details of the failure that a `failed` execution ends with, and what it used until then.
+
+    The last three fields are those of `ExecutionResult`.
+    """
 
     execution_id: Id
     reason: StopReason
@@ -179,7 +186,8 @@ class RecordRequest(Frozen):
     """The `record` activity's input; the rest it reads from its workflow: the `snapshot`, and parts that are new."""
 
     agent: str
-    task: str = Field(default="", max_length=RECORDED_TEXT_CHARS_MAX)
+    task: str = Field(default="", max_length=TASK_CHARS_MAX)
+    """The beginning of what it was asked; empty where its run does not know (any more)."""
 
 
 class PartRequest(Frozen):

@@ -290,10 +290,10 @@ REPORTED_TOKENS_MAX: Final = 10**12
 """A reported token count above this is a fault of the endpoint and is cut to it."""
 
 TASK_CHARS_MAX: Final = 200
-"""How much of its question a record shows in a list."""
+"""How much of its question a record shows, and"""
 
 RECORDED_TEXT_CHARS_MAX: Final = 2_000
-"""The longest question or answer that a record shows beside its snapshot, which has all of it."""
+"""how much of its answer; the snapshot has all of both."""
 
 MESSAGE_ID_CHARS_MAX: Final = 64
 """The longest id of a message to a session: a UUID has 36."""

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, Field
 
 from holdfast.core.frozen import Frozen
-from holdfast.core.limits import RECORDED_TEXT_CHARS_MAX
+from holdfast.core.limits import RECORDED_TEXT_CHARS_MAX, TASK_CHARS_MAX
 from holdfast.core.messages import Message
 from holdfast.core.policies import Name
 from holdfast.core.state import AgentState, ExecutionStatus, Id
@@ -52,8 +52,8 @@ class Snapshot(Frozen):
 class ExecutionRecord(Frozen):
     """What is kept of one execution that has ended; `number` counts the agent's executions from 1.
 
-    `task` is what it was asked and `answer` what it said last, both cut to RECORDED_TEXT_CHARS_MAX; everything stands
-    in its snapshot. Times are the run's own, `cost` is in US dollars.
+    `task` is what it was asked, cut to TASK_CHARS_MAX, and `answer` what it said last, cut to RECORDED_TEXT_CHARS_MAX;
+    everything stands in its snapshot. Times are the run's own, `cost` is in US dollars.
     """
 
     format: Literal[1] = 1
@@ -62,7 +62,7 @@ class ExecutionRecord(Frozen):
     agent: Name
     execution_id: Id
     number: int = Field(ge=1)
-    task: str = Field(default="", max_length=RECORDED_TEXT_CHARS_MAX)
+    task: str = Field(default="", max_length=TASK_CHARS_MAX)
     answer: str = Field(default="", max_length=RECORDED_TEXT_CHARS_MAX)
     status: ExecutionStatus
     stop_reason: StopReason | None
