@@ -13,8 +13,8 @@ import typer
 from pydantic import ValidationError
 
 from holdfast.client.cli import pending, render
-from holdfast.client.cli.asking import connected
-from holdfast.client.cli.options import Address, AsJson, DataDir, ExecutionId, Namespace, settings_from
+from holdfast.client.cli.asking import agent_of, connected, is_session
+from holdfast.client.cli.options import Address, AsJson, DataDir, Namespace, RunOrAgentId, settings_from
 from holdfast.client.settings import Settings
 from holdfast.core.digests import SHORT_CHARS, short_digest
 from holdfast.core.errors import InvalidInput
@@ -52,7 +52,7 @@ def waiting(
 
 
 def approve(
-    execution_id: ExecutionId,
+    execution_id: RunOrAgentId,
     call_id: CallId = None,
     *,
     digest: Digest = None,
@@ -69,7 +69,7 @@ def approve(
 
 
 def edit(
-    execution_id: ExecutionId,
+    execution_id: RunOrAgentId,
     call_id: CallId = None,
     *,
     arguments: Annotated[
@@ -89,7 +89,7 @@ def edit(
 
 
 def deny(
-    execution_id: ExecutionId,
+    execution_id: RunOrAgentId,
     call_id: CallId = None,
     *,
     reason: Annotated[str, typer.Option(help="Why; the model is told.")] = "",
@@ -137,6 +137,8 @@ async def _decide(
     settings: Settings, execution_id: str, call_id: str | None, verdict: Verdict, digest: str | None, *, as_json: bool
 ) -> None:
     client = await connected(settings)
+    if await is_session(client, execution_id):
+        execution_id = await _under_way(client, execution_id)
     chosen = await _chosen(client, execution_id, call_id, digest)
     # bound to the call as it was read here: should another one wait under its id meanwhile, nothing is decided
     bound = Verdict.model_validate({**verdict.model_dump(), "digest": chosen.call.digest})
@@ -147,6 +149,14 @@ async def _decide(
     else:
         done = f"{verdict.decision}: {chosen.call.name} {chosen.call.id} of run {execution_id}"
         render.say(done if taken else f"run {execution_id} had ended already")
+
+
+async def _under_way(client: Client, agent_id: str) -> str:
+    """Return the run that an agent has under way; InvalidInput when there is none."""
+    view = await agent_of(client, agent_id).view()
+    if view.running_id is None:
+        raise InvalidInput(f"nothing waits; agent {agent_id} has no run under way ({view.status})")
+    return view.running_id
 
 
 async def _chosen(client: Client, execution_id: str, call_id: str | None, digest: str | None) -> OpenCall:
