@@ -10,7 +10,7 @@ import typer
 
 from holdfast.client.cli import render
 from holdfast.client.cli.asking import connected
-from holdfast.client.cli.options import Address, AsJson, DataDir, ExecutionId, Namespace, settings_from
+from holdfast.client.cli.options import AsJson, ExecutionId, with_server
 from holdfast.client.cli.progress import Lines
 from holdfast.client.cli.runs import STOPPED
 from holdfast.client.settings import Settings
@@ -21,16 +21,14 @@ if TYPE_CHECKING:
     from holdfast.client import Client
 
 
+@with_server()
 def watch(
     execution_id: ExecutionId,
     *,
     as_json: AsJson = False,
-    address: Address = None,
-    namespace: Namespace = None,
-    data_dir: DataDir = None,
+    settings: Settings,
 ) -> None:
     """Show what happens in a run, from its beginning to its end. Exit code 0 completed, 3 stopped, 4 failed."""
-    settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
     raise typer.Exit(asyncio.run(_watch(settings, execution_id, as_json=as_json)))
 
 
