@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core import session
     from holdfast.core.contracts import StopRequest
     from holdfast.core.errors import HoldfastError
-    from holdfast.core.limits import REASON_CHARS_MAX
+    from holdfast.core.limits import REASON_CHARS_MAX, UPDATES_PER_RUN
     from holdfast.core.session import SessionInput, SessionState, SessionTransition, StartExecution, TellExecution
     from holdfast.core.session_contracts import (
         AGENT_SESSION,
@@ -65,6 +65,8 @@ class AgentSession:
         self._shown: str | None = given.carried.status if given.carried else None
         """The status that the session can be listed by now."""
         self._executions_before = given.carried.executions if given.carried else 0
+        self._heard = 0
+        """How many updates this run has taken."""
 
     @workflow.run
     async def run(self, given: SessionInput) -> SessionView:
@@ -72,7 +74,8 @@ class AgentSession:
         if self._known is None:
             await self._prepare(given)
         while True:
-            if self._is_long() and self._may_go_on_elsewhere():
+            self._heed_cancel()
+            if self._is_to_go_on_elsewhere():
                 workflow.continue_as_new(SessionInput(settings=self._state.settings, carried=self._state))
             self._begin_next()
             self._show()
@@ -169,6 +172,7 @@ class AgentSession:
         return self._known
 
     async def _ready(self) -> SessionState:
+        self._heard += 1
         await workflow.wait_condition(lambda: self._known is not None or self._failure is not None)
         if self._failure is not None:
             raise self._failure
@@ -229,7 +233,7 @@ class AgentSession:
         self._known = session.ended(self._state, end)
 
     def _can_go_on(self) -> bool:
-        return self._state.is_over or self._may_begin
+        return self._state.is_over or self._may_begin or self._is_to_go_on_elsewhere()
 
     async def _something_happens(self) -> bool:
         """Wait until there is something to do; return False when the session is to leave the server."""
@@ -248,9 +252,15 @@ class AgentSession:
             reason = workflow.cancellation_reason()
             if reason is None:
                 raise  # the worker puts this run aside
+            return True
+        return not self._state.is_over
+
+    def _heed_cancel(self) -> None:
+        """Close the session when it was cancelled, wherever that has reached it: what waits is kept."""
+        reason = workflow.cancellation_reason()
+        if reason is not None and not self._state.at_once:
             stop = StopRequest(reason=clamped(reason, REASON_CHARS_MAX), source="cancelled")
             self._take(session.closed(self._state, stop, workflow.now()))
-        return not self._state.is_over
 
     def _is_idle(self) -> bool:
         return self._state.turn is None and not session.may_begin(self._state) and not self._rewinding
@@ -258,7 +268,7 @@ class AgentSession:
     async def _left(self) -> bool:
         """Have the session kept and return whether nothing came meanwhile, so that it can leave the server."""
         state = self._state
-        await workflow.wait_condition(workflow.all_handlers_finished)
+        await in_any_case(workflow.wait_condition(workflow.all_handlers_finished))
         await in_any_case(keep_session(state))
         self._show()
         return self._state is state and workflow.all_handlers_finished()
@@ -266,10 +276,14 @@ class AgentSession:
     def _is_long(self) -> bool:
         return is_long(self._state.settings.continue_events)
 
-    def _may_go_on_elsewhere(self) -> bool:
-        """Return whether nothing is under way, and this run has done something."""
-        rests = self._state.turn is None and not self._rewinding and not self._state.is_over
-        return rests and self._state.executions > self._executions_before and workflow.all_handlers_finished()
+    def _is_to_go_on_elsewhere(self) -> bool:
+        """Return whether this run has done enough, and nothing is under way."""
+        if self._state.turn is not None or self._rewinding or self._state.is_over:
+            return False
+        enough = self._heard >= UPDATES_PER_RUN
+        if not enough and self._state.executions > self._executions_before:
+            enough = self._is_long()
+        return enough and workflow.all_handlers_finished()
 
     def _show(self) -> None:
         """Have the session listed by what it does, whenever that has changed."""

@@ -323,6 +323,9 @@ ARGUMENT_PATTERN_CHARS_MAX: Final = 200
 ARGUMENT_PLACE_PARTS_MAX: Final = 8
 """The most names in such a path."""
 
+UPDATES_PER_RUN: Final = 500
+"""After so many requests a session that rests goes on in a new run: Temporal takes 2,000 updates in one run."""
+
 MESSAGE_IDS_KEPT: Final = 1_000
 """So many of the latest message ids a session remembers: sent again within them, a message is the same one."""
 

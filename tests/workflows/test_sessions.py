@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError
 from holdfast import AgentDefinition, tool
 from holdfast.core.contracts import StopRequest
 from holdfast.core.definition import LLM
+from holdfast.core.limits import UPDATES_PER_RUN
 from holdfast.core.session_contracts import (
     CHANGE_UPDATE,
     CLEAR_UPDATE,
@@ -29,6 +30,7 @@ from holdfast.core.session_contracts import (
     Receipt,
     SessionChange,
     SessionSettings,
+    SessionView,
 )
 from holdfast.core.state import ExecutionStatus
 from holdfast.testing.script import Turn, call, say
@@ -268,6 +270,26 @@ async def test_a_sessions_history_does_not_grow_with_its_conversation(serve: Ser
     assert max(grown[12:]) < min(grown[2:12]) * 1.1, "each turn costs the session the same"
     assert max(inputs) < 8_192
     assert max(inputs[12:]) <= min(inputs[2:]) + 100
+
+
+async def test_a_session_that_only_rests_takes_any_number_of_requests(serve: Serve) -> None:
+    """Temporal takes 2,000 updates in one run; it would refuse every message, and the close, for ever after."""
+    async with serve(echo) as served:
+        chat = Chat(served.client, AGENT)
+        await chat.update(SUSPEND_UPDATE)
+        waiting = await chat.send("one")
+
+        async def looks() -> None:
+            for _ in range(UPDATES_PER_RUN // 4):
+                await chat.handle.execute_update(OPEN_UPDATE, result_type=SessionView)
+
+        await asyncio.gather(*(looks() for _ in range(4)))
+        await chat.update(RESUME_UPDATE)
+        state = await chat.answer(waiting)
+        described = await chat.handle.describe()
+    assert texts(state) == [("user", "one"), ("assistant", "1: one")]
+    assert described.raw_description.workflow_execution_info.first_run_id != described.run_id, "it went on in a new run"
+    assert described.history_length < UPDATES_PER_RUN
 
 
 async def test_a_cancelled_session_stops_what_runs_and_is_kept(serve: Serve) -> None:

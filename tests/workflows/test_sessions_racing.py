@@ -6,6 +6,9 @@ import asyncio
 import json
 import os
 import random
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +29,7 @@ from holdfast.core.state import AgentState
 from holdfast.testing.script import Turn, say
 from tests.serving import Serve, Served
 from tests.workflows.chats import Chat, ids
-from tests.workflows.histories import history_of
+from tests.workflows.histories import history_of, replayed
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
 
@@ -116,6 +119,57 @@ async def test_a_rewind_that_races_a_message_is_done_before_it_or_refused(serve:
             assert before in places_said.values()
             assert (len(refused) == 2) == (before == places_said[3]), "what was acknowledged was done"
             assert after == [*said, "after"]
+
+
+@contextmanager
+def away(objects: Path) -> Generator[None]:
+    """Have the storage be no folder."""
+    kept = objects.rename(objects.with_name("away"))
+    objects.touch()
+    try:
+        yield
+    finally:
+        objects.unlink()
+        kept.rename(objects)
+
+
+async def _asks_the_store(chat: Chat) -> None:
+    while True:
+        if (await chat.handle.describe()).raw_description.pending_activities:
+            return
+        await asyncio.sleep(ANSWER_SECONDS)
+
+
+async def test_a_cancel_that_finds_a_session_leaving_closes_it_with_what_came_meanwhile(
+    serve: Serve, tmp_path: Path
+) -> None:
+    async with serve(quick) as served:
+        chat = Chat(served.client, AGENT, SessionSettings(idle_seconds=ANSWER_SECONDS))
+        await chat.ask("one")
+        with away(tmp_path / "objects"):
+            await _asks_the_store(chat)
+            receipt = await chat.send("two")
+            await chat.handle.cancel()
+        view = await chat.handle.result()
+        await replayed(served.client, chat.agent_id)
+    assert (view["status"], view["waiting"], view["executions"]) == ("closed", [receipt.message_id], 1)
+
+
+async def test_a_cancel_while_a_closing_session_waits_for_a_rewind_leaves_it_kept(serve: Serve, tmp_path: Path) -> None:
+    async with serve(quick) as served:
+        chat = Chat(served.client, AGENT)
+        place = Branch(agent_id=chat.agent_id, execution_id=(await chat.ask("one")).running.execution_id)
+        with away(tmp_path / "objects"):
+            rewinding = asyncio.create_task(chat.update(REWIND_UPDATE, place))
+            await _asks_the_store(chat)
+            await chat.update(CLOSE_UPDATE)
+            await chat.handle.cancel()
+            with pytest.raises(WorkflowUpdateFailedError):
+                await rewinding
+        view = await chat.handle.result()
+        await replayed(served.client, chat.agent_id)
+    assert view["status"] == "closed"
+    assert (tmp_path / "objects" / "sessions" / chat.agent_id).exists()
 
 
 async def _sent(chat: Chat, text: str) -> str | None:
