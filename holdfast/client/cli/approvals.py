@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from holdfast.client.cli import pending, render
 from holdfast.client.cli.asking import agent_of, connected, is_session
-from holdfast.client.cli.options import Address, AsJson, DataDir, Namespace, RunOrAgentId, settings_from
+from holdfast.client.cli.options import AsJson, RunOrAgentId, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.digests import SHORT_CHARS, short_digest
 from holdfast.core.errors import InvalidInput
@@ -38,19 +38,18 @@ Digest: TypeAlias = Annotated[
 ]
 
 
+@with_server()
 def waiting(
     *,
     limit: Annotated[int, typer.Option(help="At most so many.")] = 20,
     as_json: AsJson = False,
-    address: Address = None,
-    namespace: Namespace = None,
-    data_dir: DataDir = None,
+    settings: Settings,
 ) -> None:
     """List the tool calls that wait for a person, over all runs: those that wait longest first."""
-    settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
     asyncio.run(_list(settings, limit, as_json=as_json))
 
 
+@with_server()
 def approve(
     execution_id: RunOrAgentId,
     call_id: CallId = None,
@@ -58,16 +57,14 @@ def approve(
     digest: Digest = None,
     by: By = None,
     as_json: AsJson = False,
-    address: Address = None,
-    namespace: Namespace = None,
-    data_dir: DataDir = None,
+    settings: Settings,
 ) -> None:
     """Let a tool call run that waits for a person."""
     verdict = _verdict("approve", by)
-    settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
     asyncio.run(_decide(settings, execution_id, call_id, verdict, digest, as_json=as_json))
 
 
+@with_server()
 def edit(
     execution_id: RunOrAgentId,
     call_id: CallId = None,
@@ -78,16 +75,14 @@ def edit(
     digest: Digest = None,
     by: By = None,
     as_json: AsJson = False,
-    address: Address = None,
-    namespace: Namespace = None,
-    data_dir: DataDir = None,
+    settings: Settings,
 ) -> None:
     """Let a tool call run that waits for a person, with other arguments."""
     verdict = _verdict("edit", by, arguments=arguments)
-    settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
     asyncio.run(_decide(settings, execution_id, call_id, verdict, digest, as_json=as_json))
 
 
+@with_server()
 def deny(
     execution_id: RunOrAgentId,
     call_id: CallId = None,
@@ -96,13 +91,10 @@ def deny(
     digest: Digest = None,
     by: By = None,
     as_json: AsJson = False,
-    address: Address = None,
-    namespace: Namespace = None,
-    data_dir: DataDir = None,
+    settings: Settings,
 ) -> None:
     """Keep a tool call from running that waits for a person; the model is told."""
     verdict = _verdict("deny", by, reason=reason)
-    settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
     asyncio.run(_decide(settings, execution_id, call_id, verdict, digest, as_json=as_json))
 
 

@@ -24,15 +24,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def with_client(settings: Settings, ask: Callable[[Client], Awaitable[T]]) -> T:
-    """Connect, ask, and return the answer."""
-
-    async def asking() -> T:
-        return await ask(await connected(settings))
-
-    return asyncio.run(asking())
-
-
 def asked(settings: Settings, ask: Callable[[Holdfast], Awaitable[T]]) -> T:
     """Connect, ask, and return the answer."""
 
@@ -52,13 +43,6 @@ async def joined(settings: Settings) -> Holdfast:
     from holdfast.client import Holdfast
 
     return Holdfast(await connected(settings))
-
-
-def agent_of(client: Client, agent_id: str) -> Agent:
-    """Return an agent on the client's server."""
-    from holdfast.client import Holdfast
-
-    return Holdfast(client).agent(agent_id)
 
 
 async def is_session(client: Client, given: str) -> bool:

@@ -11,17 +11,8 @@ import typer
 from pydantic import ValidationError
 
 from holdfast.client.cli import render, views
-from holdfast.client.cli.asking import agent_of, connected, is_session, page_of, read, with_client
-from holdfast.client.cli.options import (
-    Address,
-    AgentsDir,
-    AsJson,
-    DataDir,
-    ExecutionId,
-    Namespace,
-    TaskQueue,
-    settings_from,
-)
+from holdfast.client.cli.asking import asked, connected, is_session, page_of, read
+from holdfast.client.cli.options import AsJson, ExecutionId, with_server
 from holdfast.client.cli.progress import Steps
 from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
@@ -32,11 +23,12 @@ from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.tools import told
 
 if TYPE_CHECKING:
-    from holdfast.client import Client
+    from holdfast.client import Client, Holdfast
 
 STOPPED: Final = 3
 
 
+@with_server("agents_dir", "task_queue")
 def run(
     agent: Annotated[str, typer.Argument(help="The agent's name in the agents folder, or a definition file.")],
     question: Annotated[str, typer.Argument(help="What it is to do; - reads standard input.")],
@@ -48,68 +40,58 @@ def run(
     execution_id: Annotated[str | None, typer.Option("--id", help="A UUID of your own for the run.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start it, print its id, and do not wait.")] = False,
     as_json: AsJson = False,
-    agents: AgentsDir = None,
-    address: Address = None,
-    namespace: Namespace = None,
-    task_queue: TaskQueue = None,
-    data_dir: DataDir = None,
+    settings: Settings,
 ) -> None:
     """Start a run and follow it to its end. Exit code 0 completed, 3 stopped, 4 failed."""
-    settings = settings_from(
-        address=address, namespace=namespace, task_queue=task_queue, data_dir=data_dir, agents_dir=agents
-    )
-    asked = read(question)
     try:
         budget = ExecutionBudget(max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost)
     except ValidationError as error:
         raise InvalidInput(f"the limits cannot be used: {told(error)}") from None
-    code = asyncio.run(_run(settings, agent, asked, budget, execution_id, detach=detach, as_json=as_json))
+    code = asyncio.run(_run(settings, agent, read(question), budget, execution_id, detach=detach, as_json=as_json))
     raise typer.Exit(code)
 
 
+@with_server()
 def stop(
     execution_id: ExecutionId,
     *,
     reason: Annotated[str, typer.Option(help="Why; kept with the run.")] = "",
     after_step: Annotated[bool, typer.Option("--after-step", help="Let the step under way finish first.")] = False,
     as_json: AsJson = False,
-    address: Address = None,
-    namespace: Namespace = None,
-    data_dir: DataDir = None,
+    settings: Settings,
 ) -> None:
     """Ask a run to stop; with an agent's id, the run that it has under way."""
     mode: StopMode = "after_step" if after_step else "now"
 
-    async def ask(client: Client) -> tuple[str | None, str]:
-        if not await is_session(client, execution_id):
-            taken = await client.stop(execution_id, reason, mode=mode, source="cli")
+    async def ask(holdfast: Holdfast) -> tuple[str | None, str]:
+        if not await is_session(holdfast.client, execution_id):
+            taken = await holdfast.client.stop(execution_id, reason, mode=mode, source="cli")
             return execution_id if taken else None, f"run {execution_id} had ended already"
-        view = await agent_of(client, execution_id).stop(reason, mode=mode, source="cli")
+        view = await holdfast.agent(execution_id).stop(reason, mode=mode, source="cli")
         return view.running_id, f"agent {execution_id} has no run under way"
 
-    stopping, otherwise = with_client(settings_from(address=address, namespace=namespace, data_dir=data_dir), ask)
+    stopping, otherwise = asked(settings, ask)
     if as_json:
         render.as_json({"execution_id": stopping or execution_id, "stop_requested": stopping is not None})
     else:
         render.say(otherwise if stopping is None else f"stop requested for {stopping}")
 
 
+@with_server()
 def show(
     execution_id: ExecutionId,
     *,
     as_json: AsJson = False,
-    address: Address = None,
-    namespace: Namespace = None,
-    data_dir: DataDir = None,
+    settings: Settings,
 ) -> None:
     """Show a run as it is now: status, steps, answer, errors; or an agent's session."""
 
-    async def ask(client: Client) -> tuple[AgentState | SessionView, str | None]:
-        if await is_session(client, execution_id):
-            return await agent_of(client, execution_id).view(), None
-        return await client.state(execution_id), page_of(client, execution_id)
+    async def ask(holdfast: Holdfast) -> tuple[AgentState | SessionView, str | None]:
+        if await is_session(holdfast.client, execution_id):
+            return await holdfast.agent(execution_id).view(), None
+        return await holdfast.client.state(execution_id), page_of(holdfast.client, execution_id)
 
-    state, page = with_client(settings_from(address=address, namespace=namespace, data_dir=data_dir), ask)
+    state, page = asked(settings, ask)
     if isinstance(state, SessionView):
         views.shown_session(state, as_json=as_json)
     elif as_json:
@@ -118,18 +100,16 @@ def show(
         render.whole(state, page)
 
 
+@with_server()
 def list_runs(
     *,
     limit: Annotated[int, typer.Option(help="At most so many.")] = 20,
     waiting: Annotated[bool, typer.Option("--waiting", help="Only runs with calls that wait for a person.")] = False,
     as_json: AsJson = False,
-    address: Address = None,
-    namespace: Namespace = None,
-    data_dir: DataDir = None,
+    settings: Settings,
 ) -> None:
     """List the latest runs: those under way first, then the latest to end."""
-    settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
-    found = with_client(settings, lambda client: client.list_executions(limit, waiting=waiting))
+    found = asked(settings, lambda holdfast: holdfast.client.list_executions(limit, waiting=waiting))
     if as_json:
         render.as_json([render.line(each) for each in found])
     else:
@@ -146,7 +126,6 @@ async def _run(
     detach: bool,
     as_json: bool,
 ) -> int:
-
     client = await connected(settings)
     started = await client.start(agent, question, budget=budget, execution_id=execution_id)
     if detach:

@@ -11,7 +11,7 @@ import typer
 
 from holdfast.client.cli import render
 from holdfast.client.cli.asking import agent_of, connected, is_session
-from holdfast.client.cli.options import Address, AsJson, DataDir, Namespace, settings_from
+from holdfast.client.cli.options import AsJson, with_server
 from holdfast.client.cli.progress import Lines
 from holdfast.client.cli.runs import STOPPED
 from holdfast.client.settings import Settings
@@ -19,18 +19,16 @@ from holdfast.client.watched import Watched, to_dict
 from holdfast.core.observed import AgentExecutionStopped
 
 
+@with_server()
 def watch(
     execution_id: Annotated[
         str, typer.Argument(metavar="ID", help="The run's id, a UUID; or an agent's, for all its runs from now on.")
     ],
     *,
     as_json: AsJson = False,
-    address: Address = None,
-    namespace: Namespace = None,
-    data_dir: DataDir = None,
+    settings: Settings,
 ) -> None:
     """Show what happens in a run, or in all of an agent's from now on. Exit code 0 completed, 3 stopped, 4 failed."""
-    settings = settings_from(address=address, namespace=namespace, data_dir=data_dir)
     raise typer.Exit(asyncio.run(_watch(settings, execution_id, as_json=as_json)))
 
 
