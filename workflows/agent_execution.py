@@ -123,12 +123,15 @@ class AgentExecution(Answering, Hearing):
 
     def _at_first(self, start: ExecutionInput, kept: Sequence[bytes]) -> AgentState:
         """Return the agent as its first run finds it: new, or as its session's last snapshot has it."""
-        if start.session is None or start.session.snapshot is None:
-            return new_agent(
+        session = start.session
+        if session is None or session.snapshot is None:
+            state = new_agent(
                 start.definition, agent_id=start.agent_id, at=self._begins_at, parent_agent_id=start.parent_agent_id
             )
-        state = self._past.restored(kept[0], agent_id=start.agent_id)
-        return as_defined(state, start.definition, self._begins_at)
+        else:
+            state = self._past.restored(kept[0], agent_id=start.agent_id)
+            state = as_defined(state, start.definition, self._begins_at)
+        return state if session is None else replace(state, execution_count=session.executions)
 
     @workflow.run
     async def run(self, given: dict[str, Any], *segments: bytes) -> ExecutionResult:  # noqa: ARG002  # as `__init__`

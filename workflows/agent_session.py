@@ -16,7 +16,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import session
     from holdfast.core.contracts import StopRequest
-    from holdfast.core.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError, RecordNotFound
     from holdfast.core.limits import REASON_CHARS_MAX, UPDATES_PER_RUN
     from holdfast.core.session import SessionInput, SessionState, SessionTransition, StartExecution, TellExecution
     from holdfast.core.session_contracts import (
@@ -148,7 +148,9 @@ class AgentSession:
         try:
             found = await branched(branch, self._state.agent_id)
         except ActivityError as error:
-            raise ApplicationError(call_error(error, "records").message, type=SESSION_REFUSED) from None
+            told = call_error(error, "records")
+            kind = told.type if told.type == RecordNotFound.__name__ else SESSION_REFUSED
+            raise ApplicationError(told.message, type=kind) from None
         finally:
             self._rewinding = False
         return self._take((session.branched(self._state, branch, found, workflow.now()), ()))

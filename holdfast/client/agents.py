@@ -46,6 +46,7 @@ from holdfast.core.errors import (
     ExecutionNotFound,
     HoldfastError,
     InvalidInput,
+    RecordNotFound,
     ServerUnavailable,
     SessionClosed,
     SessionRefused,
@@ -88,8 +89,12 @@ BRANCH_SECONDS_MAX: Final = 90.0
 REFUSALS: Final[Mapping[str, type[HoldfastError]]] = {
     SESSION_CLOSED: SessionClosed,
     SESSION_MISSING: AgentNotFound,
+    RecordNotFound.__name__: RecordNotFound,
 }
 """What a session's refusals are here, by their types; any other is a SessionRefused."""
+
+START_SECONDS: Final = 0.1
+"""How long to wait for the end of a start whose update has failed: it is there already, or never comes."""
 
 WITH_START_AGAIN: Final = AGAIN | {RPCStatusCode.NOT_FOUND}
 """A session that leaves the server just then is not found for a moment, and begun anew by the next try."""
@@ -437,8 +442,8 @@ class Agent:
                     update, args=args, id=id_, start_workflow_operation=begun, result_type=kind, rpc_timeout=limit
                 )
             except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
-                with suppress(BaseException):  # the same error once more, which asyncio would complain of at the end
-                    await begun.workflow_handle()
+                with suppress(Exception):  # the same error once more, which asyncio would complain of at the end
+                    await asyncio.wait_for(begun.workflow_handle(), START_SECONDS)  # cancelled, it would never come
                 raise
             return cast("T", answer)
 

@@ -214,6 +214,8 @@ class SessionStart(Frozen):
     previous_id: Id | None = None
     """The agent's last execution."""
     messages_before: int = Field(default=0, ge=0)
+    executions: int = Field(default=0, ge=0)
+    """How many executions the agent has had, also where its conversation stands before some of them."""
     messages: tuple[Message, ...]
 
 

@@ -184,7 +184,9 @@ SessionTransition = tuple[SessionState, tuple[SessionCommand, ...]]
 def new_session(given: SessionInput, agent_id: str, at: datetime) -> SessionState:
     """Return a session in which nothing has been said. Raises InvalidInput without a definition."""
     if given.definition is None:
-        raise InvalidInput(f"there is no agent {agent_id}; give the definition that it is to begin with")
+        raise InvalidInput(
+            f"there is no agent {agent_id}; give its definition (`--agent`), or begin one with `holdfast chat`"
+        )
     return SessionState(
         agent_id=agent_id,
         definition=given.definition,
@@ -338,6 +340,7 @@ def next_turn(state: SessionState, execution_id: str, at: datetime) -> SessionTr
         snapshot=state.snapshot,
         previous_id=state.place.execution_id if state.place else None,
         messages_before=state.messages_before,
+        executions=state.executions,
         messages=tuple(spoken(each) for each in said),
     )
     state = replace(

@@ -214,7 +214,7 @@ async def test_an_agent_that_was_never_there_is_told_of(serve: Serve) -> None:
         with pytest.raises(WorkflowUpdateFailedError) as refused:
             await chat.send("hello?")
     assert isinstance(refused.value.cause, ApplicationError)
-    assert f"there is no agent {chat.agent_id}; give the definition" in refused.value.cause.message
+    assert f"there is no agent {chat.agent_id}; give its definition" in refused.value.cause.message
 
 
 async def test_a_session_goes_back_and_another_one_goes_on_from_the_same_place(serve: Serve) -> None:
@@ -230,6 +230,7 @@ async def test_a_session_goes_back_and_another_one_goes_on_from_the_same_place(s
         size = (await fork.handle.describe()).raw_description.workflow_execution_info.history_size_bytes
         forked = await fork.ask("four")
     assert [text for role, text in texts(back) if role == "user"] == ["one", "three"]
+    assert back.execution_count == 3, "each record has a number of its own"
     assert [text for role, text in texts(forked) if role == "user"] == ["one", "four"]
     assert forked.agent_id == fork.agent_id
     assert size < 10_000
