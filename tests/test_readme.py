@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from holdfast.client.cli.main import app
 from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.core.tools import ToolOptions
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import call, say
+from holdfast.testing.script import Turn, call, say
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 SECONDS_MAX = 40
@@ -48,15 +49,22 @@ def test_the_page_on_agents_names_every_field_and_tool_option() -> None:
     assert not missing
 
 
+def clerk(request: dict[str, Any]) -> Turn:
+    """Look an order up and tell of it; to any other question, tell what was asked first."""
+    asked = [message["content"] for message in request["messages"] if message["role"] == "user"]
+    if request["messages"][-1]["role"] == "tool":
+        return say("It left the warehouse this morning.")
+    return call("find_order", number=17) if "order" in asked[-1] else say(f"You asked: {asked[0]}")
+
+
 @pytest.mark.temporal
 def test_the_fifteen_lines_and_the_program_run(settings: Settings, tmp_path: Path) -> None:
-    tools, program = blocks("python")
+    tools, program, living = blocks("python")
     (agent,) = blocks("markdown")
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "clerk.md").write_text(agent)
     (tmp_path / "my_tools.py").write_text(tools)
-    script = [call("find_order", number=17), say("It left the warehouse this morning.")]
-    with FakeOpenAI.in_thread(script) as endpoint:
+    with FakeOpenAI.in_thread(clerk) as endpoint:
         environment = {
             **worker_environment(),
             "OPENAI_BASE_URL": endpoint.base_url,
@@ -68,16 +76,22 @@ def test_the_fifteen_lines_and_the_program_run(settings: Settings, tmp_path: Pat
         heard: list[str] = []
         with WorkerProcess(worker_command(settings, ["my_tools"]), heard.append, environment) as worker:
             assert worker.wait_until_ready(SECONDS_MAX), heard
-            done = subprocess.run(
-                [sys.executable, "-c", program],
-                cwd=tmp_path,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=SECONDS_MAX,
-                check=False,
+            done, lived = (
+                subprocess.run(
+                    [sys.executable, "-c", code],
+                    cwd=tmp_path,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=SECONDS_MAX,
+                    check=False,
+                )
+                for code in (program, living)
             )
     assert "completed It left the warehouse this morning." in done.stdout, done
+    told, asked = lived.stdout.splitlines()
+    assert told.endswith("It left the warehouse this morning."), lived
+    assert asked == "You asked: Where is order 17?"
     assert [message["content"] for message in endpoint.requests[1].body["messages"] if message["role"] == "tool"] == [
         "order 17 left the warehouse this morning"
     ]
@@ -88,4 +102,5 @@ def test_every_command_the_readme_shows_exists() -> None:
         re.findall(r"^holdfast (\w+)", "".join(blocks("sh")), re.MULTILINE)
     )
     known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    known |= {str(group.name) for group in app.registered_groups}
     assert shown == known

@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core import session
     from holdfast.core.contracts import StopRequest
     from holdfast.core.errors import HoldfastError, RecordNotFound
-    from holdfast.core.limits import REASON_CHARS_MAX, UPDATES_PER_RUN
+    from holdfast.core.limits import REASON_CHARS_MAX, UPDATES_MAX, UPDATES_PER_RUN
     from holdfast.core.session import SessionInput, SessionState, SessionTransition, StartExecution, TellExecution
     from holdfast.core.session_contracts import (
         AGENT_SESSION,
@@ -154,6 +154,24 @@ class AgentSession:
         finally:
             self._rewinding = False
         return self._take((session.branched(self._state, branch, found, workflow.now()), ()))
+
+    @open.validator  # noqa: A003  # the handler above is meant
+    @clear.validator
+    @suspend.validator
+    @resume.validator
+    def _refuse_more(self) -> None:
+        """Leave room for messages, the stop and the close: the server takes so many updates in a run and no more."""
+        if self._heard >= UPDATES_MAX:
+            text = f"{self._heard} requests came since the session last came to rest; stop what runs, or wait for it"
+            _refuse((SESSION_REFUSED, text))
+
+    @change.validator
+    def _refuse_change(self, change: SessionChange) -> None:  # noqa: ARG002  # as the update has it
+        self._refuse_more()
+
+    @rewind.validator
+    def _refuse_rewind(self, branch: Branch) -> None:  # noqa: ARG002  # as the update has it
+        self._refuse_more()
 
     @workflow.query(name=SESSION_QUERY, description="What the session is and does.")
     def session(self) -> SessionView | None:

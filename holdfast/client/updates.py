@@ -39,6 +39,12 @@ CLOSING: Final = "aborted by closing workflow"
 It goes on saying that of this update id, even when there is another run of the workflow: we ask again under a new one.
 """
 
+TASK_LOST: Final = "due to unexpected workflow task failure"
+"""What it says when the task that had the update was thrown away, as when something came as the run went on elsewhere.
+
+Nothing of that task holds, so the update was not taken.
+"""
+
 LOST: Final = "AcceptedUpdateCompletedWorkflow"
 """The type of the failure of an update that was accepted by a run which then ended without an answer."""
 
@@ -88,7 +94,7 @@ async def _asked(ask: Ask[T], update_id: str, again: frozenset[RPCStatusCode], *
             return await ask(f"{update_id}.{ended}" if ended else update_id, ASKED_TIMEOUT)
         except RPCError as error:
             closing = CLOSING in str(error)
-            if TASK_FAILS in str(error) or not (closing or error.status in again):
+            if TASK_FAILS in str(error) or not (closing or TASK_LOST in str(error) or error.status in again):
                 raise
         except WorkflowUpdateFailedError as error:
             closing = lost(error)

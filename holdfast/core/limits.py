@@ -326,6 +326,9 @@ ARGUMENT_PLACE_PARTS_MAX: Final = 8
 UPDATES_PER_RUN: Final = 500
 """After so many requests a session that rests goes on in a new run: Temporal takes 2,000 updates in one run."""
 
+UPDATES_MAX: Final = 1_000
+"""So many in a run that cannot end yet, and only messages, stops and the close are taken still."""
+
 MESSAGE_IDS_KEPT: Final = 1_000
 """So many of the latest message ids a session remembers: sent again within them, a message is the same one."""
 

@@ -292,6 +292,29 @@ async def test_a_session_that_only_rests_takes_any_number_of_requests(serve: Ser
     assert described.history_length < UPDATES_PER_RUN
 
 
+async def test_requests_without_end_leave_room_for_messages_and_the_stop(serve: Serve) -> None:
+    def slow(request: dict[str, Any]) -> Turn:
+        return say("late", delay_seconds=60) if request["messages"][-1]["content"] == "slow" else say("done")
+
+    async with serve(slow) as served:
+        chat = Chat(served.client, AGENT)
+        running = await chat.send("slow")
+
+        async def looks() -> None:
+            while True:
+                await chat.handle.execute_update(OPEN_UPDATE, result_type=SessionView)
+
+        looking = await asyncio.gather(*(looks() for _ in range(4)), return_exceptions=True)
+        queued = await chat.send("next")
+        await chat.update(STOP_UPDATE, SessionStop(reason="enough"))
+        states = [await chat.answer(each) for each in (running, queued)]
+        view = await chat.update(OPEN_UPDATE)
+    causes = [getattr(each, "cause", None) for each in looking]
+    assert all(isinstance(each, ApplicationError) and each.type == SESSION_REFUSED for each in causes), looking
+    assert [each.status for each in states] == [ExecutionStatus.STOPPED, ExecutionStatus.COMPLETED]
+    assert view.executions == 2
+
+
 async def test_a_cancelled_session_stops_what_runs_and_is_kept(serve: Serve) -> None:
     async with serve([say("late", delay_seconds=60)]) as served:
         chat = Chat(served.client, AGENT)
