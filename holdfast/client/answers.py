@@ -14,7 +14,7 @@ from holdfast.client.executions import Client
 from holdfast.client.histories import Patience
 from holdfast.client.refusals import NO_WORKER
 from holdfast.client.session_history import SessionRun, later
-from holdfast.core.errors import SessionRefused
+from holdfast.core.errors import SessionClosed, SessionRefused
 from holdfast.core.session_contracts import RECEIPT_QUERY, Receipt
 
 PAUSES_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2)
@@ -38,10 +38,12 @@ class Answers:
     async def execution_of(self, receipt: Receipt) -> str:
         """Return the id of the execution in which the message was said, when that has ended.
 
-        Raises SessionRefused when the session knows nothing of the message, ServerUnavailable.
+        Raises SessionRefused when the session knows nothing of the message, SessionClosed when it was closed before the
+        message had its turn, ServerUnavailable.
         """
         latest, unchanged = receipt, 0
         news: SessionRun | None = None
+        over: SessionRefused | SessionClosed | None = None
         while latest.state != "answered" or latest.execution_id is None:
             awaited = latest.execution_id or latest.running_id
             if news is not None:
@@ -51,22 +53,29 @@ class Answers:
             elif awaited is not None:
                 await self._end_of(awaited)
             if unchanged >= len(PAUSES_SECONDS):  # before looking, so that nothing that comes after it is missed
-                news = await self._news(latest)
+                news, over = await self._news(latest)
             found = await self._receipt(receipt.message_id)
             if found is None:
                 return self._gone(latest)
+            if over is not None and found == latest:
+                raise over
             unchanged = unchanged + 1 if found == latest else 0
             news = news if unchanged else None
             latest = found
         return latest.execution_id
 
-    async def _news(self, latest: Receipt) -> SessionRun:
-        """Return what tells of all that the session does from now on; a session that is away is waited for."""
+    async def _news(self, latest: Receipt) -> tuple[SessionRun | None, SessionRefused | SessionClosed | None]:
+        """Return what tells of all that the session does from now on, or why it does nothing; one away is waited for.
+
+        What has come of the message before its end, it still has to be asked.
+        """
         run = await later(self._client.temporal, self._session.id)
-        if run is None:
-            told = f"the session of agent {self._session.id} was ended from outside before the message"
-            raise SessionRefused(f"{told} {latest.message_id!r} had its turn; send it again")
-        return run
+        if isinstance(run, SessionRun):
+            return run, None
+        told = f"the session of agent {self._session.id} was {run} before the message {latest.message_id!r}"
+        if run == "closed":
+            return None, SessionClosed(f"{told} had its turn; start another agent, or fork this one, and send it there")
+        return None, SessionRefused(f"{told} had its turn; send it again")
 
     def _gone(self, known: Receipt) -> str:
         """Return where the message was said when the session does not remember it (any more)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, WorkflowExecutionStatus
@@ -92,16 +92,18 @@ async def executions_of(temporal: Client, agent_id: str) -> AsyncGenerator[str, 
         run_id, past = following, 0
 
 
-async def later(temporal: Client, agent_id: str) -> SessionRun | None:
-    """Return what tells by `news` of anything that the session does from now on; none when it was ended from outside.
+async def later(temporal: Client, agent_id: str) -> SessionRun | Literal["closed", "ended from outside"]:
+    """Return what tells by `news` of anything that the session does from now on, or why it does nothing any more.
 
     One that is away from the server is given some time to return.
     """
     info = await _info(temporal, agent_id)
     if info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED:
+        if await _was_closed(temporal, agent_id, info.execution.run_id):
+            return "closed"
         await asyncio.sleep(AWAY_SECONDS)
     elif info.status not in HERE:
-        return None
+        return "ended from outside"
     return AnyNews(temporal, agent_id, info.execution.run_id, info.history_length)
 
 
@@ -113,11 +115,16 @@ async def _returned(temporal: Client, agent_id: str, run_id: str) -> str | None:
             return info.execution.run_id
         if info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED:
             return None
-        handle = temporal.get_workflow_handle(agent_id, run_id=run_id, result_type=SessionView)
-        view: SessionView = await handle.result(follow_runs=False)
-        if view.status == "closed":
+        if await _was_closed(temporal, agent_id, run_id):
             return None
         await asyncio.sleep(AWAY_SECONDS)
+
+
+async def _was_closed(temporal: Client, agent_id: str, run_id: str) -> bool:
+    """Return whether the session has left the server for ever with this run, which is complete."""
+    handle = temporal.get_workflow_handle(agent_id, run_id=run_id, result_type=SessionView)
+    view: SessionView = await handle.result(follow_runs=False)
+    return view.status == "closed"
 
 
 async def _info(temporal: Client, agent_id: str) -> WorkflowExecutionInfo:

@@ -380,6 +380,18 @@ async def test_who_waits_for_a_session_that_was_terminated_is_told(serve: Serve)
             await waiting
 
 
+async def test_who_waits_for_a_message_that_a_close_at_once_left_waiting_is_told(serve: Serve) -> None:
+    async with serve(echo) as at_work:
+        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        await agent.suspend()
+        receipt = await agent.send("one")
+        waiting = asyncio.create_task(agent.answer(receipt))
+        await agent.close(stop=True)
+        for each in (waiting, agent.answer(receipt)):
+            with pytest.raises(SessionClosed, match=r"closed before the message .* had its turn; start another agent"):
+                await asyncio.wait_for(each, 20)
+
+
 # --- steering
 
 

@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 from holdfast.core.contracts import DefinitionChange, StopRequest
 from holdfast.core.events import StopMode
 from holdfast.core.frozen import canonical
+from holdfast.core.limits import QUEUE_MAX
 from holdfast.core.messages import Message
 from holdfast.core.session import (
     SessionCommand,
@@ -113,7 +114,10 @@ class SessionMachine(RuleBasedStateMachine):
     def _send(self, policy: WhileRunning | None) -> None:
         message = said(str(len(self.acknowledged)), policy=policy)
         if problem_with_message(self.state, message) is not None:
-            assert self.state.closing or (policy or self.state.settings.while_running) == "reject"
+            turn = self.state.turn
+            unkept = (*self.state.queue, *self.state.unanswered, *((*turn.said, *turn.injected) if turn else ()))
+            rejected = turn is not None and (policy or self.state.settings.while_running) == "reject"
+            assert self.state.closing or rejected or len(unkept) == QUEUE_MAX
             return
         before = waiting(self.state)
         self._follow(sent(self.state, message, START))

@@ -14,12 +14,17 @@ from typing import Any
 
 import pytest
 
+from examples.support_desk import scripted_model
 from examples.support_desk.tools import look_up_order, refund
 from holdfast import AgentState, ToolContext
 from holdfast.client import Agent, Holdfast, Settings, WaitingCall
 from holdfast.client.definitions import load_definition
 from holdfast.core.errors import InvalidInput
+from holdfast.core.observed import ApprovalRequested
 from holdfast.core.tools import AnyTool
+from holdfast.core.verdicts import Verdict
+from holdfast.local import LocalDriver
+from holdfast.testing import ScriptedModel
 from holdfast.testing.script import Turn, call, say
 from tests.serving import Serve
 
@@ -191,3 +196,14 @@ async def test_a_refund_that_is_denied_is_not_paid_and_the_customer_is_told(desk
         state = await ada.answer(receipt)
     assert "send photos first" in state.final_response
     assert not (desk / "refunds.csv").read_text()
+
+
+async def test_the_script_of_the_page_asks_to_pay_a_broken_table_back(desk: Path) -> None:
+    driver = LocalDriver(AGENT, model=ScriptedModel(scripted_model.turn), tools=TOOLS)
+    driver.on(ApprovalRequested, lambda event: driver.decide(event.call.id, Verdict(decision="approve", by="Ada")))
+    wish = "My drawing table, order 1002, arrived broken. May I have my money back?"
+    state = await asyncio.wait_for(driver.execute(wish), SECONDS_MAX)
+    assert [each.call.name for step in state.steps for each in step.tool_executions] == ["look_up_order", "refund"]
+    assert (paid(desk), "paid back to ada" in state.final_response) == ([(1002, 48900)], True)
+    asked = await asyncio.wait_for(driver.execute("Where are my pencils?"), SECONDS_MAX)
+    assert "Which order" in asked.final_response

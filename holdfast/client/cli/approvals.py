@@ -13,8 +13,8 @@ import typer
 from pydantic import ValidationError
 
 from holdfast.client.cli import pending, render
-from holdfast.client.cli.asking import connected
-from holdfast.client.cli.options import AsJson, ExecutionId, with_server
+from holdfast.client.cli.asking import connected, is_session, joined
+from holdfast.client.cli.options import AsJson, RunOrAgentId, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.digests import SHORT_CHARS, short_digest
 from holdfast.core.errors import InvalidInput
@@ -23,7 +23,7 @@ from holdfast.core.tools import told
 from holdfast.core.verdicts import Decision, Verdict
 
 if TYPE_CHECKING:
-    from holdfast.client import Client
+    from holdfast.client import Agent, Client
 
 CallId: TypeAlias = Annotated[
     str | None, typer.Argument(metavar="[CALL]", help="The call's id; not needed while one call waits.")
@@ -51,7 +51,7 @@ def waiting(
 
 @with_server()
 def approve(
-    execution_id: ExecutionId,
+    execution_id: RunOrAgentId,
     call_id: CallId = None,
     *,
     digest: Digest = None,
@@ -66,7 +66,7 @@ def approve(
 
 @with_server()
 def edit(
-    execution_id: ExecutionId,
+    execution_id: RunOrAgentId,
     call_id: CallId = None,
     *,
     arguments: Annotated[
@@ -84,7 +84,7 @@ def edit(
 
 @with_server()
 def deny(
-    execution_id: ExecutionId,
+    execution_id: RunOrAgentId,
     call_id: CallId = None,
     *,
     reason: Annotated[str, typer.Option(help="Why; the model is told.")] = "",
@@ -128,7 +128,10 @@ async def _list(settings: Settings, limit: int, *, as_json: bool) -> None:
 async def _decide(
     settings: Settings, execution_id: str, call_id: str | None, verdict: Verdict, digest: str | None, *, as_json: bool
 ) -> None:
-    client = await connected(settings)
+    holdfast = await joined(settings)
+    client = holdfast.client
+    if await is_session(client, execution_id):
+        execution_id = await _under_way(holdfast.agent(execution_id))
     chosen = await _chosen(client, execution_id, call_id, digest)
     # bound to the call as it was read here: should another one wait under its id meanwhile, nothing is decided
     bound = Verdict.model_validate({**verdict.model_dump(), "digest": chosen.call.digest})
@@ -139,6 +142,14 @@ async def _decide(
     else:
         done = f"{verdict.decision}: {chosen.call.name} {chosen.call.id} of run {execution_id}"
         render.say(done if taken else f"run {execution_id} had ended already")
+
+
+async def _under_way(agent: Agent) -> str:
+    """Return the run that an agent has under way; InvalidInput when there is none."""
+    view = await agent.view()
+    if view.running_id is None:
+        raise InvalidInput(f"nothing waits; agent {agent.agent_id} has no run under way ({view.status})")
+    return view.running_id
 
 
 async def _chosen(client: Client, execution_id: str, call_id: str | None, digest: str | None) -> OpenCall:

@@ -49,6 +49,9 @@ Import: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
 ExecutionId: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="The run's id, a UUID.")]
+RunOrAgentId: TypeAlias = Annotated[
+    str, typer.Argument(metavar="ID", help="The run's id, a UUID; or an agent's, for the run that it has under way.")
+]
 AgentId: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="The agent's id, a UUID.")]
 Policy: TypeAlias = Annotated[
     WhileRunning | None,

@@ -3,48 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 import typer
 
 from holdfast.client.cli import render
-from holdfast.client.cli.asking import connected
-from holdfast.client.cli.options import AsJson, ExecutionId, with_server
+from holdfast.client.cli.asking import is_session, joined
+from holdfast.client.cli.options import AsJson, with_server
 from holdfast.client.cli.progress import Lines
 from holdfast.client.cli.runs import STOPPED
 from holdfast.client.settings import Settings
-from holdfast.client.watched import to_dict
+from holdfast.client.watched import Watched, to_dict
 from holdfast.core.observed import AgentExecutionStopped
-
-if TYPE_CHECKING:
-    from holdfast.client import Client
 
 
 @with_server()
 def watch(
-    execution_id: ExecutionId,
+    execution_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The run's id, a UUID; or an agent's, for all its runs from now on.")
+    ],
     *,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Show what happens in a run, from its beginning to its end. Exit code 0 completed, 3 stopped, 4 failed."""
+    """Show what happens in a run, or in all of an agent's from now on. Exit code 0 completed, 3 stopped, 4 failed."""
     raise typer.Exit(asyncio.run(_watch(settings, execution_id, as_json=as_json)))
 
 
-async def _watch(settings: Settings, execution_id: str, *, as_json: bool) -> int:
-    client = await connected(settings)
+async def _watch(settings: Settings, given: str, *, as_json: bool) -> int:
+    holdfast = await joined(settings)
+    lives = await is_session(holdfast.client, given)
     try:
-        return STOPPED if await _print_events(client, execution_id, as_json=as_json) else 0
+        watched = holdfast.agent(given).watch() if lives else holdfast.client.watch(given)
+        stopped = await _print_events(watched, as_json=as_json)
     except asyncio.CancelledError:
-        render.hint(f"the run goes on: holdfast show {execution_id}, holdfast stop {execution_id}")
+        on = f"the agent lives on: holdfast chat --id {given}"
+        render.hint(on if lives else f"the run goes on: holdfast show {given}, holdfast stop {given}")
         raise
+    return STOPPED if stopped and not lives else 0
 
 
-async def _print_events(client: Client, execution_id: str, *, as_json: bool) -> bool:
-    """Print what happens in a run until its end; return whether it was stopped."""
+async def _print_events(events: AsyncGenerator[Watched, None], *, as_json: bool) -> bool:
+    """Print what happens until its end; return whether the last event was that of a stop."""
     lines, stopped = Lines(), False
-    async with aclosing(client.watch(execution_id)) as watched:
+    async with aclosing(events) as watched:
         async for each in watched:
             if as_json:
                 render.as_json(to_dict(each))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
+from uuid import uuid4
 
 import pytest
 
@@ -133,3 +134,23 @@ def test_what_cannot_be_decided_is_refused_with_what_waits(project: Project, cli
     end_of(client, waiting)
     late = project.run("approve", waiting)
     assert (late.code, late.err) == (2, f"error: nothing waits; run {waiting} has ended (completed)\n")
+
+
+def test_the_id_of_an_agent_means_the_run_that_it_has_under_way(project: Project) -> None:
+    agent_id = str(uuid4())
+    assert project.run("send", agent_id, "multiply", "--agent", "warden", "--no-wait").code == 0
+    run_id = until_asked(project, agent_id)
+    ended = project.run("approve", agent_id, "--json")
+    assert (ended.code, ended.document["execution_id"], ended.document["taken"]) == (0, run_id, True)
+    assert project.run("send", agent_id, "thank you").code == 0
+    late = project.run("approve", agent_id)
+    assert (late.code, late.err) == (2, f"error: nothing waits; agent {agent_id} has no run under way (idle)\n")
+
+
+def until_asked(project: Project, agent_id: str) -> str:
+    """The run of the agent's that waits for a person, once it does."""
+    for _ in range(LOOKS_MAX):
+        for each in project.run("waiting", "--json").document["calls"]:
+            if each["agent_id"] == agent_id:
+                return str(each["execution_id"])
+    raise AssertionError(f"no call of {agent_id} was ever listed")

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.client.watched import AttemptFailed, TextDelta, Watched, from_dict, to_dict
-from holdfast.core.observed import AgentExecutionCompleted
+from holdfast.core.observed import AgentExecutionCompleted, AgentExecutionStopped
 from tests.client.cli.page import examples
 from tests.client.cli.program import STORY, Project, start_id
 
@@ -88,6 +88,19 @@ def test_ctrl_c_ends_the_watching_and_not_the_run(project: Project) -> None:
     assert ended.code == 130
     assert ended.err == f"the run goes on: holdfast show {execution_id}, holdfast stop {execution_id}\n"
     assert project.run("stop", execution_id).out == f"stop requested for {execution_id}\n"
+
+
+def test_watching_an_agent_shows_its_runs_until_its_session_is_closed(project: Project) -> None:
+    agent_id = str(uuid4())
+    assert project.run("send", agent_id, "slow", "--agent", "clerk", "--no-wait").code == 0
+    with project.started("watch", agent_id, "--json") as running:
+        running.heard("InferenceRequestStarted")
+        closed = project.run("session", "close", agent_id, "--stop", "--json")
+        ended = running.ended(20)
+    assert (ended.code, ended.err) == (0, "")
+    told = watched_lines(ended.out)
+    assert {each.execution_id for each in told} == {closed.document["running_id"]}
+    assert isinstance(told[-1], AgentExecutionStopped)
 
 
 def test_run_prints_text_as_it_comes_in_a_terminal_and_not_into_a_pipe(project: Project) -> None:
