@@ -18,6 +18,7 @@ from holdfast.client.cli.options import AsJson, RunOrAgentId, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.digests import SHORT_CHARS, short_digest
 from holdfast.core.errors import InvalidInput
+from holdfast.core.frozen import replace
 from holdfast.core.steps import OpenCall
 from holdfast.core.tools import told
 from holdfast.core.verdicts import Decision, Verdict
@@ -134,7 +135,7 @@ async def _decide(
         execution_id = await _under_way(holdfast.agent(execution_id))
     chosen = await _chosen(client, execution_id, call_id, digest)
     # bound to the call as it was read here: should another one wait under its id meanwhile, nothing is decided
-    bound = Verdict.model_validate({**verdict.model_dump(), "digest": chosen.call.digest})
+    bound = replace(verdict, digest=chosen.call.digest)
     taken = await client.decide(execution_id, chosen.call.id, bound)
     if as_json:
         about = {"execution_id": execution_id, "call_id": chosen.call.id, "digest": chosen.call.digest}
