@@ -30,7 +30,6 @@ from holdfast.core.session_contracts import (
     Receipt,
     SessionChange,
     SessionSettings,
-    SessionView,
 )
 from holdfast.core.state import ExecutionStatus
 from holdfast.testing.script import Turn, call, say
@@ -281,7 +280,7 @@ async def test_a_session_that_only_rests_takes_any_number_of_requests(serve: Ser
 
         async def looks() -> None:
             for _ in range(UPDATES_PER_RUN // 4):
-                await chat.handle.execute_update(OPEN_UPDATE, result_type=SessionView)
+                await chat.update(OPEN_UPDATE)
 
         await asyncio.gather(*(looks() for _ in range(4)))
         await chat.update(RESUME_UPDATE)

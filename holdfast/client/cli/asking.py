@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import re
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
 
 from holdfast.client.cli import render
@@ -22,6 +25,30 @@ if TYPE_CHECKING:
     from holdfast.client import Agent, Client, Holdfast
 
 T = TypeVar("T")
+
+SDK_LOGGER: Final = "temporalio.core"
+
+RETRIED: Final = re.compile(r"gRPC call \w+ retried \d+ times")
+"""What the SDK warns of several times a second while the server is away."""
+
+RETRIES_HINT_SECONDS: Final = 60.0
+
+
+class Retries(logging.Filter):
+    """Tells once in a while, in our words, that the server is away, instead of each call that is tried again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_at = -RETRIES_HINT_SECONDS
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is to be shown as it is."""
+        if RETRIED.search(record.getMessage()) is None:
+            return True
+        if (now := time.monotonic()) - self._told_at >= RETRIES_HINT_SECONDS:
+            self._told_at = now
+            render.hint("the Temporal server does not answer; it is asked again and again (Ctrl-C leaves)")
+        return False
 
 
 def asked(settings: Settings, ask: Callable[[Holdfast], Awaitable[T]]) -> T:
@@ -59,6 +86,7 @@ async def connected(settings: Settings) -> Client:
     """Return a client; say so when it is of another server than this folder's."""
     from holdfast.client import Client
 
+    logging.getLogger(SDK_LOGGER).addFilter(Retries())
     client = await Client.connect(settings)
     with suppress(InvalidInput):  # of the data directory, which need not be ours
         ours_is_down = settings.data_dir.exists() and running_server(settings.data_dir) is None

@@ -16,7 +16,7 @@ from holdfast.client.cli.asking import joined
 from holdfast.client.cli.options import AsJson, Policy, with_server
 from holdfast.client.cli.sessions import answered
 from holdfast.client.settings import Settings
-from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.errors import HoldfastError, InvalidInput, SessionClosed
 from holdfast.core.limits import QUESTION_BYTES_MAX
 from holdfast.core.session_contracts import WhileRunning
 
@@ -55,6 +55,8 @@ async def _chat(
     agent = holdfast.agent(agent_id, name)
     view = await agent.open()
     back = f"holdfast chat --id {agent.agent_id}"
+    if view.status == "closed":
+        raise SessionClosed(f"the session of agent {agent.agent_id} is closed; fork it: holdfast fork {agent.agent_id}")
     render.hint(f"agent {agent.agent_id} ({view.definition.name}); it lives on: {back}")
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return await _lines(agent, while_running, as_json=as_json)

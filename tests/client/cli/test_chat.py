@@ -183,3 +183,12 @@ def test_a_call_that_somebody_else_decides_about_is_asked_about_no_more(project:
         screen.shows("approve by ann")
         screen.shows("it is 42")
         screen.shows(">")
+
+
+def test_a_closed_session_is_not_talked_with(project: Project) -> None:
+    agent_id = id_in(project.run("chat", "clerk", said="one").err)
+    project.run("session", "close", agent_id)
+    ended = project.run("chat", "--id", agent_id, said="")
+    assert (ended.code, ended.out) == (7, "")
+    assert f"holdfast fork {agent_id}" in ended.err
+    assert "lives on" not in ended.err
