@@ -7,57 +7,44 @@ is not on the server: an idle session leaves, and comes back with the next messa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 from uuid import uuid4
 
 from pydantic import JsonValue
 from temporalio.client import (
-    WithStartWorkflowOperation,
     WorkflowHandle,
-    WorkflowUpdateFailedError,
-    WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.answers import Answers
 from holdfast.client.approvals import WaitingCall, calls_of
-from holdfast.client.definitions import find_agent, find_subagents
+from holdfast.client.definitions import find_subagents
 from holdfast.client.executions import Client
 from holdfast.client.queries import queried
-from holdfast.client.refusals import refusal, worker_for
-from holdfast.client.requests import check_definition, check_id, check_size, check_stop
+from holdfast.client.refusals import refusal
+from holdfast.client.requests import check_definition, check_id, check_stop
 from holdfast.client.session_history import executions_of
 from holdfast.client.session_requests import check_said, checked, update_id
-from holdfast.client.summaries import session_at_start
-from holdfast.client.updates import AGAIN, UPDATE_SECONDS_MAX, Unanswered, told_of, updated
+from holdfast.client.session_updates import Beginning, SessionUpdates, checked_definition
+from holdfast.client.updates import UPDATE_SECONDS_MAX
 from holdfast.client.watched import Watched
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import StopRequest
 from holdfast.core.defining import new_agent
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import (
-    AgentNotFound,
     ExecutionFailed,
     ExecutionNotFound,
     HoldfastError,
     InvalidInput,
-    RecordNotFound,
-    ServerUnavailable,
-    SessionClosed,
-    SessionRefused,
 )
 from holdfast.core.events import StopMode
-from holdfast.core.frozen import replace
 from holdfast.core.messages import Message
 from holdfast.core.records import ExecutionRecord
-from holdfast.core.session import SessionInput
 from holdfast.core.session_contracts import (
-    AGENT_SESSION,
     CHANGE_UPDATE,
     CLEAR_UPDATE,
     CLOSE_UPDATE,
@@ -65,15 +52,12 @@ from holdfast.core.session_contracts import (
     RESUME_UPDATE,
     REWIND_UPDATE,
     SEND_UPDATE,
-    SESSION_CLOSED,
-    SESSION_MISSING,
     SESSION_QUERY,
     STOP_UPDATE,
     SUSPEND_UPDATE,
     Branch,
     Receipt,
     SessionChange,
-    SessionSettings,
     SessionView,
     WhileRunning,
 )
@@ -81,23 +65,8 @@ from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.verdicts import Verdict
 from holdfast.storage.records import Records
 
-T = TypeVar("T")
-
 BRANCH_SECONDS_MAX: Final = 90.0
 """How long going to another place of a conversation may take: a worker reads all of it."""
-
-REFUSALS: Final[Mapping[str, type[HoldfastError]]] = {
-    SESSION_CLOSED: SessionClosed,
-    SESSION_MISSING: AgentNotFound,
-    RecordNotFound.__name__: RecordNotFound,
-}
-"""What a session's refusals are here, by their types; any other is a SessionRefused."""
-
-START_SECONDS: Final = 0.1
-"""How long to wait for the end of a start whose update has failed: it is there already, or never comes."""
-
-WITH_START_AGAIN: Final = AGAIN | {RPCStatusCode.NOT_FOUND}
-"""A session that leaves the server just then is not found for a moment, and begun anew by the next try."""
 
 
 class Agent:
@@ -111,20 +80,14 @@ class Agent:
         client: Client,
         records: Records,
         agent_id: str,
-        definition: str | AgentDefinition | None,
-        subagents: Iterable[AgentDefinition],
-        settings: SessionSettings,
-        forked_from: Branch | None = None,
+        beginning: Beginning,
     ) -> None:
         self.agent_id: Final = agent_id
         """The agent's id, a UUID; also that of its session's workflow."""
         self._client = client
         self._records = records
-        self._definition = definition
-        self._subagents = tuple(subagents)
-        self._settings = settings
-        self._forked_from = forked_from
-        self._input: SessionInput | None = None
+        self._beginning = beginning
+        self._session = SessionUpdates(client, agent_id, beginning)
         self._sending = asyncio.Lock()
 
     # --- talking
@@ -135,8 +98,8 @@ class Agent:
         The agent's definition is given once: one that has been there before keeps what it has. Raises UnknownAgent,
         DefinitionInvalid; AgentNotFound where there is no such agent and no definition is given; ServerUnavailable.
         """
-        seconds = BRANCH_SECONDS_MAX if self._forked_from else UPDATE_SECONDS_MAX
-        return await self._asked(OPEN_UPDATE, None, SessionView, seconds_max=seconds)
+        seconds = BRANCH_SECONDS_MAX if self._beginning.forked_from else UPDATE_SECONDS_MAX
+        return await self._session.asked(OPEN_UPDATE, None, SessionView, seconds_max=seconds)
 
     async def send(
         self, text: str, *, message_id: str | None = None, while_running: WhileRunning | None = None
@@ -158,7 +121,8 @@ class Agent:
         message = check_said(text, str(uuid4()) if message_id is None else message_id, while_running)
         again = f"the message {message.message_id!r} may be kept all the same: sending that message_id again is safe"
         async with self._sending:
-            return await self._asked(SEND_UPDATE, message, Receipt, id_=update_id(message.message_id), again=again)
+            id_ = update_id(message.message_id)
+            return await self._session.asked(SEND_UPDATE, message, Receipt, id_=id_, again=again)
 
     async def ask(
         self, text: str, *, message_id: str | None = None, while_running: WhileRunning | None = None
@@ -190,19 +154,19 @@ class Agent:
             mode: `now` cancels what is in flight, `after_step` lets the step finish.
             source: who asks.
         """
-        return await self._asked(STOP_UPDATE, check_stop(reason, mode, source), SessionView)
+        return await self._session.asked(STOP_UPDATE, check_stop(reason, mode, source), SessionView)
 
     async def clear(self) -> SessionView:
         """Forget the conversation, at the end of what runs. Messages that wait stay, and so do records."""
-        return await self._asked(CLEAR_UPDATE, None, SessionView)
+        return await self._session.asked(CLEAR_UPDATE, None, SessionView)
 
     async def suspend(self) -> SessionView:
         """Let messages wait until `resume`; an execution under way goes on to its end."""
-        return await self._asked(SUSPEND_UPDATE, None, SessionView)
+        return await self._session.asked(SUSPEND_UPDATE, None, SessionView)
 
     async def resume(self) -> SessionView:
         """Let messages have their turns again."""
-        return await self._asked(RESUME_UPDATE, None, SessionView)
+        return await self._session.asked(RESUME_UPDATE, None, SessionView)
 
     async def close(self, *, stop: bool = False) -> SessionView:
         """Have the session take nothing any more; what it has taken comes to its end first.
@@ -210,7 +174,7 @@ class Agent:
         With `stop`, what runs is stopped and what waits has no turn. Records stay, and the agent can be forked.
         """
         told = StopRequest(reason="the session is closed", source="client") if stop else None
-        return await self._asked(CLOSE_UPDATE, told, SessionView)
+        return await self._session.asked(CLOSE_UPDATE, told, SessionView)
 
     async def change(
         self,
@@ -234,10 +198,10 @@ class Agent:
 
         Raises InvalidInput, UnknownAgent, DefinitionInvalid before anything is asked; SessionClosed; ServerUnavailable.
         """
-        found = self._found(definition)
+        found = checked_definition(definition, self._client.settings.agents_dir)
         reached = None if subagents is None else tuple(check_definition(each) for each in subagents)
         if found is not None:
-            reached = find_subagents(found, reached or self._subagents, self._client.settings.agents_dir)
+            reached = find_subagents(found, reached or self._beginning.subagents, self._client.settings.agents_dir)
         given = {
             "definition": found,
             "subagents": reached,
@@ -246,7 +210,7 @@ class Agent:
             "budget": budget,
             "while_running": while_running,
         }
-        return await self._asked(CHANGE_UPDATE, checked(SessionChange, "change", given), SessionView)
+        return await self._session.asked(CHANGE_UPDATE, checked(SessionChange, "change", given), SessionView)
 
     # --- approvals
 
@@ -313,7 +277,7 @@ class Agent:
         try:
             await self._handle().describe(rpc_timeout=timedelta(seconds=10))
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND or self._definition is None:
+            if error.status is not RPCStatusCode.NOT_FOUND or self._beginning.definition is None:
                 raise refusal(error, self.agent_id, what="session") from None
             await self.open()
         async with aclosing(executions_of(self._client.temporal, self.agent_id)) as executions:
@@ -342,7 +306,7 @@ class Agent:
         runs or when there is no such place, ServerUnavailable.
         """
         branch = _branch(self.agent_id, execution_id, steps)
-        return await self._asked(REWIND_UPDATE, branch, SessionView, seconds_max=BRANCH_SECONDS_MAX)
+        return await self._session.asked(REWIND_UPDATE, branch, SessionView, seconds_max=BRANCH_SECONDS_MAX)
 
     async def fork(
         self,
@@ -372,10 +336,7 @@ class Agent:
             self._client,
             self._records,
             str(uuid4()) if agent_id is None else check_id(agent_id, "agent id"),
-            view.definition,
-            (*subagents, *self._subagents, *view.subagents),
-            view.settings,
-            place,
+            Beginning(view.definition, (*subagents, *self._beginning.subagents, *view.subagents), view.settings, place),
         )
         await fork.open()
         return fork
@@ -384,81 +345,6 @@ class Agent:
 
     def _handle(self) -> WorkflowHandle[Any, Any]:
         return self._client.temporal.get_workflow_handle(self.agent_id)
-
-    def _found(self, definition: str | AgentDefinition | None) -> AgentDefinition | None:
-        if isinstance(definition, str):
-            definition = find_agent(definition, self._client.settings.agents_dir)
-        return None if definition is None else check_definition(definition)
-
-    async def _given(self) -> SessionInput:
-        """Return what the session begins with where it is not there."""
-        if self._input is None:
-            definition = self._found(self._definition)
-            folder = self._client.settings.agents_dir
-            subagents = find_subagents(definition, self._subagents, folder) if definition else ()
-            searchable = await self._client.has_search_attributes()
-            start = SessionInput(
-                definition=definition,
-                subagents=subagents,
-                settings=replace(self._settings, searchable=searchable),
-                forked_from=self._forked_from,
-            )
-            self._input = check_size(start, "definition and subagents take")
-        return self._input
-
-    def _beginning(self, given: SessionInput) -> WithStartWorkflowOperation[Any, Any]:
-        """Return the start that goes with an update; each can be used once."""
-        settings, name = given.settings, given.definition.name if given.definition else None
-        return WithStartWorkflowOperation(
-            AGENT_SESSION,
-            given,
-            id=self.agent_id,
-            task_queue=self._client.settings.task_queue,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-            search_attributes=session_at_start(name) if settings.searchable else None,
-            static_summary=name,
-            priority=Priority(fairness_key=settings.tenant or None),
-        )
-
-    async def _asked(
-        self,
-        update: str,
-        told: object,
-        kind: type[T],
-        *,
-        id_: str | None = None,
-        seconds_max: float = UPDATE_SECONDS_MAX,
-        again: str = "",
-    ) -> T:
-        """Return the session's answer to an update; where it is not on the server it begins with it."""
-        given, temporal = await self._given(), cast("Any", self._client.temporal)
-        args = [] if told is None else [told]
-
-        async def ask(id_: str, limit: timedelta) -> T:
-            begun = self._beginning(given)
-            try:
-                answer = await temporal.execute_update_with_start_workflow(
-                    update, args=args, id=id_, start_workflow_operation=begun, result_type=kind, rpc_timeout=limit
-                )
-            except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
-                with suppress(Exception):  # the same error once more, which asyncio would complain of at the end
-                    await asyncio.wait_for(begun.workflow_handle(), START_SECONDS)  # cancelled, it would never come
-                raise
-            return cast("T", answer)
-
-        try:
-            return await updated(
-                ask, id_ or str(uuid4()), again=WITH_START_AGAIN, lost_again=True, seconds_max=seconds_max
-            )
-        except WorkflowUpdateFailedError as error:
-            raise _refused(error) from None
-        except RPCError as error:
-            raise refusal(error, self.agent_id, what="session") from None
-        except Unanswered:
-            text = f"no worker has answered for agent {self.agent_id} in time"
-            again = again or f"the {update} may have been taken all the same: asking again is safe"
-            raise ServerUnavailable(f"{text}; {worker_for(self._client.settings.task_queue)}; {again}") from None
 
     async def _ended(self, execution_id: str) -> AgentState:
         """Return the final state of an execution; of one that the server has forgotten from its record."""
@@ -485,8 +371,3 @@ class Agent:
 def _branch(agent_id: str, execution_id: str, steps: int | None) -> Branch:
     place = {"agent_id": agent_id, "execution_id": check_id(execution_id), "steps": steps}
     return checked(Branch, "place to go back to", place)
-
-
-def _refused(error: WorkflowUpdateFailedError) -> HoldfastError:
-    kind = error.cause.type if isinstance(error.cause, ApplicationError) else None
-    return REFUSALS.get(kind or "", SessionRefused)(told_of(error))

@@ -16,6 +16,7 @@ from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import refusal
 from holdfast.client.requests import check_definition, check_id, check_limit
 from holdfast.client.session_requests import check_query, check_settings
+from holdfast.client.session_updates import Beginning
 from holdfast.client.settings import Settings
 from holdfast.client.summaries import SessionSummary, session_summary
 from holdfast.core.contracts import AGENT_EXECUTION
@@ -85,7 +86,7 @@ class Holdfast:
             idle_seconds=idle_seconds,
             continue_events=self.client.settings.continue_events,
         )
-        return Agent(self.client, self._records, chosen, definition, subagents, settings)
+        return Agent(self.client, self._records, chosen, Beginning(definition, tuple(subagents), settings))
 
     async def sessions(self, limit: int = 20, query: str | None = None) -> list[SessionSummary]:
         """Return the agents there are, each once: those on the server first, then the latest to leave it.

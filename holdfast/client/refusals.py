@@ -20,7 +20,6 @@ NO_WORKER: Final = frozenset(
 TASK_FAILS: Final = "in failed state"
 """What the server says where a worker is there but fails whenever it takes the run up."""
 
-
 SHOWN_BY: Final = {"run": "`holdfast list` shows the runs there are", "session": "a message begins one"}
 """What to do about an id that the server does not know, by what it is the id of."""
 

@@ -28,7 +28,7 @@ CHILD_ENDS: Final = {
     EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TIMED_OUT: "child_workflow_execution_timed_out_event_attributes",
     EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TERMINATED: "child_workflow_execution_terminated_event_attributes",
 }
-
+"""How a history tells that a child has ended, and where it says which."""
 
 HERE: Final = frozenset(
     {
@@ -36,6 +36,7 @@ HERE: Final = frozenset(
         WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW,
     }
 )
+"""A session in one of these is on the server."""
 
 
 class SessionRun(History):

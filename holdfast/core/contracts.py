@@ -11,6 +11,7 @@ from pydantic import AwareDatetime, Field
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.digests import Digest
 from holdfast.core.events import StopMode
 from holdfast.core.frozen import Frozen
 from holdfast.core.hooks import HookContext, HookRun, HookTraits
@@ -26,7 +27,6 @@ from holdfast.core.limits import (
 from holdfast.core.messages import Message
 from holdfast.core.observed import AnyObserved
 from holdfast.core.policies import ApprovalRule
-from holdfast.core.records import Digest
 from holdfast.core.state import AgentState, ExecutionStatus, Id
 from holdfast.core.steps import InferenceResponse, StepExecution
 from holdfast.core.stopping import StopReason

@@ -13,8 +13,8 @@ from typing import Annotated, Final
 
 from pydantic import Field, JsonValue
 
-CallDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-"""A SHA-256 in hexadecimal digits."""
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256 in hexadecimal digits: what a call is known by, and what a snapshot or a part is called in the store."""
 
 SHORT_CHARS: Final = 12
 """So many of a digest's first digits people are shown, and may give: enough to tell the calls apart that wait."""

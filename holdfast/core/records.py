@@ -7,10 +7,11 @@ linearly with its length, and a fork writes next to nothing.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
+from holdfast.core.digests import Digest
 from holdfast.core.frozen import Frozen
 from holdfast.core.limits import RECORDED_TEXT_CHARS_MAX, TASK_CHARS_MAX
 from holdfast.core.messages import Message
@@ -19,9 +20,6 @@ from holdfast.core.state import AgentState, ExecutionStatus, Id
 from holdfast.core.steps import StepExecution
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Usage
-
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-"""A SHA-256 in hexadecimal digits: what a snapshot or a part is called in the store."""
 
 
 class Part(Frozen):

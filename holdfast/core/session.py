@@ -16,12 +16,13 @@ from pydantic import AwareDatetime, Field
 
 from holdfast.core.contracts import DefinitionChange, SessionStart, StopRequest
 from holdfast.core.definition import AgentDefinition
+from holdfast.core.digests import Digest
 from holdfast.core.errors import InvalidInput
 from holdfast.core.events import StopMode
 from holdfast.core.frozen import Frozen, canonical, replace
 from holdfast.core.limits import MESSAGE_IDS_KEPT, QUESTION_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MAX
 from holdfast.core.messages import Message
-from holdfast.core.records import Digest, ExecutionRecord
+from holdfast.core.records import ExecutionRecord
 from holdfast.core.session_contracts import (
     SESSION_CLOSED,
     SESSION_REFUSED,

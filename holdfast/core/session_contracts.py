@@ -12,6 +12,7 @@ from pydantic import AwareDatetime, Field
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM, AgentDefinition, Text
+from holdfast.core.digests import Digest
 from holdfast.core.frozen import Frozen
 from holdfast.core.limits import (
     CONTINUE_EVENTS,
@@ -21,7 +22,7 @@ from holdfast.core.limits import (
     SESSION_CHARS_MAX,
     TENANT_CHARS_MAX,
 )
-from holdfast.core.records import Digest, ExecutionRecord
+from holdfast.core.records import ExecutionRecord
 from holdfast.core.state import ExecutionStatus, Id
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Usage

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from holdfast.core.digests import CallDigest
+from holdfast.core.digests import Digest
 from holdfast.core.frozen import Frozen, trusted
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.stopping import Continuation
@@ -120,7 +120,7 @@ class OpenCall(Frozen):
     stage: CallStage = CallStage.WAITING
     started_at: AwareDatetime | None = None
     expires_at: AwareDatetime | None = None
-    digest: CallDigest | None = None
+    digest: Digest | None = None
     approval: Approval | None = None
     ended: ToolExecution | None = None
 

@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from holdfast.core.digests import CallDigest
+from holdfast.core.digests import Digest
 from holdfast.core.frozen import Frozen
 from holdfast.core.json_values import ShallowMap
 from holdfast.core.limits import REASON_CHARS_MAX, SOURCE_CHARS_MAX
@@ -29,7 +29,7 @@ class Verdict(Frozen):
     by: str = Field(default="", max_length=SOURCE_CHARS_MAX)
     reason: str = Field(default="", max_length=REASON_CHARS_MAX)
     arguments: ShallowMap | None = None
-    digest: CallDigest | None = None
+    digest: Digest | None = None
 
     @model_validator(mode="after")
     def _has_arguments_to_edit(self) -> Self:
@@ -48,4 +48,4 @@ class Approval(Frozen):
     by: str = ""
     reason: str = ""
     at: AwareDatetime
-    digest: CallDigest
+    digest: Digest

@@ -395,11 +395,8 @@ class LocalDriver:
 
     async def _cancel(self) -> None:
         in_flight = [*self._in_flight, *self._waits, *((self._timer,) if self._timer else ())]
-        self._in_flight, self._waits, self._timer = (
-            set(),
-            set(),
-            None,
-        )  # the next execution neither cancels nor waits for what stays behind
+        # the next execution neither cancels nor waits for what stays behind
+        self._in_flight, self._waits, self._timer = set(), set(), None
         for task in in_flight:
             task.cancel()
         if in_flight:  # one that does not heed being cancelled is left behind

@@ -30,6 +30,7 @@ from holdfast.core.session_contracts import (
     Receipt,
     SessionChange,
     SessionSettings,
+    SessionView,
 )
 from holdfast.core.state import ExecutionStatus
 from holdfast.testing.script import Turn, call, say
@@ -306,7 +307,7 @@ async def test_requests_without_end_leave_room_for_messages_and_the_stop(serve: 
 
         looking = await asyncio.gather(*(looks() for _ in range(4)), return_exceptions=True)
         queued = await chat.send("next")
-        await chat.update(STOP_UPDATE, SessionStop(reason="enough"))
+        await chat.update(STOP_UPDATE, StopRequest(reason="enough"))
         states = [await chat.answer(each) for each in (running, queued)]
         view = await chat.update(OPEN_UPDATE)
     causes = [getattr(each, "cause", None) for each in looking]

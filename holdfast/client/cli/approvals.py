@@ -13,17 +13,18 @@ import typer
 from pydantic import ValidationError
 
 from holdfast.client.cli import pending, render
-from holdfast.client.cli.asking import agent_of, connected, is_session
+from holdfast.client.cli.asking import connected, is_session, joined
 from holdfast.client.cli.options import AsJson, RunOrAgentId, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.digests import SHORT_CHARS, short_digest
 from holdfast.core.errors import InvalidInput
+from holdfast.core.frozen import replace
 from holdfast.core.steps import OpenCall
 from holdfast.core.tools import told
 from holdfast.core.verdicts import Decision, Verdict
 
 if TYPE_CHECKING:
-    from holdfast.client import Client
+    from holdfast.client import Agent, Client
 
 CallId: TypeAlias = Annotated[
     str | None, typer.Argument(metavar="[CALL]", help="The call's id; not needed while one call waits.")
@@ -128,12 +129,13 @@ async def _list(settings: Settings, limit: int, *, as_json: bool) -> None:
 async def _decide(
     settings: Settings, execution_id: str, call_id: str | None, verdict: Verdict, digest: str | None, *, as_json: bool
 ) -> None:
-    client = await connected(settings)
+    holdfast = await joined(settings)
+    client = holdfast.client
     if await is_session(client, execution_id):
-        execution_id = await _under_way(client, execution_id)
+        execution_id = await _under_way(holdfast.agent(execution_id))
     chosen = await _chosen(client, execution_id, call_id, digest)
     # bound to the call as it was read here: should another one wait under its id meanwhile, nothing is decided
-    bound = Verdict.model_validate({**verdict.model_dump(), "digest": chosen.call.digest})
+    bound = replace(verdict, digest=chosen.call.digest)
     taken = await client.decide(execution_id, chosen.call.id, bound)
     if as_json:
         about = {"execution_id": execution_id, "call_id": chosen.call.id, "digest": chosen.call.digest}
@@ -143,11 +145,11 @@ async def _decide(
         render.say(done if taken else f"run {execution_id} had ended already")
 
 
-async def _under_way(client: Client, agent_id: str) -> str:
+async def _under_way(agent: Agent) -> str:
     """Return the run that an agent has under way; InvalidInput when there is none."""
-    view = await agent_of(client, agent_id).view()
+    view = await agent.view()
     if view.running_id is None:
-        raise InvalidInput(f"nothing waits; agent {agent_id} has no run under way ({view.status})")
+        raise InvalidInput(f"nothing waits; agent {agent.agent_id} has no run under way ({view.status})")
     return view.running_id
 
 

@@ -72,13 +72,6 @@ async def joined(settings: Settings) -> Holdfast:
     return Holdfast(await connected(settings))
 
 
-def agent_of(client: Client, agent_id: str) -> Agent:
-    """Return an agent on the client's server."""
-    from holdfast.client import Holdfast
-
-    return Holdfast(client).agent(agent_id)
-
-
 async def is_session(client: Client, given: str) -> bool:
     """Return whether the id is that of an agent with a session, and not a run's."""
     from holdfast.client.refusals import answered

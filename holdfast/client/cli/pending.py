@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
@@ -48,4 +48,4 @@ def _times(call: WaitingCall) -> dict[str, datetime | None]:
 
 
 def _moment(at: datetime | None) -> str:
-    return "-" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+    return "-" if at is None else render.moment(at)

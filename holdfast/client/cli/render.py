@@ -18,6 +18,7 @@ from holdfast.core.messages import ToolCall
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.steps import AgentStep, InferenceResponse, Outcome
 from holdfast.core.texts import printable
+from holdfast.core.usage import Usage
 from holdfast.core.verdicts import Approval
 
 if TYPE_CHECKING:
@@ -122,8 +123,7 @@ def cut_off(number: int, partial: InferenceResponse) -> None:
 def asked(response: InferenceResponse) -> None:
     """Print the calls that the model asks for."""
     for call in response.tool_calls:
-        given = ", ".join(f"{name}={json.dumps(value)}" for name, value in call.arguments.items())
-        console().print(f"  [cyan]{escape(call.name)}[/cyan]({escape(short(given))})")
+        console().print(f"  {called(call)}")
 
 
 def results(step: AgentStep, seconds: float) -> None:
@@ -139,7 +139,7 @@ def results(step: AgentStep, seconds: float) -> None:
 
 def _approved(approval: Approval) -> str:
     """Return who decided about a call, when, and what."""
-    when = f"{approval.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+    when = moment(approval.at)
     if approval.decision == "expired":
         return f"nobody decided about it until {when}"
     done = {"approve": "approved", "deny": "denied", "edit": "edited"}[approval.decision]
@@ -148,7 +148,7 @@ def _approved(approval: Approval) -> str:
 
 def waiting(execution_id: str, call: ToolCall, expires_at: datetime | None) -> None:
     """Print that a call waits for a person, and how to decide."""
-    until = "" if expires_at is None else f" until {expires_at:%Y-%m-%d %H:%M:%S}Z"
+    until = "" if expires_at is None else f" until {moment(expires_at)}"
     bound = f"{execution_id} {call.id} --digest {short_digest(call.digest)}"
     told = f"{call.name} waits for approval{until}: holdfast approve {bound}"
     console().print(f"    [yellow]{escape(printable(told))}[/yellow]")
@@ -178,12 +178,10 @@ def ended(state: AgentState, *, answer: bool = True) -> None:
     signal = state.stop_signal
     why = f" ({': '.join(filter(None, (signal.reason, printable(signal.message))))})" if signal else ""
     colour = COLOURS[state.status]
-    steps = "1 step" if state.step_count == 1 else f"{state.step_count} steps"
-    cost = f", {state.cost:.4f} USD" if state.cost else ""
-    used = f"{steps}, {state.usage.total_tokens:,} tokens{cost}, {seconds:.1f} s"
+    spent = used(state.step_count, state.usage, state.cost, seconds)
     for warning in state.warnings:
         screen.print(f"[yellow]warning[/yellow] {escape(printable(warning))}")
-    screen.print(f"[{colour}]{state.status}[/{colour}]{escape(why)}  [dim]{used}[/dim]")
+    screen.print(f"[{colour}]{state.status}[/{colour}]{escape(why)}  [dim]{spent}[/dim]")
     if state.final_response and answer:
         screen.print()
         screen.print(escape(printable(state.final_response)))
@@ -235,10 +233,32 @@ def table(found: list[ExecutionSummary], none: str = NO_RUNS) -> None:
             each.stop_reason or "-",
             "-" if each.steps is None else str(each.steps),
             "-" if each.tokens is None else f"{each.tokens:,}",
-            f"{each.started_at:%Y-%m-%d %H:%M:%S}Z",
+            moment(each.started_at),
         )
         shown.add_row(*cells[: len(shown.columns)])
     screen.print(shown)
+
+
+def called(call: ToolCall) -> str:
+    """Return a call with its arguments, in colours."""
+    given = ", ".join(f"{name}={json.dumps(value)}" for name, value in call.arguments.items())
+    return f"[cyan]{escape(call.name)}[/cyan]({escape(short(given))})"
+
+
+def used(steps: int, usage: Usage, cost: float, seconds: float | None) -> str:
+    """Return what a run took; `cost` in US dollars, `seconds` none where they are not known."""
+    taken = "1 step" if steps == 1 else f"{steps} steps"
+    return f"{taken}, {tokens(usage, cost)}{'' if seconds is None else f', {seconds:.1f} s'}"
+
+
+def tokens(usage: Usage, cost: float) -> str:
+    """Return what was used of a model, and its cost in US dollars where there is any."""
+    return f"{usage.total_tokens:,} tokens{f', {cost:.4f} USD' if cost else ''}"
+
+
+def moment(at: datetime) -> str:
+    """Return a time as people read it, in UTC."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
 def short(text: str) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 from rich.markup import escape
 
-from holdfast.client.cli.render import MARKS, console, note, short, text
+from holdfast.client.cli.render import MARKS, called, console, note, short, text, tokens
 from holdfast.client.watched import AttemptFailed, TextDelta, Watched
 from holdfast.core import observed
 from holdfast.core.messages import ToolCall
@@ -95,7 +94,7 @@ class Talk:
 
     def _begin(self, call: ToolCall) -> None:
         self.end()
-        console().print(f"  {_called(call)} [dim]…[/dim]", end="")
+        console().print(f"  {called(call)} [dim]…[/dim]", end="")
         self._call = call
 
     def _complete(self, done: ToolExecution) -> None:
@@ -105,7 +104,7 @@ class Talk:
             console().print(f" {result}")
             self._call = None
         else:
-            self._line(f"  {_called(done.call)} {result}")
+            self._line(f"  {called(done.call)} {result}")
 
     def _answered(self, answer: str) -> None:
         if answer and answer != self._said:
@@ -117,14 +116,8 @@ class Talk:
     def _usage(self) -> str:
         if self._used is None:
             return ""
-        usage, cost = self._used
-        return f"  [dim]{usage.total_tokens:,} tokens{f', {cost:.4f} USD' if cost else ''}[/dim]"
+        return f"  [dim]{tokens(*self._used)}[/dim]"
 
     def _line(self, markup: str) -> None:
         self.end()
         console().print(markup)
-
-
-def _called(call: ToolCall) -> str:
-    given = ", ".join(f"{name}={json.dumps(value)}" for name, value in call.arguments.items())
-    return f"[cyan]{escape(call.name)}[/cyan]({escape(short(given))})"

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from holdfast.client.cli.render import COLOURS, console, hint, say, short, tables
+from holdfast.client.cli.render import COLOURS, console, hint, moment, say, short, tables, tokens, used
 from holdfast.client.cli.render import as_json as print_json
 from holdfast.core.messages import Message
 from holdfast.core.records import ExecutionRecord
@@ -43,10 +43,10 @@ def shown_session(view: SessionView, *, as_json: bool) -> None:
         "last run": _last(view),
         "runs": str(view.executions),
         "waiting": _messages(len(view.waiting)) if view.waiting else None,
-        "used": f"{view.usage.total_tokens:,} tokens{_cost(view.cost)}",
+        "used": tokens(view.usage, view.cost),
         "while running": view.settings.while_running,
         "tenant": view.settings.tenant,
-        "changed": _time(view.updated_at),
+        "changed": moment(view.updated_at),
     }
     for name, value in lines.items():
         if value:
@@ -81,7 +81,7 @@ def sessions(found: Sequence[tuple[SessionSummary, SessionView | None]]) -> None
                 escape(printable(each.agent or "-")),
                 _coloured(each.status, SESSION_COLOURS),
                 *("-" if seen[name] is None else f"{seen[name]:,}" for name in ("executions", "waiting")),
-                _time(seen["updated_at"] or each.started_at),
+                moment(seen["updated_at"] or each.started_at),
             )
         )
     _table(columns, rows, right=("runs", "waiting"))
@@ -126,7 +126,7 @@ def records(found: Sequence[ExecutionRecord]) -> None:
             _coloured(each.status, COLOURS),
             str(each.step_count),
             f"{each.usage.total_tokens:,}",
-            _time(each.completed_at),
+            moment(each.completed_at),
             escape(short(each.task)),
         )
         for each in found
@@ -139,13 +139,12 @@ def record(found: ExecutionRecord) -> None:
     screen = console()
     colour = COLOURS[found.status]
     why = f" ({': '.join(filter(None, (found.stop_reason, printable(found.why))))})" if found.why else ""
-    steps = "1 step" if found.step_count == 1 else f"{found.step_count} steps"
     seconds = (found.completed_at - found.started_at).total_seconds()
-    used = f"{steps}, {found.usage.total_tokens:,} tokens{_cost(found.cost)}, {seconds:.1f} s"
+    spent = used(found.step_count, found.usage, found.cost, seconds)
     screen.print(f"run [bold]{found.execution_id}[/bold], number {found.number} of agent {found.agent_id}")
-    screen.print(f"    [dim]{escape(found.agent)}, {_time(found.started_at)}[/dim]")
+    screen.print(f"    [dim]{escape(found.agent)}, {moment(found.started_at)}[/dim]")
     screen.print(f"[bold]asked[/bold] {escape(printable(found.task))}")
-    screen.print(f"[{colour}]{found.status}[/{colour}]{escape(why)}  [dim]{used}[/dim]")
+    screen.print(f"[{colour}]{found.status}[/{colour}]{escape(why)}  [dim]{spent}[/dim]")
     if found.answer:
         screen.print()
         screen.print(escape(printable(found.answer)))
@@ -178,12 +177,10 @@ def _branch(found: ExecutionTree, branch: Tree) -> Tree:
 
 
 def _label(found: ExecutionTree) -> str:
-    seconds = "" if found.seconds is None else f", {found.seconds:.1f} s"
-    steps = "1 step" if found.steps == 1 else f"{found.steps} steps"
-    used = f"{steps}, {found.usage.total_tokens:,} tokens{_cost(found.cost)}{seconds}"
+    spent = used(found.steps, found.usage, found.cost, found.seconds)
     why = f" ({escape(short(found.why))})" if found.why else ""
     name = escape(printable(found.agent or "-"))
-    return f"[bold]{name}[/bold] {found.execution_id} {_coloured(found.status, COLOURS)}{why} [dim]{used}[/dim]"
+    return f"[bold]{name}[/bold] {found.execution_id} {_coloured(found.status, COLOURS)}{why} [dim]{spent}[/dim]"
 
 
 # --- pieces
@@ -215,11 +212,3 @@ def _last(view: SessionView) -> str | None:
 
 def _messages(count: int) -> str:
     return "1 message" if count == 1 else f"{count} messages"
-
-
-def _cost(cost: float) -> str:
-    return f", {cost:.4f} USD" if cost else ""
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S}Z"

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from holdfast.client.cli import render
-from holdfast.client.cli.asking import agent_of, connected, is_session
+from holdfast.client.cli.asking import is_session, joined
 from holdfast.client.cli.options import AsJson, with_server
 from holdfast.client.cli.progress import Lines
 from holdfast.client.cli.runs import STOPPED
@@ -33,10 +33,10 @@ def watch(
 
 
 async def _watch(settings: Settings, given: str, *, as_json: bool) -> int:
-    client = await connected(settings)
-    lives = await is_session(client, given)
+    holdfast = await joined(settings)
+    lives = await is_session(holdfast.client, given)
     try:
-        watched = agent_of(client, given).watch() if lives else client.watch(given)
+        watched = holdfast.agent(given).watch() if lives else holdfast.client.watch(given)
         stopped = await _print_events(watched, as_json=as_json)
     except asyncio.CancelledError:
         on = f"the agent lives on: holdfast chat --id {given}"
