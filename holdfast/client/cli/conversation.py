@@ -55,6 +55,8 @@ class Conversation:
         self._busy = False
         """True while something runs, or waits for its turn."""
         self._stopping = False
+        self._unheard = False
+        """True after a Ctrl-C until it has been dealt with, which may need a server."""
         self._looking: asyncio.Task[None] | None = None
         self._approvals: dict[tuple[str, str], ApprovalRequested] = {}
         """The calls that wait for a person, by their execution and their id in it."""
@@ -63,11 +65,16 @@ class Conversation:
         """Talk until the person leaves. Raises Leaving, and what the agent can be watched no longer for."""
         loop = asyncio.get_running_loop()
         watching = asyncio.create_task(self._watch())
-        loop.add_signal_handler(signal.SIGINT, self._happened.put_nowait, Leaving(interrupted=True))
+        loop.add_signal_handler(signal.SIGINT, self._interrupted, asyncio.current_task())
         try:
             self._busy = (await self._agent.view()).status == "running"
             while True:
                 await self._go_on()
+                self._unheard = False
+        except asyncio.CancelledError:
+            if self._unheard:
+                raise Leaving(interrupted=True) from None
+            raise
         finally:
             loop.remove_signal_handler(signal.SIGINT)
             self._talk.end()
@@ -77,6 +84,13 @@ class Conversation:
             for each in under_way:
                 each.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
+
+    def _interrupted(self, talking: asyncio.Task[Any] | None) -> None:
+        """Take note of Ctrl-C. Where the one before still waits for a server that does not answer, leave at once."""
+        if self._unheard and talking is not None:
+            talking.cancel()
+        self._unheard = True
+        self._happened.put_nowait(Leaving(interrupted=True))
 
     async def _watch(self) -> None:
         try:
