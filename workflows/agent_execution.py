@@ -94,7 +94,7 @@ class AgentExecution(Answering, Hearing):
         self._start = start = ExecutionInput.model_validate_json(to_json(given))
         super().__init__(start.carried.taken if start.carried else ())
         self._past = Past()
-        self._held: tuple[Command, ...] | None = None
+        self._held: Sequence[Command] | None = None
         """What is not begun because the definition changes first; none where nothing is held back."""
         self._in_flight: list[asyncio.Task[None]] = []
         self._waits: list[asyncio.Task[None]] = []
@@ -203,6 +203,10 @@ class AgentExecution(Answering, Hearing):
         for command in commands:
             if isinstance(command, Emit):
                 self._observing.take(command.event)
+        self._act_or_hold(commands)
+
+    def _act_or_hold(self, commands: Sequence[Command]) -> None:
+        """Do what the core wants, unless the agent is to become another one before that."""
         if self._change is not None and self._idle and may_change(self._state, self._inbox):
             self._held = commands
         else:
@@ -233,7 +237,7 @@ class AgentExecution(Answering, Hearing):
         except (FailureError, HoldfastError) as error:
             refusal = call_error(error, "worker") if isinstance(error, FailureError) else error_record(error, "worker")
             self._state, _ = loop.step(self._state, ChangeRefused(refusal, workflow.now()))
-            self._act(held)
+            self._act_or_hold(held)  # another change may have come meanwhile
             return loop
         self._start = replace(self._start, definition=change.definition, subagents=change.subagents)
         self._offered(resolution.catalog)

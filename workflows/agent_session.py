@@ -18,7 +18,14 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.contracts import StopRequest
     from holdfast.core.errors import HoldfastError, RecordNotFound
     from holdfast.core.limits import REASON_CHARS_MAX, UPDATES_MAX, UPDATES_PER_RUN
-    from holdfast.core.session import SessionInput, SessionState, SessionTransition, StartExecution, TellExecution
+    from holdfast.core.session import (
+        SessionInput,
+        SessionState,
+        SessionTransition,
+        StartExecution,
+        TellExecution,
+        TurnEnd,
+    )
     from holdfast.core.session_contracts import (
         AGENT_SESSION,
         CHANGE_UPDATE,
@@ -249,8 +256,21 @@ class AgentSession:
 
     async def _run(self, child: ChildExecution, command: StartExecution) -> None:
         end = await child.run(command, self._state)
+        if end.snapshot is None:
+            end = await self._as_recorded(end)
         self._child = None
         self._known = session.ended(self._state, end)
+
+    async def _as_recorded(self, end: TurnEnd) -> TurnEnd:
+        """Return the end as the execution's record has it: one can be terminated just after it was kept."""
+        try:
+            latest = (await find_session(self._state.agent_id)).latest
+        except ActivityError:
+            return end
+        turn = self._state.turn
+        if turn is None or latest is None or latest.execution_id != end.execution_id:
+            return end
+        return session.end_as_recorded(turn, latest, end.at)
 
     def _can_go_on(self) -> bool:
         return self._state.is_over or self._may_begin or self._is_to_go_on_elsewhere()

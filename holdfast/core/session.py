@@ -316,15 +316,19 @@ def suspended(state: SessionState, at: datetime) -> SessionState:
 
 def resumed(state: SessionState, at: datetime) -> SessionState:
     """Go on with what waits. What was said to executions that left nothing waits anew, each for a turn of its own."""
-    front, rest = state.queue[: state.interrupting], state.queue[state.interrupting :]
-    queue = (*front, *state.unanswered, *rest)
-    return replace(state, suspended=False, queue=queue, unanswered=(), updated_at=at)
+    return replace(_repeating(state), suspended=False, updated_at=at)
 
 
 def closed(state: SessionState, stop: StopRequest | None, at: datetime) -> SessionTransition:
     """Take nothing any more. With a `stop` what runs ends now and what waits is kept; without, both get their turn."""
     state = replace(state, closing=True, at_once=state.at_once or stop is not None, suspended=False, updated_at=at)
-    return stopped(state, stop, at) if stop is not None else (state, ())
+    return stopped(state, stop, at) if stop is not None else (_repeating(state), ())
+
+
+def _repeating(state: SessionState) -> SessionState:
+    """Have what was said to executions that left nothing wait anew, each message for a turn of its own."""
+    front, rest = state.queue[: state.interrupting], state.queue[state.interrupting :]
+    return replace(state, queue=(*front, *state.unanswered, *rest), unanswered=())
 
 
 def may_begin(state: SessionState) -> bool:
@@ -386,6 +390,23 @@ def ended(state: SessionState, end: TurnEnd) -> SessionState:
         place = Branch(agent_id=state.agent_id, execution_id=end.execution_id)
         state = replace(state, snapshot=end.snapshot, messages_before=end.messages_before, place=place)
     return _forgotten(state) if state.clearing else state
+
+
+def end_as_recorded(turn: Turn, record: ExecutionRecord, at: datetime) -> TurnEnd:
+    """Return the end of an execution that was terminated after it had been kept.
+
+    Of what was injected nobody knows whether it was said: it waits again.
+    """
+    return TurnEnd(
+        execution_id=turn.execution_id,
+        status=record.status,
+        stop_reason=record.stop_reason,
+        snapshot=record.snapshot,
+        taken=tuple(each.message_id for each in turn.said),
+        usage=record.usage,
+        cost=record.cost,
+        at=at,
+    )
 
 
 def receipt(state: SessionState, message_id: str) -> Receipt | None:

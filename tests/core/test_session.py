@@ -23,6 +23,7 @@ from holdfast.core.session import (
     cleared,
     closed,
     continued,
+    end_as_recorded,
     ended,
     new_session,
     next_turn,
@@ -30,6 +31,7 @@ from holdfast.core.session import (
     problem_with_rewinding,
     receipt,
     resumed,
+    sent,
     stopped,
     suspended,
 )
@@ -74,6 +76,22 @@ def known_to(state: SessionState, message_id: str) -> tuple[str, str | None]:
     found = receipt(state, message_id)
     assert found is not None
     return found.state, found.execution_id
+
+
+def record(number: int) -> ExecutionRecord:
+    return ExecutionRecord(
+        agent_id=AGENT_ID,
+        agent="tester",
+        execution_id=execution_id(number),
+        number=number,
+        status=ExecutionStatus.STOPPED,
+        stop_reason=StopReason.USER_REQUESTED,
+        started_at=START,
+        completed_at=moment(1),
+        step_count=1,
+        steps_used=1,
+        snapshot=digest(number),
+    )
 
 
 def test_a_session_needs_a_definition_to_begin_with() -> None:
@@ -355,6 +373,21 @@ def test_a_session_goes_back_only_when_nothing_runs_and_it_is_open() -> None:
     assert kind == SESSION_CLOSED
 
 
+def test_an_execution_that_was_terminated_after_it_was_kept_counts_as_its_record_says() -> None:
+    state, _ = sent(running(), said("extra", policy="inject"), START)
+    assert state.turn is not None
+    state = ended(state, end_as_recorded(state.turn, record(1), moment(2)))
+    assert (state.snapshot, state.last_status, state.unanswered) == (digest(1), ExecutionStatus.STOPPED, ())
+    assert waiting(state) == ["extra"], "nobody knows whether it was said"
+
+
+def test_closing_has_what_executions_left_behind_wait_for_a_turn_of_its_own() -> None:
+    state = finish(running(), TERMINATED, kept=False)
+    assert (len(state.unanswered), waiting(state)) == (1, [])
+    state, _ = closed(state, None, START)
+    assert (state.unanswered, len(waiting(state)), state.is_over) == ((), 1, False)
+
+
 def test_a_session_that_went_back_goes_on_from_there_and_says_where_it_stands() -> None:
     state = finish(begin(told(finish(running()), "b"))[0])
     assert state.place == Branch(agent_id=AGENT_ID, execution_id=execution_id(2))
@@ -367,19 +400,7 @@ def test_a_session_that_went_back_goes_on_from_there_and_says_where_it_stands() 
 
 
 def test_a_session_that_was_terminated_goes_on_with_what_its_agents_latest_record_holds() -> None:
-    latest = ExecutionRecord(
-        agent_id=AGENT_ID,
-        agent="tester",
-        execution_id=execution_id(4),
-        number=4,
-        status=ExecutionStatus.STOPPED,
-        stop_reason=StopReason.USER_REQUESTED,
-        started_at=START,
-        completed_at=moment(1),
-        step_count=1,
-        steps_used=1,
-        snapshot=digest(4),
-    )
+    latest = record(4)
     state = continued(session(), latest, moment(2))
     assert (state.snapshot, state.executions, state.last_id) == (digest(4), 4, execution_id(4))
     assert (state.last_status, state.last_stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)
