@@ -30,7 +30,6 @@ from holdfast.core.session_contracts import (
     Receipt,
     SessionChange,
     SessionSettings,
-    SessionView,
 )
 from holdfast.core.state import ExecutionStatus
 from holdfast.testing.script import Turn, call, say
@@ -303,7 +302,7 @@ async def test_requests_without_end_leave_room_for_messages_and_the_stop(serve: 
 
         async def looks() -> None:
             while True:
-                await chat.handle.execute_update(OPEN_UPDATE, result_type=SessionView)
+                await chat.update(OPEN_UPDATE)
 
         looking = await asyncio.gather(*(looks() for _ in range(4)), return_exceptions=True)
         queued = await chat.send("next")
