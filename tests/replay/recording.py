@@ -26,7 +26,17 @@ from holdfast.core.errors import ServerUnavailable
 from holdfast.core.frozen import replace
 from holdfast.core.loop import user_message
 from holdfast.core.offer import Offer
-from holdfast.testing.script import Scripts, call, say
+from holdfast.core.session_contracts import (
+    CHANGE_UPDATE,
+    CLOSE_UPDATE,
+    RESUME_UPDATE,
+    REWIND_UPDATE,
+    SUSPEND_UPDATE,
+    Branch,
+    SessionChange,
+    SessionSettings,
+)
+from holdfast.testing.script import Scripts, Turn, call, say
 from tests.replay.archive import UNRELEASED, Recorded, write
 from tests.replay.collecting import recorded
 from tests.replay.replaying import deviations, report
@@ -36,6 +46,7 @@ from tests.scenarios.hooks import HOOKS
 from tests.scenarios.scenario import CASES, load
 from tests.scenarios.tools import Gate, tools_at
 from tests.serving import Served, served
+from tests.workflows.chats import Chat
 from tests.workflows.rich import PLACES, RICH, Stage, start
 
 AT_ONCE = 3
@@ -44,6 +55,9 @@ AT_ONCE = 3
 ATTEMPTS_MAX = 3
 RUN_SECONDS_MAX = 30
 LARGE_STEPS = 12
+LONG_CHARS = 20_000
+"""So much is said that it is sealed into a part of a snapshot."""
+
 REPEATS_MAX = 10
 """How many runs are made once more: those that live on fractions of a second can miss them on a busy machine."""
 
@@ -152,6 +166,38 @@ async def large_run(take: Take) -> list[Recorded]:
         return found
 
 
+def session_run(*, continue_events: int) -> Run:
+    """Return what talks with one agent: two at once, one of them changed, one back to the first, one idle."""
+
+    async def run(take: Take) -> list[Recorded]:
+        async with take.serve(_echo, Offer(tools=tuple(tools_at(Gate())))) as at_work:
+            definition = AgentDefinition(name="friend", tools=("echo",))
+            settings = SessionSettings(continue_events=continue_events)
+            chat = Chat(at_work.client, definition, settings, agent_id=take.execution_id)
+            first = await chat.ask("one")
+            waiting = [await chat.send("two"), await chat.send("three", policy="interrupt")]
+            await chat.update(CHANGE_UPDATE, SessionChange(system_prompt="Be brief."))
+            for each in waiting:
+                await chat.answer(each)
+            place = Branch(agent_id=chat.agent_id, execution_id=first.running.execution_id)
+            await chat.update(REWIND_UPDATE, place)
+            await chat.update(SUSPEND_UPDATE)
+            last = await chat.send("x" * LONG_CHARS)
+            await chat.update(RESUME_UPDATE)
+            await chat.answer(last)
+            await chat.ask("and now?")
+            await chat.update(CLOSE_UPDATE)
+            return await take.result(at_work.client)
+
+    return run
+
+
+def _echo(request: dict[str, Any]) -> Turn:
+    """Call the tool once for each question, then answer."""
+    last = request["messages"][-1]
+    return say("done") if last["role"] == "tool" else call("echo", text="again")
+
+
 def runs() -> dict[str, Run]:
     """Return every run that is recorded, by its name."""
     scenarios = {path.stem: scenario_run(path) for path in sorted(CASES.glob("*.yaml"))}
@@ -163,6 +209,7 @@ def runs() -> dict[str, Run]:
         "several_steps, continued": continued(scenario_run(CASES / "several_steps.yaml")),
         "large, continued": continued(large_run),
     }
+    chains |= {"session": session_run(continue_events=2_000), "session, continued": session_run(continue_events=1)}
     return scenarios | {"rich": rich_run()} | stops | early | {"cancelled": cancelled_run} | chains
 
 
