@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from temporalio.activity import ActivityCancellationDetails
@@ -13,7 +14,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.inference import SOONEST, Inference
 from activities.provider import OpenAIModel, ProviderSettings
 from activities.transcripts import TranscriptCache
-from holdfast.core.contracts import CallProgress, InferenceAnswer, InferenceInput
+from holdfast.core.contracts import SPENT_SIGNAL, CallProgress, InferenceAnswer, InferenceInput, SpentSoFar
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.inference import AnswerPart, ModelRequest
 from holdfast.core.messages import Message
@@ -65,6 +66,20 @@ def told_by(environment: ActivityEnvironment) -> list[CallProgress]:
     told: list[CallProgress] = []
     environment.on_heartbeat = told.append
     return told
+
+
+class Run:
+    """The run that an activity belongs to, as far as it can be signalled: a client that knows no other."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def get_workflow_handle(self, *_: object, **__: object) -> Run:
+        return self
+
+    async def signal(self, name: str, told: object, **_: object) -> None:
+        assert name == SPENT_SIGNAL
+        self.told.append(told)
 
 
 class Listening(OpenAIModel):
@@ -164,7 +179,8 @@ async def test_details_that_are_not_ours_count_nothing(details: list[object]) ->
 
 @pytest.mark.parametrize("after", ["0", "-1", "0.0001"])
 async def test_a_failure_leaves_what_it_used_and_a_wait_of_nothing_is_told_as_one(after: str) -> None:
-    environment = ActivityEnvironment()
+    run = Run()
+    environment = ActivityEnvironment(client=cast("Any", run))
     told = told_by(environment)
     before = CallProgress(failed_usage=Usage(input_tokens=10))
     environment.info = replace(environment.info, heartbeat_details=[before.model_dump(mode="json")])
@@ -175,10 +191,12 @@ async def test_a_failure_leaves_what_it_used_and_a_wait_of_nothing_is_told_as_on
     assert caught.value.next_retry_delay == SOONEST
     assert caught.value.details == (Usage(input_tokens=10),)
     assert told[-1] == before
+    assert run.told == [SpentSoFar(call=environment.info.activity_id, usage=Usage(input_tokens=10))]
 
 
 async def test_a_cut_answer_leaves_what_it_used() -> None:
-    environment = ActivityEnvironment()
+    run = Run()
+    environment = ActivityEnvironment(client=cast("Any", run))
     told = told_by(environment)
     async with asking(say("I will", usage=(7, 3), usage_in="every", pieces_max=2)) as (_, model):
         with pytest.raises(ApplicationError) as caught:
@@ -186,3 +204,4 @@ async def test_a_cut_answer_leaves_what_it_used() -> None:
     used = Usage(input_tokens=7, output_tokens=3)
     assert caught.value.details == (used,)
     assert told[-1] == CallProgress(chars=6, tail="I will", failed_usage=used)
+    assert run.told == [SpentSoFar(call=environment.info.activity_id, usage=used)]

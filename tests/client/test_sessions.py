@@ -550,7 +550,7 @@ async def test_an_agent_goes_back_and_another_one_goes_on_from_there(serve: Serv
         assert (await agent.ask("three")).final_response == "3: three"
         assert (await fork.ask("four")).final_response == "5: four"
         view = await fork.view()
-        with pytest.raises(SessionRefused, match=NOBODY):
+        with pytest.raises(RecordNotFound, match=NOBODY):
             await agent.rewind(NOBODY)
         with pytest.raises(SessionRefused, match="step"):
             await agent.rewind(first.running.execution_id, steps=7)

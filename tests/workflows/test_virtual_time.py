@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from temporalio.api.testservice.v1 import UnlockTimeSkippingRequest
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
 from activities.provider import OpenAIModel, ProviderSettings
@@ -20,6 +19,7 @@ from holdfast.client import Client, Settings
 from holdfast.core.offer import Offer
 from holdfast.core.state import AgentState
 from holdfast.core.steps import Outcome
+from holdfast.storage.payloads import converter
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Script, Turn, call, say
 from worker import make_worker
@@ -55,7 +55,7 @@ def in_virtual_time(settings: Settings) -> InVirtualTime:
         async with (
             FakeOpenAI(script) as endpoint,
             await WorkflowEnvironment.start_time_skipping(
-                test_server_existing_path=str(program), data_converter=pydantic_data_converter
+                test_server_existing_path=str(program), data_converter=converter(settings.storage_place)
             ) as environment,
         ):
             model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
