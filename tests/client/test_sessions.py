@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
@@ -159,6 +160,20 @@ async def test_an_answer_outlasts_workers_and_new_runs(settings: Settings, tmp_p
         async with served(chosen, tmp_path / "ledger.jsonl", slow, Offer()):
             await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
             assert (await asking.pop(0)).final_response == f"to {('one', 'two', 'three')[number]}"
+
+
+async def test_the_tenant_is_the_fairness_key_of_the_session_and_its_executions_in_every_run(
+    settings: Settings, tmp_path: Path
+) -> None:
+    short = replace(settings, continue_events=1)
+    async with served(short, tmp_path / "ledger.jsonl", echo, Offer()) as at_work:
+        agent = Holdfast(at_work.client).agent(definition=FRIEND, tenant="acme")
+        states = [await agent.ask(text) for text in ("one", "two", "three")]
+        ids = [agent.agent_id, *(each.running.execution_id for each in states)]
+        described = [await at_work.client.temporal.get_workflow_handle(each).describe() for each in ids]
+    infos = [each.raw_description.workflow_execution_info for each in described]
+    assert [each.priority.fairness_key for each in infos] == ["acme"] * 4
+    assert infos[0].first_run_id != described[0].run_id, "the session went on in a new run"
 
 
 async def test_a_failed_answer_is_raised_and_the_agent_lives_on(serve: Serve) -> None:
