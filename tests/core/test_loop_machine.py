@@ -196,6 +196,8 @@ class LoopMachine(RuleBasedStateMachine):
         if budget is not None and budget.max_steps is not None:  # what was taken stays taken
             budget = replace(budget, max_steps=max(budget.max_steps, before.step_count))
         rules = {**rules, "max_overrides": max(definition.max_overrides, rules.get("max_overrides", 0))}
+        if any(step.all_errors for step in before.steps):
+            rules.pop("errors", None)  # an error is judged as its step ends: one that was recovered from stays so
         self._forget()
         self.run.becomes(budget, hooks=hooks, tools=tools, **rules)
         assert self.run.commands, "nothing was asked for instead of what had not begun"
