@@ -17,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
         MESSAGE_SIGNAL,
         STOP_SIGNAL,
         DefinitionChange,
+        ExecutionFailure,
         ExecutionInput,
         ExecutionResult,
         StopRequest,
@@ -57,17 +58,7 @@ class ChildExecution:
         finally:
             if telling is not None:
                 telling.cancel()
-        return TurnEnd(
-            execution_id=command.execution_id,
-            status=result.status,
-            stop_reason=result.stop_reason,
-            snapshot=result.snapshot,
-            messages_before=result.messages_before,
-            taken=result.taken,
-            usage=result.usage,
-            cost=result.cost,
-            at=workflow.now(),
-        )
+        return _end(command, result.status, result.stop_reason, result)
 
     async def _started(
         self, command: StartExecution, session: SessionState
@@ -108,15 +99,24 @@ def _failed(command: StartExecution, error: ChildWorkflowError) -> TurnEnd:
     failure = failure_of(error)
     if failure is None:
         return _lost(command)
+    return _end(command, ExecutionStatus.FAILED, failure.reason, failure)
+
+
+def _end(
+    command: StartExecution,
+    status: ExecutionStatus,
+    reason: StopReason | None,
+    left: ExecutionResult | ExecutionFailure,
+) -> TurnEnd:
     return TurnEnd(
         execution_id=command.execution_id,
-        status=ExecutionStatus.FAILED,
-        stop_reason=failure.reason,
-        snapshot=failure.snapshot,
-        messages_before=failure.messages_before,
-        taken=failure.taken,
-        usage=failure.usage,
-        cost=failure.cost,
+        status=status,
+        stop_reason=reason,
+        snapshot=left.snapshot,
+        messages_before=left.messages_before,
+        taken=left.taken,
+        usage=left.usage,
+        cost=left.cost,
         at=workflow.now(),
     )
 

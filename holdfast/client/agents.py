@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 from uuid import uuid4
@@ -255,10 +255,8 @@ class Agent:
         """Return the agent's state: within the execution under way, or as the last one left it."""
         view = await self.view()
         if view.running_id is not None:
-            try:
+            with suppress(ExecutionNotFound):  # it is about to begin
                 return await self._client.state(view.running_id)
-            except ExecutionNotFound:  # it is about to begin
-                pass
         if view.snapshot is not None:
             return await self._records.state(view.snapshot)
         return new_agent(view.definition, agent_id=self.agent_id, at=datetime.now(UTC))

@@ -13,13 +13,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
 
+from pydantic import ValidationError
+
 from holdfast.client.cli import render
 from holdfast.client.embedded import running_server
 from holdfast.client.settings import Settings
+from holdfast.core.budget import ExecutionBudget
 from holdfast.core.errors import ExecutionNotFound, InvalidInput
 from holdfast.core.limits import QUESTION_BYTES_MAX
 from holdfast.core.session_contracts import AGENT_SESSION
 from holdfast.core.state import checked_id
+from holdfast.core.tools import told
 
 if TYPE_CHECKING:
     from holdfast.client import Agent, Client, Holdfast
@@ -104,6 +108,14 @@ def page_of(client: Client, execution_id: str) -> str | None:
         if server is not None and server.address == client.address:
             return f"{server.ui}/namespaces/{quote(client.temporal.namespace, safe='')}/workflows/{execution_id}"
     return None
+
+
+def budget_of(**limits: float | None) -> ExecutionBudget:
+    """Return the limits that options name, those of none left out. Raises InvalidInput."""
+    try:
+        return ExecutionBudget.model_validate({name: each for name, each in limits.items() if each is not None})
+    except ValidationError as error:
+        raise InvalidInput(f"the limits cannot be used: {told(error)}") from None
 
 
 def read(text: str) -> str:

@@ -8,19 +8,17 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from pydantic import ValidationError
 
 from holdfast.client.cli import render, views
-from holdfast.client.cli.asking import asked, connected, is_session, page_of, read
+from holdfast.client.cli.asking import asked, budget_of, connected, is_session, page_of, read
 from holdfast.client.cli.options import AsJson, ExecutionId, with_server
 from holdfast.client.cli.progress import Steps
 from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.errors import ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
+from holdfast.core.errors import ExecutionFailed, HoldfastError, ServerUnavailable
 from holdfast.core.events import StopMode
 from holdfast.core.session_contracts import SessionView
 from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.tools import told
 
 if TYPE_CHECKING:
     from holdfast.client import Client, Holdfast
@@ -43,10 +41,7 @@ def run(
     settings: Settings,
 ) -> None:
     """Start a run and follow it to its end. Exit code 0 completed, 3 stopped, 4 failed."""
-    try:
-        budget = ExecutionBudget(max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost)
-    except ValidationError as error:
-        raise InvalidInput(f"the limits cannot be used: {told(error)}") from None
+    budget = budget_of(max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost)
     code = asyncio.run(_run(settings, agent, read(question), budget, execution_id, detach=detach, as_json=as_json))
     raise typer.Exit(code)
 

@@ -8,7 +8,7 @@ import typer
 from pydantic import ValidationError
 
 from holdfast.client.cli import views
-from holdfast.client.cli.asking import asked, asked_agent
+from holdfast.client.cli.asking import asked, asked_agent, budget_of
 from holdfast.client.cli.options import AgentId, AsJson, Policy, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
@@ -100,11 +100,7 @@ def change(
     settings: Settings,
 ) -> None:
     """Change the agent; what runs goes on as the new one from its next step."""
-    limits = {"max_steps": max_steps, "max_tokens": max_tokens, "max_seconds": max_seconds, "max_cost": max_cost}
-    try:
-        budget = ExecutionBudget.model_validate({name: value for name, value in limits.items() if value is not None})
-    except ValidationError as error:
-        raise InvalidInput(f"the limits cannot be used: {told(error)}") from None
+    budget = budget_of(max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost)
     if (agent, system_prompt, model, while_running) == (None, None, None, None) and budget.is_empty:
         raise InvalidInput("nothing is to be changed; say what (see `holdfast session change --help`)")
 
