@@ -69,9 +69,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.calls import call_error, resolve_tools, take_up
     from workflows.changing import opening_of, priced, resolved
     from workflows.hearing import Hearing
-    from workflows.listing import show
+    from workflows.listing import ended, show
     from workflows.observing import Observing
-    from workflows.outcome import Kept, final_attributes, result_of
+    from workflows.outcome import Kept, result_of
     from workflows.recording import Unkept, record
     from workflows.runs import FAULTS, is_long
     from workflows.story import current_details
@@ -103,7 +103,7 @@ class AgentExecution(Answering, Hearing):
         self._grace: asyncio.Task[None] | None = None
         self._catalog: ToolCatalog | None = None
         self._tools: dict[str, ToolTraits] = {}
-        self._waiting = Waiting(searchable=start.searchable)
+        self._waiting = Waiting()
         # The first task's now() is not the same in every replay (a query in it moves it); the start time is.
         self._begins_at = workflow.info().workflow_start_time
         """When the first task took the run up, as recorded; the only moment that task may decide anything by."""
@@ -153,11 +153,10 @@ class AgentExecution(Answering, Hearing):
                 await self._task_is_recorded()
             else:
                 self._advance(loop, waiting.popleft())
-        self._waiting.tell(self._state)
         await self._let_go()
         kept = await self._kept()
         if start.searchable:
-            show(*final_attributes(self._state))
+            show(*ended(self._state))
         await workflow.wait_condition(workflow.all_handlers_finished)
         return result_of(self._state, kept)
 
@@ -174,7 +173,6 @@ class AgentExecution(Answering, Hearing):
         return Kept(snapshot=digest, taken=self._said(), messages_before=self._messages_before, whole=whole)
 
     async def _something_happens(self) -> None:
-        self._waiting.tell(self._state)
         try:
             await workflow.wait_condition(lambda: bool(self._inbox or self._messages))
         except asyncio.CancelledError:
@@ -218,6 +216,8 @@ class AgentExecution(Answering, Hearing):
             self._go_on_in_a_new_run()
         for command in commands:
             self._perform(command)
+        if self._start.searchable and self._waiting.has_changed(self._state) and not self._state.status.is_terminal:
+            self._task(self._waiting.tell(waits=bool(self._state.waiting_calls)))
         workflow.set_current_details(current_details(self._state))
 
     async def _changed(self, loop: AgentLoop, held: Sequence[Command]) -> AgentLoop:

@@ -51,7 +51,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.calls import call_error
     from workflows.cancels import in_any_case
     from workflows.keeping import branched, find_session, keep_session
-    from workflows.listing import STATUS, STEPS, WAITING, show
+    from workflows.listing import STATUS, STEPS, show
     from workflows.runs import FAULTS, is_long
     from workflows.turns import ChildExecution
 
@@ -329,11 +329,7 @@ class AgentSession:
         """Have the session listed by what it does, whenever that has changed."""
         if self._searchable and self._state.status != self._shown:
             self._shown = self._state.status
-            show(
-                STATUS.value_set(self._shown),
-                STEPS.value_set(self._state.executions),
-                WAITING.value_set(len(self._state.queue)),
-            )
+            show(STATUS.value_set(self._shown), STEPS.value_set(self._state.executions))
 
 
 def _refuse(problem: tuple[str, str] | None) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeUpdate
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
@@ -16,7 +14,6 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.paging import page
     from holdfast.core.state import AgentState, ExecutionStatus
     from holdfast.core.stopping import StopReason
-    from workflows.listing import STATUS, STEPS, STOP_REASON, TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +25,6 @@ class Kept:
     messages_before: int = 0
     whole: bool = True
     """Whether the result has a small state whole; not to a session, whose history would hold the conversation then."""
-
-
-def final_attributes(state: AgentState) -> list[SearchAttributeUpdate[Any]]:
-    """Return what an execution that has ended can be listed by."""
-    return [
-        STATUS.value_set(state.status),
-        STOP_REASON.value_set(state.stop_reason or StopReason.UNKNOWN),
-        STEPS.value_set(state.step_count),
-        TOKENS.value_set(state.usage.total_tokens),
-    ]
 
 
 def result_of(state: AgentState, kept: Kept) -> ExecutionResult:

@@ -26,7 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.usage import NOTHING_USED, Usage
     from workflows.calls import on_a_line
     from workflows.cancels import begun, outcome
-    from workflows.listing import at_start
+    from workflows.listing import child_at_start
 
 STARTING_MAX: Final = 4
 """Subagents started in one workflow task: each input can take some 400 KB, and at 4 MB the server ends the run."""
@@ -82,7 +82,7 @@ async def _child(
         id=execution_id,
         cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
         parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-        search_attributes=at_start(start.definition.name) if start.searchable else None,
+        search_attributes=child_at_start(start.definition.name) if start.searchable else None,
         static_summary=on_a_line(command.task),
     )
     return handle

@@ -28,7 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.state import ExecutionStatus
     from holdfast.core.stopping import StopReason
     from workflows.calls import on_a_line
-    from workflows.listing import at_start
+    from workflows.listing import child_at_start
     from workflows.subagents import failure_of
 
 SIGNALS: dict[type, str] = {Message: MESSAGE_SIGNAL, StopRequest: STOP_SIGNAL, DefinitionChange: CHANGE_SIGNAL}
@@ -81,7 +81,7 @@ class ChildExecution:
             id=command.execution_id,
             cancellation_type=ChildWorkflowCancellationType.ABANDON,
             parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-            search_attributes=at_start(command.definition.name) if settings.searchable else None,
+            search_attributes=child_at_start(command.definition.name) if settings.searchable else None,
             static_summary=on_a_line(start.messages[-1].text),
         )
 

@@ -1,4 +1,4 @@
-"""The calls of a run that wait for a person: how many there are, as it can be listed by, and which decisions count."""
+"""The calls of a run that wait for a person: whether there are any, as it is listed by, and which decisions count."""
 
 from __future__ import annotations
 
@@ -11,23 +11,31 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.approving import problem_with_decision
     from holdfast.core.contracts import ApprovalDecision
     from holdfast.core.events import ApprovalGiven, Event
+    from holdfast.core.listing import FOR_APPROVAL
     from holdfast.core.state import AgentState
     from workflows.listing import WAITING, show
 
 
 class Waiting:
-    """Tells the server how many calls of a run wait, whenever that has changed; tells nothing if not `searchable`."""
+    """Tells the server when a run begins to wait for somebody, and when it no longer does."""
 
-    def __init__(self, *, searchable: bool) -> None:
-        self._searchable = searchable
-        self._told = 0
+    def __init__(self) -> None:
+        self._told = False
 
-    def tell(self, state: AgentState) -> None:
-        """Tell what is new; to be called before the run begins to wait, and once it has ended."""
-        count = len(state.waiting_calls)
-        if self._searchable and count != self._told:
-            self._told = count
-            show(WAITING.value_set(count))
+    def has_changed(self, state: AgentState) -> bool:
+        """Return whether there is something new to tell; it counts as told then.
+
+        To be asked after each event. How many events one task of the workflow takes in is not the same in a replay,
+        where several hooks ran at once: what is told, and its place among the calls begun, must not depend on it.
+        """
+        waits = bool(state.waiting_calls)
+        before, self._told = self._told, waits
+        return waits != before
+
+    async def tell(self, *, waits: bool) -> tuple[()]:
+        """Tell it, in turn with the calls that are begun."""
+        show(WAITING.value_set(FOR_APPROVAL) if waits else WAITING.value_unset())
+        return ()
 
 
 def refuse_decision(decision: ApprovalDecision, state: AgentState, inbox: Iterable[Event]) -> None:

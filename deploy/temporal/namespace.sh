@@ -29,9 +29,10 @@ keep_namespace() {
 
 retry temporal operator cluster health
 retry keep_namespace
-for attribute in AgentName=Keyword AgentStatus=Keyword AgentStopReason=Keyword AgentSteps=Int AgentTokens=Int AgentWaiting=Int; do
+for attribute in HoldfastAgent=Keyword HoldfastStatus=Keyword HoldfastStopReason=Keyword HoldfastSteps=Int HoldfastTokens=Int \
+  HoldfastCost=Double HoldfastTenant=Keyword HoldfastParent=Keyword HoldfastWaiting=Keyword; do
   retry temporal operator search-attribute create --name "${attribute%=*}" --type "${attribute#*=}"
 done
 # The server's caches learn a new attribute some seconds later, and a workflow that uses it earlier fails.
-retry temporal workflow count --query 'AgentName = "" AND AgentStatus = "" AND AgentStopReason = "" AND AgentSteps = 0 AND AgentTokens = 0 AND AgentWaiting = 0'
+retry temporal workflow count --query 'HoldfastAgent = "" AND HoldfastStatus = "" AND HoldfastStopReason = "" AND HoldfastSteps = 0 AND HoldfastTokens = 0 AND HoldfastCost = 0 AND HoldfastTenant = "" AND HoldfastParent = "" AND HoldfastWaiting = ""'
 echo "namespace $TEMPORAL_NAMESPACE is ready: closed executions are kept for $RETENTION"

@@ -17,9 +17,12 @@ from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import refusal
 from holdfast.client.requests import check_limit
 from holdfast.core.contracts import AGENT_EXECUTION, HEAD_ALONE, STATE_QUERY, StatePage
+from holdfast.core.listing import FOR_APPROVAL, WAITING
 from holdfast.core.state import AgentState
 
-WAITING_RUNS: Final = f"WorkflowType = '{AGENT_EXECUTION}' AND AgentWaiting > 0 AND ExecutionStatus = 'Running'"
+WAITING_RUNS: Final = (
+    f"WorkflowType = '{AGENT_EXECUTION}' AND {WAITING} = '{FOR_APPROVAL}' AND ExecutionStatus = 'Running'"
+)
 """The server's query for runs with calls that wait."""
 
 ASKED_AT_ONCE: Final = 8

@@ -22,7 +22,6 @@ from urllib.parse import urlsplit
 from holdfast.client.datadir import DataDirectory, ServerAddress
 from holdfast.client.ports import HOST, IN_USE, Ports, check_ports, choose_ports, names_port, port_taken, refuse_taken
 from holdfast.client.server_process import Launch, ServerProcess, serves, set_retention
-from holdfast.core.contracts import SEARCH_ATTRIBUTES
 from holdfast.core.errors import (
     DataDirectoryInUse,
     HoldfastError,
@@ -30,6 +29,7 @@ from holdfast.core.errors import (
     MissingPart,
     ServerUnavailable,
 )
+from holdfast.core.listing import SEARCH_ATTRIBUTES
 
 __all__ = ["EmbeddedServer", "ServerAddress", "running_server"]
 

@@ -93,7 +93,8 @@ class Holdfast:
 
         Args:
             limit: at most so many, 1 to 1,000.
-            query: a further condition in Temporal's list filter, as `AgentStatus = 'running'` or `AgentName = 'clerk'`.
+            query: a further condition in Temporal's list filter, such as
+                `HoldfastStatus = 'running'`.
 
         Asks no worker. What the server has forgotten (Temporal's retention) is not listed. Raises InvalidInput for a
         query that the server does not understand; ServerUnavailable.
@@ -209,11 +210,11 @@ def _ended(agent: str | None, status: ExecutionStatus | None, reason: StopReason
     """Return the list filter for executions that have ended like that."""
     parts = [f"WorkflowType = '{AGENT_EXECUTION}'", "ExecutionStatus NOT IN ('Running', 'ContinuedAsNew')"]
     if agent is not None:
-        parts.append(f"AgentName = {check_query(repr(agent))}")
+        parts.append(f"HoldfastAgent = {check_query(repr(agent))}")
     if status is not None:
-        parts.append(f"AgentStatus = '{status.value}'")
+        parts.append(f"HoldfastStatus = '{status.value}'")
     if reason is not None:
-        parts.append(f"AgentStopReason = '{reason.value}'")
+        parts.append(f"HoldfastStopReason = '{reason.value}'")
     return " AND ".join(parts)
 
 
@@ -221,5 +222,5 @@ def _refusal(error: RPCError, query: str | None) -> HoldfastError:
     if error.status is RPCStatusCode.INVALID_ARGUMENT and query:
         said = " ".join(str(error).split())[:300]
         told = f"the server does not understand the query {query[:200]!r}: {said}"
-        return InvalidInput(f"{told}; write it as Temporal's list filters, such as AgentStatus = 'running'")
+        return InvalidInput(f"{told}; write it as Temporal's list filters, such as HoldfastStatus = 'running'")
     return refusal(error)

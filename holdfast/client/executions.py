@@ -54,7 +54,6 @@ from holdfast.core.contracts import (
     DEBUG_QUERY,
     EXECUTION_FAILED,
     MESSAGE_SIGNAL,
-    SEARCH_ATTRIBUTES,
     STATE_QUERY,
     STOP_SIGNAL,
     ExecutionInput,
@@ -76,6 +75,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.events import StopMode
 from holdfast.core.keeping import ENDED
+from holdfast.core.listing import SEARCH_ATTRIBUTES
 from holdfast.core.paging import StateReader
 from holdfast.core.state import AgentState
 from holdfast.core.texts import clamped

@@ -28,7 +28,7 @@ from holdfast.client.definitions import find_agent, find_subagents
 from holdfast.client.executions import Client
 from holdfast.client.refusals import refusal, worker_for
 from holdfast.client.requests import check_definition, check_size
-from holdfast.client.summaries import session_at_start
+from holdfast.client.summaries import at_start
 from holdfast.client.updates import AGAIN, UPDATE_SECONDS_MAX, Unanswered, told_of, updated
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import (
@@ -150,7 +150,7 @@ class SessionUpdates:
             task_queue=self._client.settings.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-            search_attributes=session_at_start(name) if settings.searchable else None,
+            search_attributes=at_start(name, tenant=settings.tenant, status="idle") if settings.searchable else None,
             static_summary=name,
             priority=Priority(fairness_key=settings.tenant or None),
         )

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 from temporalio.client import WorkflowExecution
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
+from holdfast.core import listing
 from holdfast.core.state import ExecutionStatus
 
 ENDED_WELL: Final = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED})
@@ -25,6 +26,8 @@ class ExecutionSummary:
     stop_reason: str | None
     steps: int | None
     tokens: int | None
+    cost: float | None
+    """In US dollars."""
     started_at: datetime
     closed_at: datetime | None
 
@@ -41,8 +44,6 @@ class SessionSummary:
     agent: str | None
     status: str
     executions: int | None
-    waiting: int | None
-    """How many messages wait for their turn."""
     started_at: datetime
     """When it last came to the server, which it did anew each time it had left it."""
     updated_at: datetime | None
@@ -52,17 +53,16 @@ class SessionSummary:
 def session_summary(execution: WorkflowExecution) -> SessionSummary:
     """Return the line of one session."""
     known = _known(execution)
-    status, shown = execution.status.name.lower() if execution.status else "unknown", known.get("AgentStatus")
+    status, shown = execution.status.name.lower() if execution.status else "unknown", known.get(listing.STATUS)
     if status == "running":
         status = shown or "idle"
     elif status == "completed":
         status = "closed" if shown == "closed" else "away"
     return SessionSummary(
         agent_id=execution.id,
-        agent=known.get("AgentName"),
+        agent=known.get(listing.AGENT),
         status=status,
-        executions=known.get("AgentSteps"),
-        waiting=known.get("AgentWaiting"),
+        executions=known.get(listing.STEPS),
         started_at=execution.start_time,
         updated_at=execution.close_time,
     )
@@ -74,36 +74,28 @@ def summary(execution: WorkflowExecution) -> ExecutionSummary:
     status = execution.status.name.lower() if execution.status else "unknown"
     # Ours is finer where a run is under way or ended well; of any other end the server knows, and ours may be stale.
     if status == "running":
-        status = known.get("AgentStatus") or "in_progress"
-    elif status == "completed" and known.get("AgentStatus") in ENDED_WELL:
-        status = known["AgentStatus"]
+        status = known.get(listing.STATUS) or "in_progress"
+    elif status == "completed" and known.get(listing.STATUS) in ENDED_WELL:
+        status = known[listing.STATUS]
     return ExecutionSummary(
         execution_id=execution.id,
-        agent=known.get("AgentName"),
+        agent=known.get(listing.AGENT),
         status=status,
-        stop_reason=known.get("AgentStopReason"),
-        steps=known.get("AgentSteps"),
-        tokens=known.get("AgentTokens"),
+        stop_reason=known.get(listing.STOP_REASON),
+        steps=known.get(listing.STEPS),
+        tokens=known.get(listing.TOKENS),
+        cost=known.get(listing.COST),
         started_at=execution.start_time,
         closed_at=execution.close_time,
     )
 
 
-def at_start(agent: str) -> TypedSearchAttributes:
-    """Return what a run can be listed by from its beginning."""
+def at_start(agent: str | None, *, tenant: str = "", status: str = "") -> TypedSearchAttributes:
+    """Return what a run can be listed by from its beginning; with its `status`, a session."""
+    known = listing.begun(agent, tenant=tenant, status=status)
     return TypedSearchAttributes(
-        [
-            SearchAttributePair(SearchAttributeKey.for_keyword("AgentName"), agent),
-            SearchAttributePair(SearchAttributeKey.for_keyword("AgentStatus"), "in_progress"),
-        ]
+        [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in known.items()]
     )
-
-
-def session_at_start(agent: str | None) -> TypedSearchAttributes:
-    """Return what a session can be listed by from its beginning."""
-    name = SearchAttributeKey.for_keyword("AgentName")
-    named = [] if agent is None else [SearchAttributePair(name, agent)]
-    return TypedSearchAttributes([*named, SearchAttributePair(SearchAttributeKey.for_keyword("AgentStatus"), "idle")])
 
 
 def _known(execution: WorkflowExecution) -> dict[str, Any]:

@@ -60,6 +60,7 @@ class ExecutionTree:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
+    run: WorkflowExecution
     steps: int = 0
     usage: Usage = NOTHING_USED
     cost: float = 0.0
@@ -94,7 +95,7 @@ async def tree(client: Client, execution_id: str) -> ExecutionTree:
             break
     at_once = asyncio.Semaphore(ASKED_AT_ONCE)
     facts = await asyncio.gather(*(_facts(client, each, at_once) for each in runs))
-    return _grown(top, found, {each.id: told for each, told in zip(runs, facts, strict=True)}, cut)
+    return _grown(top.id, found, {told.run.id: told for told in facts}, cut)
 
 
 def to_dict(found: ExecutionTree) -> dict[str, Any]:
@@ -113,16 +114,16 @@ def to_dict(found: ExecutionTree) -> dict[str, Any]:
 
 
 def _grown(
-    run: WorkflowExecution,
+    execution_id: str,
     found: Mapping[str, Sequence[WorkflowExecution]],
     facts: Mapping[str, _Facts],
     cut: set[str],
 ) -> ExecutionTree:
-    told: ExecutionSummary = summary(run)
-    own = facts[run.id]
-    below = sorted(found.get(run.id, ()), key=lambda each: each.start_time)
+    own = facts[execution_id]
+    told: ExecutionSummary = summary(own.run)
+    below = sorted(found.get(execution_id, ()), key=lambda each: each.start_time)
     return ExecutionTree(
-        execution_id=run.id,
+        execution_id=execution_id,
         agent=told.agent or "",
         status=told.status,
         steps=own.steps,
@@ -130,8 +131,8 @@ def _grown(
         cost=own.cost,
         seconds=((told.closed_at or datetime.now(UTC)) - told.started_at).total_seconds(),
         why=own.why,
-        children=tuple(_grown(each, found, facts, cut) for each in below),
-        more=run.id in cut,
+        children=tuple(_grown(each.id, found, facts, cut) for each in below),
+        more=execution_id in cut,
     )
 
 
@@ -147,34 +148,37 @@ async def _children(client: Client, parents: Sequence[str]) -> AsyncIterator[Wor
             raise refusal(error) from None
 
 
-async def _facts(client: Client, run: WorkflowExecution, at_once: asyncio.Semaphore) -> _Facts:
+async def _facts(client: Client, listed: WorkflowExecution, at_once: asyncio.Semaphore) -> _Facts:
     """Return what a run has done, as far as anybody can tell."""
     async with at_once:
+        run = listed
+        if listed.status is WorkflowExecutionStatus.RUNNING:  # the list can be late, the run itself is not
+            run = await answered(client.temporal.get_workflow_handle(listed.id).describe(), listed.id)
         if run.status is WorkflowExecutionStatus.RUNNING:
-            return await _so_far(client, run.id)
+            return await _so_far(client, run)
         handle = client.temporal.get_workflow_handle(run.id, run_id=run.run_id, result_type=ExecutionResult)
         try:
             result: ExecutionResult = await answered(handle.result(follow_runs=False), run.id)
         except WorkflowFailureError as error:
-            return _failed(error, summary(run).steps or 0)
+            return _failed(run, error)
         stopped = "" if result.status == "completed" else result.why
-        return _Facts(result.step_count, result.usage, result.cost, stopped)
+        return _Facts(run, result.step_count, result.usage, result.cost, stopped)
 
 
-async def _so_far(client: Client, execution_id: str) -> _Facts:
+async def _so_far(client: Client, run: WorkflowExecution) -> _Facts:
     try:
-        told = await client.debug(execution_id)
-        return _Facts(told["steps"], Usage.model_validate(told["usage"]), told["cost"])
+        told = await client.debug(run.id)
+        return _Facts(run, told["steps"], Usage.model_validate(told["usage"]), told["cost"])
     except (HoldfastError, KeyError, ValidationError):
-        return _Facts()
+        return _Facts(run)
 
 
-def _failed(error: WorkflowFailureError, steps: int) -> _Facts:
+def _failed(run: WorkflowExecution, error: WorkflowFailureError) -> _Facts:
     cause = error.cause
     if isinstance(cause, ApplicationError) and cause.details:
         try:
             told = ExecutionFailure.model_validate(cause.details[0])
         except ValidationError:
-            return _Facts(why=cause.message)
-        return _Facts(steps, told.usage, told.cost, told.message)
-    return _Facts(why=f"{type(cause).__name__}: {cause}")
+            return _Facts(run, why=cause.message)
+        return _Facts(run, summary(run).steps or 0, told.usage, told.cost, told.message)
+    return _Facts(run, why=f"{type(cause).__name__}: {cause}")

@@ -77,17 +77,6 @@ def waiting_queue(task_queue: str) -> str:
     return f"{task_queue}-waiting-tools"
 
 
-SEARCH_ATTRIBUTES: Final = {
-    "AgentName": "Keyword",
-    "AgentStatus": "Keyword",
-    "AgentStopReason": "Keyword",
-    "AgentSteps": "Int",
-    "AgentTokens": "Int",
-    "AgentWaiting": "Int",
-}
-"""What one can list and count runs by, with Temporal's type names."""
-
-
 class StopRequest(Frozen):
     """The input of an execution's `stop` signal and a session's `stop` update. `source` says who asks."""
 

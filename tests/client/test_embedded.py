@@ -26,7 +26,6 @@ from holdfast.client import embedded, server_process
 from holdfast.client.datadir import DataDirectory
 from holdfast.client.embedded import EmbeddedServer, ServerAddress, running_server
 from holdfast.client.ports import Ports, choose_ports
-from holdfast.core.contracts import SEARCH_ATTRIBUTES
 from holdfast.core.errors import (
     DataDirectoryInUse,
     InvalidInput,
@@ -34,6 +33,7 @@ from holdfast.core.errors import (
     PortTaken,
     ServerUnavailable,
 )
+from holdfast.core.listing import SEARCH_ATTRIBUTES
 
 pytestmark = pytest.mark.temporal
 

@@ -596,13 +596,14 @@ async def test_sessions_are_listed_once_each_and_by_a_query(serve: Serve) -> Non
         await agents[0].close()
         await at_work.client.temporal.get_workflow_handle(agents[0].agent_id).result()
         async with asyncio.timeout(15):
-            while {each.status for each in await holdfast.sessions(5, f"AgentName = '{name}'")} != {"idle", "closed"}:  # noqa: ASYNC110
+            named, ends = f"HoldfastAgent = '{name}'", {"idle", "closed"}
+            while {each.status for each in await holdfast.sessions(5, named)} != ends:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-        found = await holdfast.sessions(5, f"AgentName = '{name}'")
+        found = await holdfast.sessions(5, f"HoldfastAgent = '{name}'")
         assert {each.agent_id for each in found} == {each.agent_id for each in agents}
         assert len(await holdfast.sessions(1)) == 1
-        for bad in ("AgentName = ", "Nonsense = 'x'", ") OR ("):
+        for bad in ("HoldfastAgent = ", "Nonsense = 'x'", ") OR ("):
             with pytest.raises(InvalidInput, match="does not understand the query"):
                 await holdfast.sessions(5, bad)
         with pytest.raises(InvalidInput, match="Unicode"):
-            await holdfast.sessions(5, "AgentName = '\ud800'")
+            await holdfast.sessions(5, "HoldfastAgent = '\ud800'")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from time import monotonic
 from typing import Any
 
 import pytest
 
-from holdfast.client import trees
+from holdfast.client import Client, trees
 from holdfast.client.trees import ExecutionTree, to_dict, tree
 from holdfast.core.errors import ExecutionNotFound, InvalidInput
 from holdfast.core.state import call_name, named_id
@@ -25,11 +27,19 @@ def shape(found: ExecutionTree) -> Shape:
     return (found.agent, found.status, found.steps, found.usage.total_tokens, [shape(each) for each in found.children])
 
 
+async def listed(client: Client, execution_id: str, runs: int) -> ExecutionTree:
+    """Return the tree once it has so many runs: the server lists one a moment after it has begun."""
+    until = monotonic() + 20
+    while (found := await tree(client, execution_id)).runs != runs and monotonic() < until:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    return found
+
+
 async def test_the_tree_of_an_ended_run_has_what_each_run_used(serve: Serve) -> None:
     async with serve(nested, [look]) as served:
         execution_id = await served.client.start(TOP, "go", subagents=DEEP)
         state = await served.client.result(execution_id)
-        found = await tree(served.client, execution_id)
+        found = await listed(served.client, execution_id, 7)
         below = await tree(served.client, found.children[0].execution_id)
     leaf: Shape = ("leaf", "completed", 2, 240, [])
     middle: Shape = ("middle", "completed", 2, 720, [leaf, leaf])
@@ -47,7 +57,7 @@ async def test_the_tree_of_an_ended_run_has_what_each_run_used(serve: Serve) -> 
 async def test_the_tree_of_a_run_under_way_shows_how_far_each_is(serve: Serve) -> None:
     async with serve(never_answered, [look]) as served:
         execution_id, _ = await hanging(served, served.client)
-        found = await tree(served.client, execution_id)
+        found = await listed(served.client, execution_id, 7)
         await served.client.stop(execution_id, "enough")
         await served.client.result(execution_id)
         stopped = await tree(served.client, execution_id)
@@ -67,7 +77,7 @@ async def test_a_failed_subagent_stands_in_the_tree_with_its_reason(serve: Serve
     async with serve(turn) as served:
         execution_id = await served.client.start(TOP, "go", subagents=DEEP)
         await served.client.result(execution_id)
-        found = await tree(served.client, execution_id)
+        found = await listed(served.client, execution_id, 2)
     (child,) = found.children
     assert (found.status, child.status) == ("completed", "failed")
     assert "not like this" in child.why
@@ -78,7 +88,7 @@ async def test_a_large_tree_is_cut_and_says_where(serve: Serve, monkeypatch: pyt
     async with serve(nested, [look]) as served:
         execution_id = await served.client.start(TOP, "go", subagents=DEEP)
         await served.client.result(execution_id)
-        found = await tree(served.client, execution_id)
+        found = await listed(served.client, execution_id, 4)
     assert found.runs == 4
     assert any(each.more for each in (found, *found.children))
 

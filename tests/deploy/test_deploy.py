@@ -117,12 +117,15 @@ def test_the_namespace_keeps_executions_for_30_days_and_knows_the_search_attribu
     assert namespace["config"]["workflowExecutionRetentionTtl"] == f"{30 * 24 * 3600}s"
     attributes = json.loads(stack.inside("temporal", *operator, "search-attribute", "list", "-o", "json"))
     assert {name: kind for name, kind in attributes["customAttributes"].items() if name.startswith("Agent")} == {
-        "AgentName": "INDEXED_VALUE_TYPE_KEYWORD",
-        "AgentStatus": "INDEXED_VALUE_TYPE_KEYWORD",
-        "AgentStopReason": "INDEXED_VALUE_TYPE_KEYWORD",
-        "AgentSteps": "INDEXED_VALUE_TYPE_INT",
-        "AgentTokens": "INDEXED_VALUE_TYPE_INT",
-        "AgentWaiting": "INDEXED_VALUE_TYPE_INT",
+        "HoldfastAgent": "INDEXED_VALUE_TYPE_KEYWORD",
+        "HoldfastStatus": "INDEXED_VALUE_TYPE_KEYWORD",
+        "HoldfastStopReason": "INDEXED_VALUE_TYPE_KEYWORD",
+        "HoldfastSteps": "INDEXED_VALUE_TYPE_INT",
+        "HoldfastTokens": "INDEXED_VALUE_TYPE_INT",
+        "HoldfastCost": "INDEXED_VALUE_TYPE_DOUBLE",
+        "HoldfastTenant": "INDEXED_VALUE_TYPE_KEYWORD",
+        "HoldfastParent": "INDEXED_VALUE_TYPE_KEYWORD",
+        "HoldfastWaiting": "INDEXED_VALUE_TYPE_KEYWORD",
     }
 
 

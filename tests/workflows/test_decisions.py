@@ -227,10 +227,9 @@ async def test_the_calls_that_wait_are_listed_over_all_runs_until_they_are_decid
         for event in events
         if event.HasField("upsert_workflow_search_attributes_event_attributes")
     ]
-    told = [each["AgentWaiting"].data for each in upserts if "AgentWaiting" in each]
-    assert told[0] == b"2"
-    assert told[-1] == b"0"
-    assert len(told) <= 3, "only when the number has changed"
+    told = [each["HoldfastWaiting"].data for each in upserts if "HoldfastWaiting" in each]
+    assert (told[0], told[-1]) == (b'"approval"', b"")
+    assert len(told) <= 3, "when it begins to wait, when it no longer does, and at the end"
 
 
 async def test_a_stopped_run_waits_for_nobody(serve: Serve) -> None:

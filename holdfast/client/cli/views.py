@@ -62,7 +62,7 @@ def session_line(summary: SessionSummary, view: SessionView | None) -> dict[str,
 def _seen(summary: SessionSummary, view: SessionView | None) -> dict[str, Any]:
     """Return what a worker knows better than the server's listing."""
     if view is None:
-        return {"executions": summary.executions, "waiting": summary.waiting, "updated_at": summary.updated_at}
+        return {"executions": summary.executions, "waiting": None, "updated_at": summary.updated_at}
     return {"executions": view.executions, "waiting": len(view.waiting), "updated_at": view.updated_at}
 
 

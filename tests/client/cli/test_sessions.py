@@ -103,7 +103,7 @@ def test_sessions_lists_agents_with_what_they_have_done(project: Project, agent_
 
 def test_sessions_takes_a_query(project: Project, agent_id: str) -> None:
     sent(project, agent_id, "one")
-    found = project.run("sessions", "--query", "AgentName = 'nobody'", "--json")
+    found = project.run("sessions", "--query", "HoldfastAgent = 'nobody'", "--json")
     assert found.document == []
     bad = project.run("sessions", "--query", "nonsense")
     assert bad.code == 2
