@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from holdfast import AgentDefinition, tool
+from holdfast.client import Client
 from holdfast.core.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.offer import Offer
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.verdicts import Verdict
-from holdfast.testing.script import Call, calls, say
+from holdfast.testing.script import Call, Turn, calls, say, turn_number
 from tests.serving import Serve
-from tests.workflows.histories import history_of, markers, replayed
+from tests.workflows.histories import replayed
 from tests.workflows.waiting import waiting_calls
 
 pytestmark = pytest.mark.temporal
 
-HALF_A_TASK = 4.0
-"""Seconds: a workflow task in which hooks run is renewed at four fifths of its 10 s."""
-
-TRIGGERS = (Trigger.AFTER_INFERENCE, Trigger.BEFORE_TOOL)
+CAREFUL = AgentDefinition.model_validate({"name": "careful", "approvals": [{"tools": ["pay"]}]})
+RUNS = 8
 
 
-async def test_hooks_that_outlast_a_workflow_task_replay_as_they_ran(serve: Serve) -> None:
-    async def look(context: HookContext) -> Changes:
-        place = int(context.call.arguments["n"]) + 1 if context.call else 0
-        await asyncio.sleep(HALF_A_TASK + 0.25 * place)
+async def test_runs_that_are_asked_all_the_time_while_their_hooks_run_replay(serve: Serve) -> None:
+    """A query has the server end the task under way: its hooks then come to their ends in another one."""
+
+    async def look(_: HookContext) -> Changes:
+        await asyncio.sleep(0)
         return Changes()
 
     @tool
@@ -35,15 +36,30 @@ async def test_hooks_that_outlast_a_workflow_task_replay_as_they_ran(serve: Serv
         """Pay."""
         return f"paid {n}"
 
-    slow = [hook(each, name=f"look_{each}", timeout_seconds=5)(look) for each in TRIGGERS]
-    script = [calls(*(Call("pay", {"n": n}) for n in range(3))), say("done")]
-    careful = AgentDefinition.model_validate({"name": "careful", "approvals": [{"tools": ["pay"]}]})
-    async with serve(script, offer=Offer(tools=(pay,), hooks=tuple(slow))) as served:
-        execution_id = await served.client.start(careful, "pay three times")
-        for call_id in await waiting_calls(served.client, execution_id, 3):
-            await served.client.decide(execution_id, call_id, Verdict(decision="approve"))
-        state = await served.client.result(execution_id)
-        events = (await history_of(served.client, execution_id)).events
-        await replayed(served.client, execution_id)
-    assert state.status is ExecutionStatus.COMPLETED
-    assert len(markers(events)) >= 4, "the hooks came to their ends one after another"
+    def turn(request: dict[str, Any]) -> Turn:
+        return say("done") if turn_number(request) else calls(*(Call("pay", {"n": n}) for n in range(4)))
+
+    offer = Offer(tools=(pay,), hooks=tuple(hook(each, name=f"at_{each}")(look) for each in Trigger))
+    async with serve(turn, offer=offer) as served:
+        ids = [await served.client.start(CAREFUL, "pay") for _ in range(RUNS)]
+        states = await asyncio.gather(*(_decided(served.client, each) for each in ids))
+        for each in ids:
+            await replayed(served.client, each)
+    assert {each.status for each in states} == {ExecutionStatus.COMPLETED}
+
+
+async def _decided(client: Client, execution_id: str) -> Any:
+    asking = [asyncio.create_task(_ask(client, execution_id)) for _ in range(4)]
+    try:
+        for call_id in await waiting_calls(client, execution_id, 4):
+            await client.decide(execution_id, call_id, Verdict(decision="approve"))
+        return await client.result(execution_id)
+    finally:
+        for each in asking:
+            each.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+
+async def _ask(client: Client, execution_id: str) -> None:
+    while True:
+        await client.debug(execution_id)
