@@ -11,7 +11,7 @@ from holdfast import AgentDefinition, tool
 from holdfast.client import Client
 from holdfast.core.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.offer import Offer
-from holdfast.core.state import ExecutionStatus
+from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.verdicts import Verdict
 from holdfast.testing.script import Call, Turn, calls, say, turn_number
 from tests.serving import Serve
@@ -48,7 +48,7 @@ async def test_runs_that_are_asked_all_the_time_while_their_hooks_run_replay(ser
     assert {each.status for each in states} == {ExecutionStatus.COMPLETED}
 
 
-async def _decided(client: Client, execution_id: str) -> Any:
+async def _decided(client: Client, execution_id: str) -> AgentState:
     asking = [asyncio.create_task(_ask(client, execution_id)) for _ in range(4)]
     try:
         for call_id in await waiting_calls(client, execution_id, 4):
