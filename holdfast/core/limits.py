@@ -352,3 +352,33 @@ RECORD_SHOWN_CHARS_MAX: Final = 20_000
 
 RECORDED_CALL_CHARS_MAX: Final = 500
 """How much of a call's arguments, and of its result, it sees of a step in them."""
+
+SUMMARY_LINE_CHARS_MAX: Final = 80
+"""The longest line that Temporal's UI shows beside an activity, a timer or a child: there is no room for more."""
+
+SUMMARY_LINE_BYTES_MAX: Final = 240
+"""The same in UTF-8 bytes: Temporal's limit is 400, of which a codec needs some."""
+
+COVER_LINE_CHARS_MAX: Final = 120
+"""The longest summary of a run or a session, in characters; SUMMARY_LINE_BYTES_MAX holds for it, too."""
+
+STORY_BYTES_MAX: Final = 16 * 1024
+"""The most that a run or a session tells of itself as its current details, in UTF-8 bytes of Markdown.
+
+Temporal's UI has its text drawn by a request with all of it in the address: proxies before it must take such ones.
+"""
+
+STORY_STEPS_MAX: Final = 15
+"""So many of the latest steps are told one by one there; the ones before are told together."""
+
+STORY_LISTED_MAX: Final = 8
+"""The most calls of one step, messages, subagents, errors or warnings that are told there each; the rest is counted."""
+
+STORY_ANSWER_CHARS_MAX: Final = 1_000
+"""How much of the answer is told there, and"""
+
+STORY_WORDS_CHARS_MAX: Final = 120
+"""how much of an error, of a reason, of what somebody has said."""
+
+COVER_QUESTION_CHARS_MAX: Final = 500
+"""How much of the question the static details of a run hold; the start's event, and a parent's, keep them."""
