@@ -12,7 +12,6 @@ from typing import Final
 from holdfast.core.contracts import DEFAULT_TASK_QUEUE
 from holdfast.core.errors import InvalidInput
 from holdfast.core.limits import CONTINUE_EVENTS, CONTINUE_EVENTS_MAX
-from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.places import checked_place, default_place
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
@@ -65,7 +64,7 @@ class Settings:
         HOLDFAST_ENCRYPTION_KEY_FILE and HOLDFAST_CONTINUE_EVENTS, which no argument has. Raises InvalidInput for a
         name that is no text, a storage URL that cannot be used, and a number out of bounds.
         """
-        key_file = environment.get(KEY_FILE)
+        key_file = environment.get("HOLDFAST_ENCRYPTION_KEY_FILE")
         place = storage or environment.get("HOLDFAST_STORAGE") or None
         queue = task_queue or environment.get("HOLDFAST_TASK_QUEUE") or DEFAULT_TASK_QUEUE
         for what, name in (("task queue", queue), ("namespace", namespace or "")):

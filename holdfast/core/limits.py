@@ -367,3 +367,15 @@ DECODED_BYTES_MAX: Final = 128 * 1024 * 1024
 
 RESULT_PART_BYTES: Final = 1024 * 1024
 """An encrypted result is kept in parts of so many bytes: whoever reads on in it decrypts one or two."""
+
+CODEC_BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The largest request to the codec server: the Web UI sends one event's payloads, 4 MB at the most, as base64."""
+
+CODEC_PAYLOADS_MAX: Final = 1_000
+"""The most payloads in one of its requests."""
+
+CODEC_TOKEN_CHARS_MIN: Final = 16
+"""The shortest token of the codec server, and"""
+
+CODEC_TOKEN_CHARS_MAX: Final = 256
+"""the longest."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,17 @@ COMPRESSED_MIN: Final = 200
 LEVEL: Final = 3
 PLAIN: Final = b"\0"
 ZSTD: Final = b"\1"
+
+
+class _Zstd(threading.local):
+    """Each thread's own: they cannot be shared, and to make one costs more than to compress a short payload."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=LEVEL)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_zstd: Final = _Zstd()
 
 
 class EncryptionCodec(PayloadCodec):
@@ -134,8 +146,7 @@ def _associated(key_id: bytes, bound: bytes) -> bytes:
 
 def _packed(content: bytes) -> bytes:
     if len(content) >= COMPRESSED_MIN:
-        # a context each: they may not be shared between threads, and making one costs a microsecond or two
-        packed = zstandard.ZstdCompressor(level=LEVEL).compress(content)
+        packed = _zstd.compressor.compress(content)
         if len(packed) < len(content):
             return ZSTD + packed
     return PLAIN + content
@@ -146,7 +157,7 @@ def _unpacked(packed: bytes) -> Payload:
     if packed[:1] == ZSTD:
         if zstandard.frame_content_size(content) > DECODED_BYTES_MAX:
             raise ValueError(packed[:1])
-        content = zstandard.ZstdDecompressor().decompress(content, max_output_size=DECODED_BYTES_MAX)
+        content = _zstd.decompressor.decompress(content, max_output_size=DECODED_BYTES_MAX)
     return Payload.FromString(content)
 
 
