@@ -408,3 +408,17 @@ CODEC_TOKEN_CHARS_MIN: Final = 16
 
 CODEC_TOKEN_CHARS_MAX: Final = 256
 """the longest."""
+LIVE_STEPS_KEPT: Final = 50
+"""How many of a run's latest steps a live view holds; of those before it knows how many they were."""
+
+LIVE_TEXT_CHARS_MAX: Final = 4_000
+"""How much of the end of an answer that is coming a live view holds: more than a screen shows."""
+
+LIVE_RUNS_MAX: Final = 2_000
+"""How many runs of a tree a live view holds; beyond them it forgets those that ended first."""
+
+LIVE_RESULT_CHARS_MAX: Final = 500
+"""How much of a call's result, or of an error, a live view holds: it shows one line."""
+
+TOP_ROWS: Final = 100
+"""How many runs and sessions `holdfast top` lists unless it is told otherwise; LISTED_MAX is the most."""

@@ -39,6 +39,7 @@ from holdfast.client.cli.records import fork, record, records, rewind, tree
 from holdfast.client.cli.runs import list_runs, run, show, stop
 from holdfast.client.cli.session import session
 from holdfast.client.cli.sessions import send, sessions
+from holdfast.client.cli.top import top
 from holdfast.client.cli.watching import watch
 from holdfast.client.leaving import leave
 from holdfast.core.errors import HoldfastError, InvalidInput
@@ -60,6 +61,7 @@ app.command()(dev)
 app.command()(worker)
 app.command()(run)
 app.command()(watch)
+app.command()(top)
 app.command()(stop)
 app.command()(waiting)
 app.command()(approve)
