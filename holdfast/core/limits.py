@@ -352,3 +352,15 @@ RECORD_SHOWN_CHARS_MAX: Final = 20_000
 
 RECORDED_CALL_CHARS_MAX: Final = 500
 """How much of a call's arguments, and of its result, it sees of a step in them."""
+
+EXPORTED_EVENTS_MAX: Final = 100_000
+"""The most events that an exported run has, the first ones; a run of a thousand steps has ten thousand or so."""
+
+TIMELINE_ROWS_MAX: Final = 400
+"""The most rows of a timeline's picture, each some 20 px high: beyond it nobody scrolls; the tables have all."""
+
+REPORTED_TEXT_CHARS_MAX: Final = 4_000
+"""How much of one text (a result, arguments, an answer of the model) a report shows, and a transcript on a screen."""
+
+COMPLETED_IDS_MAX: Final = 50
+"""The most ids that the shell is offered to complete a word with."""
