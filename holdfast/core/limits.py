@@ -422,3 +422,14 @@ LIVE_RESULT_CHARS_MAX: Final = 500
 
 TOP_ROWS: Final = 100
 """How many runs and sessions `holdfast top` lists unless it is told otherwise; LISTED_MAX is the most."""
+EXPORTED_EVENTS_MAX: Final = 100_000
+"""The most events that an exported run has, the first ones; a run of a thousand steps has ten thousand or so."""
+
+TIMELINE_ROWS_MAX: Final = 400
+"""The most rows of a timeline's picture, each some 20 px high: beyond it nobody scrolls; the tables have all."""
+
+REPORTED_TEXT_CHARS_MAX: Final = 4_000
+"""How much of one text (a result, arguments, an answer of the model) a report shows, and a transcript on a screen."""
+
+COMPLETED_IDS_MAX: Final = 50
+"""The most ids that the shell is offered to complete a word with."""
