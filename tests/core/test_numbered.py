@@ -15,7 +15,7 @@ from holdfast.core.numbered import NumberedEvent, from_dict, to_dict, to_line
 from holdfast.core.observed import ToolCallStarted
 
 AGENT, EXECUTION = str(UUID(int=1)), str(UUID(int=2))
-CALL = ToolCall(id="c1", name="add", args={"a": 1})
+CALL = ToolCall(id="c1", name="add", arguments={"a": 1})
 EVENT = NumberedEvent(7, ToolCallStarted(AGENT, EXECUTION, None, datetime(2026, 1, 1, tzinfo=UTC), 2, call=CALL))
 
 
@@ -23,7 +23,7 @@ def test_an_event_is_delivered_flat_with_an_id_of_its_execution_and_place() -> N
     told = to_dict(EVENT)
     assert [*told][:4] == ["id", "sequence", "version", "kind"]
     assert (told["id"], told["sequence"], told["version"]) == (f"{EXECUTION}/7", 7, 1)
-    assert (told["kind"], told["at"], told["call"]["args"]) == ("ToolCallStarted", "2026-01-01T00:00:00Z", {"a": 1})
+    assert (told["kind"], told["at"], told["call"]["arguments"]) == ("ToolCallStarted", "2026-01-01T00:00:00Z", {"a": 1})
 
 
 def test_what_is_delivered_is_read_as_the_same_event() -> None:
