@@ -433,3 +433,41 @@ REPORTED_TEXT_CHARS_MAX: Final = 4_000
 
 COMPLETED_IDS_MAX: Final = 50
 """The most ids that the shell is offered to complete a word with."""
+LISTENER_EVENTS_MAX: Final = 10_000
+"""How many events a coroutine listener may be behind; it misses further ones, the run does not wait for it."""
+
+LISTENER_SECONDS_MAX: Final = 5.0
+"""How long the end of an execution waits for its coroutine listeners to have heard it."""
+
+SINKS_MAX: Final = 16
+"""The most sinks of one worker: each has pollers and slots of its own."""
+
+SINK_NAME_CHARS_MAX: Final = 64
+"""The longest name of a sink, its consumer id."""
+
+SINK_BATCH_EVENTS_MAX: Final = 100
+"""The most events that a sink takes at once, and"""
+
+SINK_BATCH_BYTES_MAX: Final = 1024 * 1024
+"""the most they take together, in bytes of JSON; one event that is larger goes alone."""
+
+SINK_WAITING_MAX: Final = 256
+"""How many events wait for a sink; beyond that the reading of runs waits, and the runs do not."""
+
+SINK_FOLLOWED_MAX: Final = 500
+"""How many executions one sink follows at the same time, each by a long poll; others wait for their turn."""
+
+SINK_LISTED_MAX: Final = 1_000
+"""How many ended executions a sink looks through at once; where there are more it looks at a shorter time."""
+
+SINK_FOLLOW_TRIES_MAX: Final = 12
+"""How often the events of an execution that has ended are asked for before it is passed over: some eight minutes."""
+
+SINK_TRIES_MAX: Final = 30
+"""How often a batch is offered to a sink that fails otherwise than by being away: some twenty minutes."""
+
+SINK_REFUSALS_MAX: Final = 3
+"""How often one event is offered to a sink that refuses it."""
+
+SINK_STATE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The most that a sink's place is read as: far more than SINK_FOLLOWED_MAX cursors and one batch."""
