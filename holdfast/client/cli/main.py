@@ -40,8 +40,8 @@ from holdfast.client.cli.records import fork, record, records, rewind, tree
 from holdfast.client.cli.runs import list_runs, run, stop
 from holdfast.client.cli.session import session
 from holdfast.client.cli.sessions import send, sessions
-from holdfast.client.cli.top import top
 from holdfast.client.cli.show import show
+from holdfast.client.cli.top import top
 from holdfast.client.cli.watching import watch
 from holdfast.client.leaving import leave
 from holdfast.core.errors import HoldfastError, InvalidInput
