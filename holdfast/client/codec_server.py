@@ -31,7 +31,7 @@ from temporalio.converter import DataConverter
 from holdfast.client.ports import port_taken
 from holdfast.core.errors import HoldfastError, InvalidInput, PayloadRefused, ServerUnavailable
 from holdfast.core.limits import CODEC_BODY_BYTES_MAX, CODEC_PAYLOADS_MAX, CODEC_TOKEN_CHARS_MAX, CODEC_TOKEN_CHARS_MIN
-from holdfast.storage.encryption import ENCODING
+from holdfast.storage.binding import SEALED_ENCODING
 
 ACTIONS: Final = ("decode", "encode", "download")
 
@@ -159,7 +159,7 @@ def _is_ours(payload: Payload, *, resolved: bool) -> bool:
     """Return whether there is anything to decode; search attributes, which the UI sends along, are plain."""
     encoding = payload.metadata.get("encoding", b"")
     reference = encoding == REFERENCE_ENCODING or payload.metadata.get("messageType") == REFERENCE_TYPE
-    return encoding == ENCODING or (reference and resolved)
+    return encoding == SEALED_ENCODING or (reference and resolved)
 
 
 class _Refused(Exception):
