@@ -9,6 +9,7 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class Asker:
         self.converter = converter_of(settings)
 
     async def post(
-        self, path: str, body: str | bytes = '{"payloads": []}', **headers: str
+        self, path: str, body: str | bytes | BytesIO = '{"payloads": []}', **headers: str
     ) -> tuple[int, dict[str, Any], dict[str, str]]:
         """Return the status, the JSON of the answer, and its headers."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -126,7 +127,7 @@ async def test_what_is_no_request_of_ours_is_refused_and_not_repeated(sealed: Se
         for body in bad:
             status, told, _ = await asker.post(f"/{TOKEN}/decode", body)
             assert (status, "canary" in told.get("message", "")) == (400, False), (body[:50], told)
-        status, told, _ = await asker.post(f"/{TOKEN}/decode", b" " * (CODEC_BODY_BYTES_MAX + 1))
+        status, told, _ = await asker.post(f"/{TOKEN}/decode", BytesIO(b" " * (CODEC_BODY_BYTES_MAX + 1)))
         assert (status, told["message"]) == (413, f"the body has more than {CODEC_BODY_BYTES_MAX:,} bytes")
 
 
