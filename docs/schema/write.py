@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from pydantic import BaseModel
 
+from holdfast.client.report.document import RunExport
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.state import AgentState
 
@@ -17,6 +18,7 @@ FOLDER: Final = Path(__file__).resolve().parent
 MODELS: Final[Mapping[str, type[BaseModel]]] = {
     "agent-state.json": AgentState,
     "agent-definition.json": AgentDefinition,
+    "run-export.json": RunExport,
 }
 
 FIELDS: Final[Mapping[str, Mapping[str, str]]] = json.loads((FOLDER / "fields.json").read_text(encoding="utf-8"))
