@@ -13,7 +13,7 @@ from holdfast.client.agents import Agent
 from holdfast.client.approvals import WaitingCalls
 from holdfast.client.executions import Client
 from holdfast.client.reading import ASK_TIMEOUT
-from holdfast.client.refusals import refusal
+from holdfast.client.refusals import refusal, unknown_attribute
 from holdfast.client.requests import check_definition, check_id, check_limit
 from holdfast.client.session_requests import check_query, check_settings
 from holdfast.client.session_updates import Beginning
@@ -219,7 +219,7 @@ def _ended(agent: str | None, status: ExecutionStatus | None, reason: StopReason
 
 
 def _refusal(error: RPCError, query: str | None) -> HoldfastError:
-    if error.status is RPCStatusCode.INVALID_ARGUMENT and query:
+    if error.status is RPCStatusCode.INVALID_ARGUMENT and query and unknown_attribute(error) is None:
         said = " ".join(str(error).split())[:300]
         told = f"the server does not understand the query {query[:200]!r}: {said}"
         return InvalidInput(f"{told}; write it as Temporal's list filters, such as HoldfastStatus = 'running'")

@@ -14,6 +14,7 @@ exit code   meaning
 10          a compiler of messages failed; only programs that use the core meet it
 11          an answer does not fit the type it is read as; only programs that ask for one meet it
 12          large data could not be written or read
+13          `doctor` has found an error, `setup --check` something that is not registered
 130         interrupted by Ctrl-C; a run goes on
 141         whoever read our output has gone; a run goes on
 """
@@ -37,6 +38,7 @@ from holdfast.client.cli.records import fork, record, records, rewind, tree
 from holdfast.client.cli.runs import list_runs, run, show, stop
 from holdfast.client.cli.session import session
 from holdfast.client.cli.sessions import send, sessions
+from holdfast.client.cli.setup import setup
 from holdfast.client.cli.watching import watch
 from holdfast.client.leaving import leave
 from holdfast.core.errors import HoldfastError, InvalidInput
@@ -74,6 +76,7 @@ app.command()(record)
 app.command()(rewind)
 app.command()(fork)
 app.command()(tree)
+app.command()(setup)
 
 
 def _version(asked: bool) -> None:  # noqa: FBT001  # typer's signature
