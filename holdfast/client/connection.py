@@ -13,6 +13,7 @@ from typing import Final
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
+from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError, RPCStatusCode
@@ -20,7 +21,8 @@ from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError, R
 from holdfast.client.embedded import running_server
 from holdfast.client.leaving import settle_at_exit
 from holdfast.client.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
-from holdfast.core.errors import ServerUnavailable
+from holdfast.core.errors import MissingPart, ServerUnavailable
+from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.payloads import converter
 
 PAYLOADS_WARNED_BYTES: Final = 1_900_000
@@ -67,7 +69,8 @@ async def connect(
 
     TLS, API key and other profile values come from Temporal's own environment variables and configuration file. Without
     `namespace_there` nobody asks whether the namespace is there. Raises ServerUnavailable naming address and cause
-    within `seconds_max`.
+    within `seconds_max`, InvalidInput for a bad key file, and MissingPart where there is one and the extra `encryption`
+    is not installed.
     """
     settle_at_exit()
     configured = _configured()
@@ -79,11 +82,12 @@ async def connect(
         raise ServerUnavailable(f"the address {address[:200]!r} is not HOST:PORT; {remedy}")
     # compressing for the same machine costs 0.2 ms of CPU per step and saves nothing
     compression = GrpcCompression.NONE if address.startswith(LOOPBACK) else GrpcCompression.GZIP
+    data_converter = converter_of(settings)
     try:
         async with asyncio.timeout(seconds_max):
             client = await Client.connect(
                 **target,
-                data_converter=converter(settings.storage_place),
+                data_converter=data_converter,
                 grpc_compression=compression,
                 runtime=runtime or core_runtime(),
                 payload_limits=PayloadLimitsConfig(payloads_warn_size=PAYLOADS_WARNED_BYTES),
@@ -127,6 +131,26 @@ def target(settings: Settings, environment: Mapping[str, str] = os.environ) -> T
     else:
         decided_by = f"nothing: no address is set, and no embedded server runs in {settings.data_dir}"
     return Target(address, decided_by, chosen.get("namespace", DEFAULT_NAMESPACE), bool(chosen.get("tls")))
+
+
+def converter_of(settings: Settings) -> DataConverter:
+    """Return the data converter of everything that talks to Temporal. Raises InvalidInput, MissingPart."""
+    return converter(settings.storage_place, codec_of(settings))
+
+
+def codec_of(settings: Settings) -> PayloadCodec | None:
+    """Return the codec that encrypts with the settings' keys; none without a key file. Reads the file each time.
+
+    Raises InvalidInput for a bad key file, MissingPart where the extra `encryption` is not installed.
+    """
+    if settings.encryption_key_file is None:
+        return None
+    try:
+        from holdfast.storage.encryption import codec_at  # noqa: PLC0415  # an extra of its own
+    except ModuleNotFoundError as error:
+        told = f"{KEY_FILE} is set, and {error.name} is not installed"
+        raise MissingPart(f"{told}; run: pip install 'holdfast[encryption]'") from None
+    return codec_at(settings.encryption_key_file)
 
 
 def unshared_storage(settings: Settings, client: Client) -> str | None:

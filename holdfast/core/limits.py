@@ -352,3 +352,30 @@ RECORD_SHOWN_CHARS_MAX: Final = 20_000
 
 RECORDED_CALL_CHARS_MAX: Final = 500
 """How much of a call's arguments, and of its result, it sees of a step in them."""
+
+ENCRYPTION_KEYS_MAX: Final = 16
+"""The most keys of one key file; a key that nothing is encrypted with any more can go."""
+
+KEY_FILE_BYTES_MAX: Final = 8 * 1024
+"""The largest key file: that many keys and comments."""
+
+ENCODED_IN_PLACE_BYTES_MAX: Final = 128 * 1024
+"""Payloads up to here are encrypted on the event loop (some 0.3 ms at the most), longer ones in a thread."""
+
+DECODED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""The most that a compressed payload may come to: twice RESULT_KEPT_BYTES_MAX, the largest thing that we keep."""
+
+RESULT_PART_BYTES: Final = 1024 * 1024
+"""An encrypted result is kept in parts of so many bytes: whoever reads on in it decrypts one or two."""
+
+CODEC_BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The largest request to the codec server: the Web UI sends one event's payloads, 4 MB at the most, as base64."""
+
+CODEC_PAYLOADS_MAX: Final = 1_000
+"""The most payloads in one of its requests."""
+
+CODEC_TOKEN_CHARS_MIN: Final = 16
+"""The shortest token of the codec server, and"""
+
+CODEC_TOKEN_CHARS_MAX: Final = 256
+"""the longest."""

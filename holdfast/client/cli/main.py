@@ -14,7 +14,8 @@ exit code   meaning
 10          a compiler of messages failed; only programs that use the core meet it
 11          an answer does not fit the type it is read as; only programs that ask for one meet it
 12          large data could not be written or read
-13          `doctor` has found an error, `setup --check` something that is not registered
+13          data is not encrypted as it should be, or not with a key that is here
+14          `doctor` has found an error, `setup --check` something that is not registered
 130         interrupted by Ctrl-C; a run goes on
 141         whoever read our output has gone; a run goes on
 """
@@ -33,6 +34,7 @@ import typer
 from holdfast import __version__
 from holdfast.client.cli.approvals import approve, deny, edit, waiting
 from holdfast.client.cli.chat import chat
+from holdfast.client.cli.codec import codec_key, codec_server
 from holdfast.client.cli.dev import dev, worker
 from holdfast.client.cli.records import fork, record, records, rewind, tree
 from holdfast.client.cli.runs import list_runs, run, show, stop
@@ -76,6 +78,8 @@ app.command()(record)
 app.command()(rewind)
 app.command()(fork)
 app.command()(tree)
+app.command()(codec_key)
+app.command()(codec_server)
 app.command()(setup)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast.client.attributes import Attribute
 
-NOT_AS_IT_SHOULD_BE: Final = 13
+NOT_AS_IT_SHOULD_BE: Final = 14
 """The exit code of `setup --check` and of `doctor` for what they have found."""
 
 PATIENCE_SECONDS: Final = 1.0
@@ -40,7 +40,7 @@ STATES: Final = {
 @with_server()
 def setup(
     *,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; the exit code tells: 0, or 13.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; the exit code tells: 0, or 14.")] = False,
     create_namespace: Annotated[
         bool, typer.Option("--create-namespace", help="Make the namespace, too, where it is not there.")
     ] = False,

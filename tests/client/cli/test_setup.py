@@ -81,7 +81,7 @@ async def test_a_new_namespace_is_ready_for_runs_and_a_second_time_nothing_chang
 
 async def test_a_check_changes_nothing_and_says_by_its_code_what_is_missing(here: Project, plain_server: str) -> None:
     plain, as_json = here.both("setup", "--check")
-    assert (plain.code, as_json.code) == (13, 13)
+    assert (plain.code, as_json.code) == (14, 14)
     assert "registers what is missing" in plain.err
     assert states(as_json) == dict.fromkeys(NAMES, "missing")
     assert "missing: HoldfastAgent" in as_json.document["error"]["message"]
