@@ -36,6 +36,7 @@ from holdfast.client.cli.approvals import approve, deny, edit, waiting
 from holdfast.client.cli.chat import chat
 from holdfast.client.cli.codec import codec_key, codec_server
 from holdfast.client.cli.dev import dev, worker
+from holdfast.client.cli.doctor import doctor
 from holdfast.client.cli.records import fork, record, records, rewind, tree
 from holdfast.client.cli.runs import list_runs, run, show, stop
 from holdfast.client.cli.session import session
@@ -81,6 +82,7 @@ app.command()(tree)
 app.command()(codec_key)
 app.command()(codec_server)
 app.command()(setup)
+app.command()(doctor)
 
 
 def _version(asked: bool) -> None:  # noqa: FBT001  # typer's signature
