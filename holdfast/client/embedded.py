@@ -98,8 +98,8 @@ class EmbeddedServer:
         """Start the server of `data_dir` and return when it serves; blocking (0.2 s, a first start 2 s).
 
         Where a server already runs on the directory, use it (whatever its ports), or refuse with `attach=False`.
-        Port 0 means any free one; `log` defaults to `server.log` in the directory. `ui_codec` is the URL at which the Web
-        UI finds a codec server.
+        Port 0 means any free one; `log` defaults to `server.log` in the directory. `ui_codec` is the URL at which the
+        Web UI finds a codec server.
 
         Raises:
             MissingPart: there is no `temporal` program.

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.core.contracts import DEFAULT_TASK_QUEUE
-from holdfast.core.errors import ExecutionNotFound, HoldfastError, ServerUnavailable
+from holdfast.core.errors import ExecutionNotFound, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.listing import SEARCH_ATTRIBUTES
 
 T = TypeVar("T")
@@ -68,6 +68,14 @@ def unknown_attribute(error: RPCError) -> str | None:
         return None
     named = [name for name in SEARCH_ATTRIBUTES if re.search(rf"\b{name}\b", str(error).partition(UNKNOWN)[2])]
     return f"the search attribute {named[0]}" if named else None
+
+
+def query_refusal(error: RPCError, query: str | None) -> HoldfastError:
+    """Return our error for the server's where it was asked for a list with somebody's `query`."""
+    if error.status is RPCStatusCode.INVALID_ARGUMENT and query and unknown_attribute(error) is None:
+        told = f"the server does not understand the query {query[:200]!r}: {said(error)}"
+        return InvalidInput(f"{told}; write it as Temporal's list filters, such as HoldfastStatus = 'running'")
+    return refusal(error)
 
 
 def worker_for(task_queue: str) -> str:

@@ -37,11 +37,14 @@ from holdfast.client.cli.chat import chat
 from holdfast.client.cli.codec import codec_key, codec_server
 from holdfast.client.cli.dev import dev, worker
 from holdfast.client.cli.doctor import doctor
+from holdfast.client.cli.export import export
 from holdfast.client.cli.records import fork, record, records, rewind, tree
-from holdfast.client.cli.runs import list_runs, run, show, stop
+from holdfast.client.cli.runs import list_runs, run, stop
 from holdfast.client.cli.session import session
 from holdfast.client.cli.sessions import send, sessions
 from holdfast.client.cli.setup import setup
+from holdfast.client.cli.show import show
+from holdfast.client.cli.top import top
 from holdfast.client.cli.watching import watch
 from holdfast.client.leaving import leave
 from holdfast.core.errors import HoldfastError, InvalidInput
@@ -63,12 +66,14 @@ app.command()(dev)
 app.command()(worker)
 app.command()(run)
 app.command()(watch)
+app.command()(top)
 app.command()(stop)
 app.command()(waiting)
 app.command()(approve)
 app.command()(deny)
 app.command()(edit)
 app.command()(show)
+app.command()(export)
 app.command("list")(list_runs)
 app.command()(chat)
 app.command()(send)
