@@ -20,7 +20,7 @@ from typing import Final
 from openai import APIConnectionError, APIError, APITimeoutError
 
 from activities.answers import ErrorInAnswer, UnusableAnswer
-from activities.endpoint import ProviderSettings
+from holdfast.local.endpoint import ProviderSettings
 from activities.statuses import ErrorStatus, words_of
 from activities.streams import AnswerCut
 from holdfast.core.errors import InvalidInput, ModelFailure

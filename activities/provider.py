@@ -11,7 +11,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout, omit
 from pydantic_core import to_json
 
 from activities.answers import read_answer
-from activities.endpoint import ProviderSettings
+from holdfast.local.endpoint import ProviderSettings
 from activities.failures import is_broken_connection, provider_failure
 from activities.statuses import refuse_errors
 from activities.streams import StreamedAnswer
