@@ -23,7 +23,11 @@ def test_an_event_is_delivered_flat_with_an_id_of_its_execution_and_place() -> N
     told = to_dict(EVENT)
     assert [*told][:4] == ["id", "sequence", "version", "kind"]
     assert (told["id"], told["sequence"], told["version"]) == (f"{EXECUTION}/7", 7, 1)
-    assert (told["kind"], told["at"], told["call"]["arguments"]) == ("ToolCallStarted", "2026-01-01T00:00:00Z", {"a": 1})
+    assert (told["kind"], told["at"], told["call"]["arguments"]) == (
+        "ToolCallStarted",
+        "2026-01-01T00:00:00Z",
+        {"a": 1},
+    )
 
 
 def test_what_is_delivered_is_read_as_the_same_event() -> None:
