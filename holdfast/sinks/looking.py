@@ -20,8 +20,11 @@ SHALLOW: Final = timedelta(seconds=5)
 
 DEEP_LOOKS: Final = 30
 
-SPAN_MAX: Final = timedelta(days=1)
+SPAN_MAX: Final = timedelta(days=3650)
 """The longest time one look at ended executions covers; shorter where more than SINK_LISTED_MAX ended in it."""
+
+RETENTION_MIN: Final = timedelta(days=1)
+"""So long ago a new consumer begins at least, whatever the server says of its retention."""
 
 SPAN_MIN: Final = timedelta(seconds=1)
 
@@ -63,7 +66,7 @@ class Looking:
         request = DescribeNamespaceRequest(namespace=self._temporal.namespace)
         described = await self._temporal.workflow_service.describe_namespace(request, timeout=ASK_TIMEOUT)
         kept: Duration = described.config.workflow_execution_retention_ttl
-        return datetime.now(UTC) - max(kept.ToTimedelta(), SPAN_MAX)
+        return datetime.now(UTC) - max(kept.ToTimedelta(), RETENTION_MIN)
 
     async def _listed(self, query: str, wanted: Callable[[str], bool]) -> list[str]:
         found: dict[str, None] = {}
