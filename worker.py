@@ -14,10 +14,10 @@ from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, Final, NoReturn, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self, TypedDict
 
 from temporalio.client import Client as TemporalClient
-from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
+from temporalio.worker import Interceptor, PollerBehaviorSimpleMaximum, Worker
 
 from activities.heartbeats import Heartbeats
 from activities.hooks import Hooks
@@ -27,7 +27,7 @@ from activities.provider import OpenAIModel, ProviderSettings
 from activities.records import RecordKeeping, whose
 from activities.tools import Catalog, ToolSlots, take_up, tool_activities
 from activities.transcripts import TranscriptCache
-from holdfast.client.connection import connect, unshared_storage
+from holdfast.client.connection import connect, core_runtime, unshared_storage
 from holdfast.client.definitions import load_agents
 from holdfast.client.leaving import leave
 from holdfast.client.settings import Settings
@@ -50,8 +50,12 @@ from holdfast.storage.history import RecordReading
 from holdfast.storage.objects import objects_at
 from holdfast.storage.payloads import converter, records_of
 from holdfast.storage.results import KeptResults
+from holdfast.telemetry.metrics import metrics_address
 from workflows.agent_execution import AgentExecution
 from workflows.agent_session import AgentSession
+
+if TYPE_CHECKING:  # an extra
+    from holdfast.telemetry.spans import Spans
 
 STUBBORN_SECONDS: Final = 2.0
 """How much longer calls may take that were cancelled at the end of the grace."""
@@ -119,10 +123,12 @@ def make_worker(
     """Return what serves `offer` and every agent on the settings' task queue.
 
     Tools have slots of their own there and, beyond those, in a queue of their own: hung ones keep no model call, hook
-    or workflow from running. `results` keeps what is too long to be shown to a model.
+    or workflow from running. `results` keeps what is too long to be shown to a model. Where the settings have traces
+    on, `client` must have been connected with the same ones.
     """
+    told = _told(settings)
     prices = prices or PriceList(model=model.settings.model, base_url=model.settings.base_url)
-    inference = Inference(model, offer, cache or TranscriptCache())
+    inference = Inference(model, offer, cache or TranscriptCache(), told.spans)
     keeping = RecordKeeping(records_of(client.data_converter))
     ours: list[Callable[..., Any]] = [
         inference.run,
@@ -140,7 +146,7 @@ def make_worker(
         client,
         task_queue=settings.task_queue,
         workflows=[AgentExecution, AgentSession],
-        activities=[*ours, *tool_activities(tools, ToolSlots(serving.tool_slots), results)],
+        activities=[*ours, *tool_activities(tools, ToolSlots(serving.tool_slots), results, told.spans)],
         max_concurrent_workflow_tasks=serving.workflow_slots,
         max_concurrent_activities=serving.inference_slots + serving.tool_slots + REFUSED_MAX,
         max_concurrent_local_activities=serving.local_slots,
@@ -151,12 +157,13 @@ def make_worker(
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=serving.sticky_seconds),
         workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.workflow_pollers),
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
-        **_alike(serving),
+        **_alike(serving, *told.workflows),
     )
     if not tools:
         return Workers(agents)
     queue = waiting_queue(settings.task_queue)
-    return Workers(agents, _tools_part(client, queue, tools, serving, serving.waiting_slots, results))
+    activities = tool_activities(tools, results=results, spans=told.spans)
+    return Workers(agents, _tools_part(client, queue, activities, serving, serving.waiting_slots))
 
 
 def make_tools_worker(
@@ -174,7 +181,8 @@ def make_tools_worker(
         raise InvalidInput(
             f"no tool here names the task queue {settings.task_queue!r}: {there}; see @tool(task_queue=)"
         )
-    return Workers(_tools_part(client, settings.task_queue, tools, serving, serving.tool_slots, results))
+    activities = tool_activities(tools, results=results, spans=_told(settings).spans)
+    return Workers(_tools_part(client, settings.task_queue, activities, serving, serving.tool_slots))
 
 
 def _served_on(task_queue: str, tools: Sequence[AnyTool], *, also_unnamed: bool = False) -> list[AnyTool]:
@@ -188,25 +196,41 @@ def _served_on(task_queue: str, tools: Sequence[AnyTool], *, also_unnamed: bool 
 def _tools_part(
     client: TemporalClient,
     task_queue: str,
-    tools: Sequence[AnyTool],
+    activities: Sequence[Callable[..., Any]],
     serving: WorkerSettings,
     slots: int,
-    results: Results | None,
 ) -> Worker:
     return Worker(
         client,
         task_queue=task_queue,
-        activities=tool_activities(tools, results=results),
+        activities=activities,
         max_concurrent_activities=slots,
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
         **_alike(serving),
     )
 
 
-def _alike(serving: WorkerSettings) -> _Alike:
+class _Told(NamedTuple):
+    """What tells the traces of a worker; nothing does where they are off."""
+
+    spans: Spans | None = None
+    workflows: tuple[Interceptor, ...] = ()
+
+
+def _told(settings: Settings) -> _Told:
+    if not settings.telemetry.traces:
+        return _Told()
+    from holdfast.telemetry.traces import tracing  # noqa: PLC0415  # an extra
+    from workflows.tracing import WorkflowsTraced  # noqa: PLC0415  # an extra
+
+    told = tracing(settings.telemetry)
+    return _Told(told.spans, (WorkflowsTraced(told),)) if told else _Told()
+
+
+def _alike(serving: WorkerSettings, *more: Interceptor) -> _Alike:
     throttle = timedelta(seconds=serving.heartbeat_throttle_seconds)
     return _Alike(
-        interceptors=[Heartbeats()],
+        interceptors=[Heartbeats(), *more],
         max_heartbeat_throttle_interval=throttle,
         default_heartbeat_throttle_interval=throttle,
         graceful_shutdown_timeout=timedelta(seconds=serving.grace_seconds),
@@ -216,16 +240,25 @@ def _alike(serving: WorkerSettings) -> _Alike:
 class _Alike(TypedDict):
     """What all parts of a worker process have in common."""
 
-    interceptors: list[Heartbeats]
+    interceptors: list[Interceptor]
     max_heartbeat_throttle_interval: timedelta
     default_heartbeat_throttle_interval: timedelta
     graceful_shutdown_timeout: timedelta
 
 
 async def serve(
-    settings: Settings, serving: WorkerSettings, modules: Sequence[str], *, attended: bool, tools_only: bool
+    settings: Settings,
+    serving: WorkerSettings,
+    modules: Sequence[str],
+    *,
+    attended: bool,
+    tools_only: bool,
+    metrics: str | None = None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C, then let what is under way end; `attended`, also end with standard input."""
+    """Serve until SIGTERM or Ctrl-C, then let what is under way end; `attended`, also end with standard input.
+
+    `metrics` is where they can be read, HOST:PORT.
+    """
     objects = objects_at(settings.storage_place)
     results = KeptResults(objects)
     offer = load_offer(modules)
@@ -234,9 +267,9 @@ async def serve(
         offer = RecordReading(records_of(converter(settings.storage_place)), whose).offered(offer)
     check_remote(offer.tools)
     model = None if tools_only else _model_for(settings, offer)
-    client = await connect(settings)
+    client = await connect(settings, runtime=core_runtime(metrics))
     await objects.write(PROBE, PROBE.encode())  # told now: a run that must go on in a new one would wait for it
-    if problem := unshared_storage(settings, client):
+    for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem)):
         sys.stderr.write(f"warning: {problem}\n")
     if model is None:
         workers = make_tools_worker(client, settings, offer, serving, results)
@@ -254,7 +287,7 @@ async def serve(
         hooks = f", hooks: {', '.join(hook.name for hook in offer.hooks)}" if model and offer.hooks else ""
         where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
         what = f"task queue {settings.task_queue!r}, tools: {', '.join(tools) or 'none'}{hooks}"
-        _say(f"{READY}: {where}, {what}")
+        _say(f"{READY}: {where}, {what}{f', metrics: http://{metrics}/metrics' if metrics else ''}")
         await stopping.wait()
         grace = serving.grace_seconds
         loop.call_later(grace + STUBBORN_SECONDS, _end, 1)  # a call can refuse to be cancelled
@@ -310,6 +343,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--tools-only", action="store_true", help="serve the tools that name the task queue, no agents")
     for name, about in OPTIONS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", help=about)
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="where metrics can be read")
     given = parser.parse_args(arguments)
     log_to_stderr()
     sys.path.append(str(Path.cwd()))  # last, so that a user's `email.py` does not take the place of Python's
@@ -322,7 +356,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         storage=given.storage,
     )
     serving = WorkerSettings.from_environment(**{name: getattr(given, name) for name in OPTIONS})
-    asyncio.run(serve(settings, serving, given.modules, attended=given.attended, tools_only=given.tools_only))
+    metrics = metrics_address(given.metrics)
+    attended, tools_only = given.attended, given.tools_only
+    asyncio.run(serve(settings, serving, given.modules, attended=attended, tools_only=tools_only, metrics=metrics))
     return 0
 
 

@@ -13,6 +13,7 @@ from holdfast.core.contracts import DEFAULT_TASK_QUEUE
 from holdfast.core.errors import InvalidInput
 from holdfast.core.limits import CONTINUE_EVENTS, CONTINUE_EVENTS_MAX
 from holdfast.storage.places import checked_place, default_place
+from holdfast.telemetry.settings import NO_TELEMETRY, Telemetry
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
 DEFAULT_NAMESPACE: Final = "default"
@@ -27,7 +28,8 @@ class Settings:
     `address` none: TEMPORAL_ADDRESS or a Temporal profile decides; else the embedded server of `data_dir` when one
     runs there; else Temporal's usual port on this machine. `storage` is the URL of where large data is kept; none: the
     folder `objects` of `data_dir`. After `continue_events` events of its history a run's execution goes on in a new run
-    (Temporal's continue-as-new, which nobody notices); 1: after every step, for tests.
+    (Temporal's continue-as-new, which nobody notices); 1: after every step, for tests. `telemetry` says whether traces
+    are told.
     """
 
     address: str | None = None
@@ -37,6 +39,7 @@ class Settings:
     agents_dir: Path = DEFAULT_AGENTS_DIR
     storage: str | None = None
     continue_events: int = CONTINUE_EVENTS
+    telemetry: Telemetry = NO_TELEMETRY
 
     @property
     def storage_place(self) -> str:
@@ -57,9 +60,9 @@ class Settings:
     ) -> Settings:
         """Return the settings: an argument wins over its variable.
 
-        The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR, HOLDFAST_STORAGE and
-        HOLDFAST_CONTINUE_EVENTS, which no argument has. Raises InvalidInput for a name that is no text, a storage URL
-        that cannot be used, and a number out of bounds.
+        The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR and HOLDFAST_STORAGE; and, which
+        no argument has, HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`. Raises InvalidInput for a name that is no
+        text, a storage URL that cannot be used, and a number out of bounds.
         """
         place = storage or environment.get("HOLDFAST_STORAGE") or None
         queue = task_queue or environment.get("HOLDFAST_TASK_QUEUE") or DEFAULT_TASK_QUEUE
@@ -74,6 +77,7 @@ class Settings:
             agents_dir=agents_dir or Path(environment.get("HOLDFAST_AGENTS_DIR") or DEFAULT_AGENTS_DIR),
             storage=None if place is None else checked_place(place),
             continue_events=_events(environment.get("HOLDFAST_CONTINUE_EVENTS") or str(CONTINUE_EVENTS)),
+            telemetry=Telemetry.from_environment(environment),
         )
 
 

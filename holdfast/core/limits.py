@@ -352,3 +352,12 @@ RECORD_SHOWN_CHARS_MAX: Final = 20_000
 
 RECORDED_CALL_CHARS_MAX: Final = 500
 """How much of a call's arguments, and of its result, it sees of a step in them."""
+
+SPAN_MESSAGES_MAX: Final = 50
+"""So many of the latest messages are told in a model call's span, where content is told at all."""
+
+SPAN_TEXT_CHARS_MAX: Final = 8_000
+"""The longest text of a message, a call's arguments or its result in a span, in characters."""
+
+LABELS_MAX: Final = 200
+"""So many names of agents, models or tools a worker tells apart in its metrics; further ones count as `other`."""
