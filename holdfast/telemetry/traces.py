@@ -7,6 +7,7 @@ its end, with an id that follows from the execution's: so no replay, no other wo
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -86,6 +87,8 @@ def tracing(telemetry: Telemetry) -> Tracing | None:
     if not telemetry.traces:
         return None
     if not _begun:
+        # a program without logging is not to hear of a collector that is away; a worker's log does
+        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
         begun = begin(BatchSpanProcessor(OTLPSpanExporter()))
         before_leaving(begun.flush)
         atexit.register(begun.flush)
