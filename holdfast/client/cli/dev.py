@@ -96,6 +96,13 @@ def worker(
         bool, typer.Option("--tools-only", help="Serve the tools that name the task queue, and no agents.")
     ] = False,
     storage: Storage = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            help="Where metrics can be read, a port of 127.0.0.1 or HOST:PORT; else HOLDFAST_METRICS, else nowhere.",
+            metavar="HOST:PORT",
+        ),
+    ] = None,
     **serving: str | None,
 ) -> None:
     """Run a worker against a Temporal server, until SIGTERM or Ctrl-C."""
@@ -108,6 +115,7 @@ def worker(
         storage=storage,
     )
     check_parts()
+    serving["metrics"] = metrics
     command = worker_command(settings, modules or [], tools_only=tools_only, serving=serving)
     sys.stdout.flush()
     os.execve(command[0], command, worker_environment())  # noqa: S606  # this very interpreter, no shell
