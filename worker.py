@@ -27,7 +27,7 @@ from activities.provider import OpenAIModel, ProviderSettings
 from activities.records import RecordKeeping, whose
 from activities.tools import Catalog, ToolSlots, take_up, tool_activities
 from activities.transcripts import TranscriptCache
-from holdfast.client.connection import connect, unshared_storage
+from holdfast.client.connection import connect, converter_of, unshared_storage
 from holdfast.client.definitions import load_agents
 from holdfast.client.leaving import leave
 from holdfast.client.settings import Settings
@@ -48,7 +48,8 @@ from holdfast.local.remote import check_remote
 from holdfast.processes import kill_all
 from holdfast.storage.history import RecordReading
 from holdfast.storage.objects import objects_at
-from holdfast.storage.payloads import converter, records_of
+from holdfast.storage.parts import EncodedParts
+from holdfast.storage.payloads import records_of
 from holdfast.storage.results import KeptResults
 from workflows.agent_execution import AgentExecution
 from workflows.agent_session import AgentSession
@@ -227,11 +228,12 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then let what is under way end; `attended`, also end with standard input."""
     objects = objects_at(settings.storage_place)
-    results = KeptResults(objects)
+    records = records_of(converter_of(settings))
+    results = KeptResults(EncodedParts(objects, records.codec) if records.codec else objects)
     offer = load_offer(modules)
     if not tools_only:
         offer = offer_reading(offer, results)
-        offer = RecordReading(records_of(converter(settings.storage_place)), whose).offered(offer)
+        offer = RecordReading(records, whose).offered(offer)
     check_remote(offer.tools)
     model = None if tools_only else _model_for(settings, offer)
     client = await connect(settings)
@@ -306,6 +308,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--agents", type=Path, help="check the agents in this folder against the tools")
     parser.add_argument("--storage", metavar="URL", help="where large data is kept")
+    parser.add_argument("--encryption-key-file", type=Path, metavar="FILE", help="the keys that encrypt what is kept")
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
     parser.add_argument("--tools-only", action="store_true", help="serve the tools that name the task queue, no agents")
     for name, about in OPTIONS.items():
@@ -320,6 +323,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         data_dir=given.data_dir,
         agents_dir=given.agents,
         storage=given.storage,
+        encryption_key_file=given.encryption_key_file,
     )
     serving = WorkerSettings.from_environment(**{name: getattr(given, name) for name in OPTIONS})
     asyncio.run(serve(settings, serving, given.modules, attended=given.attended, tools_only=given.tools_only))

@@ -27,8 +27,16 @@ def temporal_address(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]
 
 @pytest.fixture
 def settings(temporal_address: str, tmp_path: Path) -> Settings:
-    """Settings with a task queue and a folder for large data that no other test uses."""
-    return Settings(address=temporal_address, task_queue=f"test-{uuid4()}", storage=(tmp_path / "objects").as_uri())
+    """Settings with a task queue and a folder for large data that no other test uses.
+
+    With HOLDFAST_ENCRYPTION_KEY_FILE in the environment, everything is encrypted.
+    """
+    return Settings(
+        address=temporal_address,
+        task_queue=f"test-{uuid4()}",
+        storage=(tmp_path / "objects").as_uri(),
+        encryption_key_file=Settings.from_environment().encryption_key_file,
+    )
 
 
 @pytest.fixture

@@ -99,8 +99,8 @@ def test_the_fifteen_lines_and_the_program_run(settings: Settings, tmp_path: Pat
 
 
 def test_every_command_the_readme_shows_exists() -> None:
-    shown = set(re.findall(r"`holdfast (\w+)", README.read_text())) | set(
-        re.findall(r"^holdfast (\w+)", "".join(blocks("sh")), re.MULTILINE)
+    shown = set(re.findall(r"`holdfast ([\w-]+)", README.read_text())) | set(
+        re.findall(r"^holdfast ([\w-]+)", "".join(blocks("sh")), re.MULTILINE)
     )
     known = set(cast("Any", get_command(app)).commands)
     assert shown == known

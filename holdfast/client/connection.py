@@ -10,6 +10,7 @@ from typing import Final
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
+from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError
@@ -17,7 +18,8 @@ from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError
 from holdfast.client.embedded import running_server
 from holdfast.client.leaving import settle_at_exit
 from holdfast.client.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
-from holdfast.core.errors import ServerUnavailable
+from holdfast.core.errors import MissingPart, ServerUnavailable
+from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.payloads import converter
 
 PAYLOADS_WARNED_BYTES: Final = 1_900_000
@@ -52,7 +54,8 @@ async def connect(settings: Settings, *, runtime: Runtime | None = None) -> Clie
     """Return a connected Temporal client.
 
     TLS, API key and other profile values come from Temporal's own environment variables and configuration file.
-    Raises ServerUnavailable naming address and cause within CONNECT_SECONDS.
+    Raises ServerUnavailable naming address and cause within CONNECT_SECONDS, InvalidInput for a bad key file, and
+    MissingPart where there is one and the extra `encryption` is not installed.
     """
     settle_at_exit()
     configured = _configured()
@@ -64,11 +67,12 @@ async def connect(settings: Settings, *, runtime: Runtime | None = None) -> Clie
         raise ServerUnavailable(f"the address {address[:200]!r} is not HOST:PORT; {remedy}")
     # compressing for the same machine costs 0.2 ms of CPU per step and saves nothing
     compression = GrpcCompression.NONE if address.startswith(LOOPBACK) else GrpcCompression.GZIP
+    data_converter = converter_of(settings)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             client = await Client.connect(
                 **target,
-                data_converter=converter(settings.storage_place),
+                data_converter=data_converter,
                 grpc_compression=compression,
                 runtime=runtime or core_runtime(),
                 payload_limits=PayloadLimitsConfig(payloads_warn_size=PAYLOADS_WARNED_BYTES),
@@ -82,6 +86,26 @@ async def connect(settings: Settings, *, runtime: Runtime | None = None) -> Clie
     except (RuntimeError, ValueError, TypeError, OSError) as error:  # as the SDK tells what it cannot use
         raise ServerUnavailable(f"no Temporal server at {address} ({_line(error)}); {remedy}") from None
     return client
+
+
+def converter_of(settings: Settings) -> DataConverter:
+    """Return the data converter of everything that talks to Temporal. Raises InvalidInput, MissingPart."""
+    return converter(settings.storage_place, codec_of(settings))
+
+
+def codec_of(settings: Settings) -> PayloadCodec | None:
+    """Return the codec that encrypts with the settings' keys; none without a key file. Reads the file each time.
+
+    Raises InvalidInput for a bad key file, MissingPart where the extra `encryption` is not installed.
+    """
+    if settings.encryption_key_file is None:
+        return None
+    try:
+        from holdfast.storage.encryption import codec_at  # noqa: PLC0415  # an extra of its own
+    except ModuleNotFoundError as error:
+        told = f"{KEY_FILE} is set, and {error.name} is not installed"
+        raise MissingPart(f"{told}; run: pip install 'holdfast[encryption]'") from None
+    return codec_at(settings.encryption_key_file)
 
 
 def unshared_storage(settings: Settings, client: Client) -> str | None:

@@ -24,6 +24,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast import __version__
 from holdfast.client.approvals import WAITING_RUNS, WaitingCalls, waiting_calls
 from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.connection import connect
@@ -47,6 +48,7 @@ from holdfast.client.summaries import ExecutionSummary, at_start, summary
 from holdfast.client.updates import Unanswered, lost, told_of, updated
 from holdfast.client.watched import Watched
 from holdfast.client.watching import watch
+from holdfast.core import cover
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import (
     AGENT_EXECUTION,
@@ -78,7 +80,6 @@ from holdfast.core.keeping import ENDED
 from holdfast.core.listing import SEARCH_ATTRIBUTES
 from holdfast.core.paging import StateReader
 from holdfast.core.state import AgentState
-from holdfast.core.texts import clamped
 from holdfast.core.verdicts import Verdict
 from holdfast.storage.payloads import records_of
 
@@ -96,9 +97,6 @@ NOT_FOR_US: Final = frozenset(
     }
 )
 """How a server answers a question that it never answers us; any other refusal may be gone the next time."""
-
-SUMMARY_CHARS_MAX: Final = 120
-"""How much of the question the Web UI shows as the run's summary."""
 
 
 class Client:
@@ -156,6 +154,7 @@ class Client:
             searchable=searchable,
             continue_events=self.settings.continue_events,
         )
+        about = cover.of_run(definition, start.question, start.budget, __version__)
         try:
             await answered(
                 self.temporal.start_workflow(
@@ -166,7 +165,9 @@ class Client:
                     id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                     id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                     search_attributes=at_start(definition.name) if searchable else None,
-                    static_summary=clamped(f"{definition.name}: {question}", SUMMARY_CHARS_MAX),
+                    static_summary=about.summary,
+                    static_details=about.details,
+                    memo=about.memo,
                     rpc_timeout=ASK_TIMEOUT,
                 )
             )

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.core.contracts import DEFAULT_TASK_QUEUE
-from holdfast.core.errors import ExecutionNotFound, HoldfastError, ServerUnavailable
+from holdfast.core.errors import ExecutionNotFound, HoldfastError, InvalidInput, ServerUnavailable
 
 T = TypeVar("T")
 
@@ -47,6 +47,15 @@ def refusal(error: RPCError, id_: str = "", *, what: str = "run", asks_worker: s
         return ServerUnavailable(f"no worker answers for {what} {id_}; {worker_for(asks_worker)}")
     said = " ".join(str(error).split())[:300]
     return ServerUnavailable(f"the Temporal server says {error.status.name.lower()}: {said}")
+
+
+def query_refusal(error: RPCError, query: str | None) -> HoldfastError:
+    """Return our error for the server's where it was asked for a list with somebody's `query`."""
+    if error.status is RPCStatusCode.INVALID_ARGUMENT and query:
+        said = " ".join(str(error).split())[:300]
+        told = f"the server does not understand the query {query[:200]!r}: {said}"
+        return InvalidInput(f"{told}; write it as Temporal's list filters, such as HoldfastStatus = 'running'")
+    return refusal(error)
 
 
 def worker_for(task_queue: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -23,17 +24,20 @@ from temporalio.converter import (
     ExternalStorage,
     PayloadCodec,
     PayloadConverter,
+    SerializationContext,
     StorageDriver,
     StorageDriverClaim,
     StorageDriverRetrieveContext,
     StorageDriverSelectContext,
     StorageDriverStoreContext,
+    WithSerializationContext,
 )
 
 from holdfast.core.contracts import BufferPage, EventsPage, PartPage, StatePage, TranscriptPage
 from holdfast.core.errors import StorageFailed
 from holdfast.core.limits import ANSWER_INLINE_BYTES_MAX, SEGMENT_BYTES_MIN, STORED_BYTES_MIN, STORED_CACHE_BYTES_MAX
 from holdfast.core.records import KeptState, Snapshot
+from holdfast.storage.binding import codec_for_run
 from holdfast.storage.objects import Objects, objects_at
 from holdfast.storage.recent import Recent, digest_of
 from holdfast.storage.records import Records
@@ -55,10 +59,16 @@ SEGMENT: Final = "holdfast-segment"
 """The mark of plain bytes that a codec has gone over."""
 
 KEPT: Final = "holdfast-kept"
-"""The mark of what stands for a snapshot and of what has come of that: neither is encoded, the store's objects are."""
+"""The mark of what has come of a `KeptState`: the store's objects are encoded, this is not once more."""
+
+OPEN: Final = b"1"
+"""What the mark says where there is no codec."""
 
 KEPT_ENCODING: Final = b"holdfast/kept"
 """The encoding of a `KeptState`: the digest of its snapshot. Only its storage driver can read it."""
+
+NOT_ENCODED: Final = "(a failure that was not encrypted: whoever reported it does not have the key file)"
+"""What is said of a failure that nobody with the key has written."""
 
 PAGES: Final = (BufferPage, EventsPage, PartPage, Snapshot, StatePage, TranscriptPage)
 """What answers queries."""
@@ -71,12 +81,13 @@ def converter(place: str, codec: PayloadCodec | None = None) -> DataConverter:
     `codec` encodes all payloads, and all that the record store holds.
     """
     objects = objects_at(place)
-    driver = PayloadDriver(objects, records=Records(objects, codec))
+    marking = None if codec is None else MarkingCodec(codec)
+    driver = PayloadDriver(objects, records=Records(objects, codec), opened=marking.opened if marking else OPEN)
     return replace(
         pydantic_data_converter,
         payload_converter_class=PayloadFormat,
-        payload_codec=None if codec is None else MarkingCodec(codec),
-        failure_converter_class=FailureFormat,
+        payload_codec=marking,
+        failure_converter_class=FailureFormat if codec is None else EncodedFailureFormat,
         external_storage=ExternalStorage(drivers=[driver], driver_selector=driver.selected, payload_size_threshold=0),
     )
 
@@ -90,11 +101,20 @@ def records_of(data_converter: DataConverter) -> Records:
     raise StorageFailed("this Temporal client has no record store; connect with holdfast.client.connection.connect")
 
 
-class MarkingCodec(PayloadCodec):
-    """A codec that leaves alone what holds digests only, and whose results still say what is to be kept outside."""
+class MarkingCodec(PayloadCodec, WithSerializationContext):
+    """A codec that leaves alone what holds digests only, and whose results still say what is to be kept outside.
 
-    def __init__(self, codec: PayloadCodec) -> None:
+    What the driver has read of a snapshot was decoded there. It comes with `opened` in its mark, which is drawn here
+    and known to nobody outside this process: a history cannot claim to have been decoded.
+    """
+
+    def __init__(self, codec: PayloadCodec, opened: bytes | None = None) -> None:
+        self.opened = opened or secrets.token_bytes(16)
         self._codec = codec
+
+    def with_context(self, context: SerializationContext) -> MarkingCodec:
+        """Return the codec for the payloads of one workflow."""
+        return MarkingCodec(codec_for_run(self._codec, context), self.opened)
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Encode each payload; its marks stay readable."""
@@ -105,7 +125,7 @@ class MarkingCodec(PayloadCodec):
         return [await self._decoded(payload) for payload in payloads]
 
     async def _encoded(self, payload: Payload) -> Payload:
-        if KEPT in payload.metadata:
+        if payload.metadata.get("encoding") == KEPT_ENCODING:
             return payload
         [encoded] = await self._codec.encode([payload])
         if payload.metadata.get("encoding") == SEGMENT_ENCODING:
@@ -115,7 +135,7 @@ class MarkingCodec(PayloadCodec):
         return encoded
 
     async def _decoded(self, payload: Payload) -> Payload:
-        if KEPT in payload.metadata:
+        if payload.metadata.get(KEPT) == self.opened:
             return payload
         [decoded] = await self._codec.decode([payload])
         return decoded
@@ -131,7 +151,7 @@ class PayloadFormat(PydanticPayloadConverter):
             if isinstance(value, PAGES):
                 payload.metadata[ANSWER] = b"1"
             elif isinstance(value, KeptState):
-                payload.CopyFrom(_kept(KEPT_ENCODING, value.snapshot.encode()))
+                payload.CopyFrom(Payload(metadata={"encoding": KEPT_ENCODING}, data=value.snapshot.encode()))
         return payloads
 
 
@@ -160,6 +180,25 @@ class FailureFormat(DefaultFailureConverter):
             return super().from_failure(bare, payload_converter)
 
 
+class EncodedFailureFormat(FailureFormat):
+    """Failures whose message and stack trace are encoded with a codec, too.
+
+    An application's failure without is not taken at its word: a model would read what anybody wrote there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(encode_common_attributes=True)
+
+    def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
+        """Return the error that `failure` is; a message that nobody with the key has written is replaced."""
+        if failure.HasField("application_failure_info") and not failure.HasField("encoded_attributes"):
+            bare = Failure()
+            bare.CopyFrom(failure)
+            bare.message, bare.stack_trace = NOT_ENCODED, ""
+            failure = bare
+        return super().from_failure(failure, payload_converter)
+
+
 class PayloadDriver(StorageDriver):
     """Keeps payloads under their SHA-256, so that equal ones are written once and a changed one is noticed.
 
@@ -167,9 +206,14 @@ class PayloadDriver(StorageDriver):
     """
 
     def __init__(
-        self, objects: Objects, cache_bytes_max: int = STORED_CACHE_BYTES_MAX, records: Records | None = None
+        self,
+        objects: Objects,
+        cache_bytes_max: int = STORED_CACHE_BYTES_MAX,
+        records: Records | None = None,
+        opened: bytes = OPEN,
     ) -> None:
         self.records = records or Records(objects)
+        self._opened = opened
         self._objects = objects
         self._recent = Recent(cache_bytes_max)
 
@@ -224,7 +268,8 @@ class PayloadDriver(StorageDriver):
         if _HEX.fullmatch(digest) is None:  # it becomes a name
             raise StorageFailed(f"the history refers to {digest[:80]!r} in our storage, which is no digest of ours")
         if snapshot is not None:
-            return _kept(SEGMENT_ENCODING, await self.records.frames(snapshot))
+            frames = await self.records.frames(snapshot)
+            return Payload(metadata={"encoding": SEGMENT_ENCODING, KEPT: self._opened}, data=frames)
         data = self._recent.get(digest)
         if data is None:
             data = await self._objects.read(_name(digest))
@@ -236,10 +281,6 @@ class PayloadDriver(StorageDriver):
             return Payload.FromString(data)
         except DecodeError:
             raise StorageFailed(f"the object {_name(digest)} in {self._objects.url} is no payload of ours") from None
-
-
-def _kept(encoding: bytes, data: bytes) -> Payload:
-    return Payload(metadata={"encoding": encoding, KEPT: b"1"}, data=data)
 
 
 def _name(digest: str) -> str:
