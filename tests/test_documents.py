@@ -64,6 +64,14 @@ def test_every_example_of_a_document_runs(document: str, tmp_path: Path) -> None
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_every_page_with_examples_is_run_by_a_test() -> None:
+    tests = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    for path in (ROOT / "docs").rglob("*.md"):
+        if examples(name := str(path.relative_to(ROOT))) and name not in DOCUMENTS:
+            parts = (f'"{name}"', " / ".join(f'"{part}"' for part in path.relative_to(ROOT).parts))
+            assert any(part in test for part in parts for test in tests), f"add {name} to DOCUMENTS"
+
+
 def test_examples_that_are_wrong_are_noticed(tmp_path: Path) -> None:
     wrong = [(1, "raise SystemExit(3)"), (2, "def test_it() -> None:\n    assert False"), (3, "print('fine')")]
     tests, *programs = ran(wrong, tmp_path)
