@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
@@ -108,7 +109,16 @@ def test_the_search_knows_what_the_pages_say(site: Path) -> None:
     assert "pause_while_waiting" in index
 
 
-def test_the_reference_tells_what_the_sources_say_without_importing_them(site: Path) -> None:
+@pytest.mark.parametrize(
+    "module", ["holdfast", "holdfast.client", "holdfast.client.sync", "holdfast.local", "holdfast.testing"]
+)
+def test_the_reference_has_every_public_name(module: str, site: Path, pages: dict[Path, Read]) -> None:
+    ids = pages[site / "reference" / f"{module.rpartition('.')[2]}.html"].ids
+    names: list[str] = import_module(module).__all__
+    assert {name for name in names if f"{module}.{name}" not in ids} == set()
+
+
+def test_the_reference_tells_what_the_sources_say(site: Path) -> None:
     page = (site / "reference" / "holdfast.html").read_text(encoding="utf-8")
     assert "The limits of one execution; none means unlimited." in page
     assert ">max_steps<" in page
