@@ -75,9 +75,7 @@ def dev(
         with busy("starting the Temporal server"):
             server = stack.enter_context(started)
         if server.attached and ui_codec_endpoint:
-            _say(
-                f"warning: the server of pid {server.address.pid} runs already: its Web UI keeps its own codec endpoint"
-            )
+            _say(f"warning: the server of pid {server.address.pid} runs already, and its Web UI stays as it is")
         serving = _Serving(server, settings, modules or [], as_json=as_json)
         try:
             code = serving.run()
@@ -102,6 +100,13 @@ def worker(
         bool, typer.Option("--tools-only", help="Serve the tools that name the task queue, and no agents.")
     ] = False,
     storage: Storage = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            help="Where metrics can be read, a port of 127.0.0.1 or HOST:PORT; else HOLDFAST_METRICS, else nowhere.",
+            metavar="HOST:PORT",
+        ),
+    ] = None,
     **serving: str | None,
 ) -> None:
     """Run a worker against a Temporal server, until SIGTERM or Ctrl-C."""
@@ -114,6 +119,7 @@ def worker(
         storage=storage,
     )
     check_parts()
+    serving["metrics"] = metrics
     command = worker_command(settings, modules or [], tools_only=tools_only, serving=serving)
     sys.stdout.flush()
     os.execve(command[0], command, worker_environment())  # noqa: S606  # this very interpreter, no shell

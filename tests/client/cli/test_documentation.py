@@ -18,7 +18,8 @@ from tests.client.cli.program import HOLDFAST, Project
 ROOT = PAGE.parents[1]
 RUNS = ("dev", "worker", "run", "watch", "stop", "waiting", "approve", "deny", "edit", "show", "export", "list")
 AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tree", "codec-key", "codec-server")
-COMMANDS = (*RUNS, *AGENTS, "session")
+SERVERS = ("setup", "doctor")
+COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
 ACTIONS = ("show", "stop", "clear", "suspend", "resume", "close", "change")
 
 
