@@ -8,15 +8,18 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Final, NoReturn, Self, TypedDict
 
 from temporalio.client import Client as TemporalClient
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
 from activities.heartbeats import Heartbeats
@@ -25,11 +28,13 @@ from activities.inference import Inference
 from activities.logs import log_to_stderr
 from activities.provider import OpenAIModel, ProviderSettings
 from activities.records import RecordKeeping, whose
+from activities.sinks import EventSinks
 from activities.tools import Catalog, ToolSlots, take_up, tool_activities
 from activities.transcripts import TranscriptCache
 from holdfast.client.connection import connect, converter_of, unshared_storage
 from holdfast.client.definitions import load_agents
 from holdfast.client.leaving import leave
+from holdfast.client.refusals import refusal
 from holdfast.client.settings import Settings
 from holdfast.client.worker_process import READY
 from holdfast.client.worker_settings import WorkerSettings
@@ -39,6 +44,7 @@ from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.offer import Offer
 from holdfast.core.registry import AgentRegistry
 from holdfast.core.remote import RemoteTool
+from holdfast.core.sink_contracts import EVENT_SINK, SinkStart, sink_id, sink_queue
 from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool
@@ -46,6 +52,8 @@ from holdfast.local.calling import Results, offer_reading
 from holdfast.local.prices import PriceList
 from holdfast.local.remote import check_remote
 from holdfast.processes import kill_all
+from holdfast.sinks.batches import Sink
+from holdfast.sinks.configured import sinks_from
 from holdfast.storage.history import RecordReading
 from holdfast.storage.objects import objects_at
 from holdfast.storage.parts import EncodedParts
@@ -53,6 +61,7 @@ from holdfast.storage.payloads import records_of
 from holdfast.storage.results import KeptResults
 from workflows.agent_execution import AgentExecution
 from workflows.agent_session import AgentSession
+from workflows.event_sink import EventSink
 
 STUBBORN_SECONDS: Final = 2.0
 """How much longer calls may take that were cancelled at the end of the grace."""
@@ -73,12 +82,15 @@ INTERRUPTED: Final = 130
 class Workers:
     """The parts of one worker process, begun and ended together; their graces run at the same time."""
 
-    def __init__(self, *parts: Worker) -> None:
+    def __init__(self, *parts: Worker, begun: Callable[[], Awaitable[None]] | None = None) -> None:
         self.parts: Final = parts
+        self._begun = begun
 
     async def __aenter__(self) -> Self:
         for part in self.parts:
             await part.__aenter__()
+        if self._begun is not None:
+            await self._begun()
         return self
 
     async def __aexit__(
@@ -107,7 +119,7 @@ def _callable(offer: Offer) -> tuple[str, ...]:
     return (*(tool.name for tool in offer.tools), SPAWN_TOOL)
 
 
-def make_worker(
+def make_worker(  # noqa: PLR0913  # the worker is put together here
     client: TemporalClient,
     settings: Settings,
     offer: Offer,
@@ -116,15 +128,19 @@ def make_worker(
     serving: WorkerSettings = WorkerSettings(),  # noqa: B008  # frozen
     results: Results | None = None,
     prices: PriceList | None = None,
+    *,
+    sinks: Sequence[Sink] = (),
 ) -> Workers:
     """Return what serves `offer` and every agent on the settings' task queue.
 
     Tools have slots of their own there and, beyond those, in a queue of their own: hung ones keep no model call, hook
-    or workflow from running. `results` keeps what is too long to be shown to a model.
+    or workflow from running. `results` keeps what is too long to be shown to a model. `sinks` are told the events of
+    all executions of the task queue (`holdfast.sinks`), each by one worker at a time of those that have it.
     """
     prices = prices or PriceList(model=model.settings.model, base_url=model.settings.base_url)
     inference = Inference(model, offer, cache or TranscriptCache())
-    keeping = RecordKeeping(records_of(client.data_converter))
+    records = records_of(client.data_converter)
+    keeping = RecordKeeping(records)
     ours: list[Callable[..., Any]] = [
         inference.run,
         inference.summarise,
@@ -154,10 +170,48 @@ def make_worker(
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
         **_alike(serving),
     )
-    if not tools:
-        return Workers(agents)
-    queue = waiting_queue(settings.task_queue)
-    return Workers(agents, _tools_part(client, queue, tools, serving, serving.waiting_slots, results))
+    parts = [agents]
+    if tools:
+        queue = waiting_queue(settings.task_queue)
+        parts.append(_tools_part(client, queue, tools, serving, serving.waiting_slots, results))
+    starts = [SinkStart(consumer=each.name, task_queue=settings.task_queue) for each in sinks]
+    delivering = EventSinks(sinks, records)
+    parts += (_sink_part(client, start, delivering, serving) for start in starts)
+    return Workers(*parts, begun=partial(_begin_sinks, client, starts))
+
+
+def _sink_part(client: TemporalClient, start: SinkStart, delivering: EventSinks, serving: WorkerSettings) -> Worker:
+    """Return what serves one sink, on a queue that only workers with that sink poll, with slots of its own."""
+    return Worker(
+        client,
+        task_queue=sink_queue(start),
+        workflows=[EventSink],
+        activities=[delivering.deliver],
+        max_concurrent_workflow_tasks=2,
+        max_concurrent_activities=2,  # one that has just ended, and the next
+        max_cached_workflows=0,  # a task a day needs no cache, and no sticky queue
+        workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
+        activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
+        max_heartbeat_throttle_interval=timedelta(seconds=1),
+        default_heartbeat_throttle_interval=timedelta(seconds=1),
+        graceful_shutdown_timeout=timedelta(seconds=serving.grace_seconds),
+    )
+
+
+async def _begin_sinks(client: TemporalClient, starts: Sequence[SinkStart]) -> None:
+    """Have the server see to it that each sink is served; nothing where it does already. Raises ServerUnavailable."""
+    for start in starts:
+        try:
+            await client.start_workflow(
+                EVENT_SINK,
+                start,
+                id=sink_id(start),
+                task_queue=sink_queue(start),
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                static_summary=f"events of {start.task_queue} to {start.consumer}",
+            )
+        except RPCError as error:
+            raise refusal(error) from None
 
 
 def make_tools_worker(
@@ -224,7 +278,13 @@ class _Alike(TypedDict):
 
 
 async def serve(
-    settings: Settings, serving: WorkerSettings, modules: Sequence[str], *, attended: bool, tools_only: bool
+    settings: Settings,
+    serving: WorkerSettings,
+    modules: Sequence[str],
+    *,
+    attended: bool,
+    tools_only: bool,
+    sinks: Sequence[str] = (),
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then let what is under way end; `attended`, also end with standard input."""
     objects = objects_at(settings.storage_place)
@@ -235,6 +295,7 @@ async def serve(
         offer = offer_reading(offer, results)
         offer = RecordReading(records, whose).offered(offer)
     check_remote(offer.tools)
+    delivering = _sinks_for(sinks, tools_only=tools_only)
     model = None if tools_only else _model_for(settings, offer)
     client = await connect(settings)
     await objects.write(PROBE, PROBE.encode())  # told now: a run that must go on in a new one would wait for it
@@ -244,7 +305,9 @@ async def serve(
         workers = make_tools_worker(client, settings, offer, serving, results)
     else:
         prices = PriceList.from_environment(model=model.settings.model, base_url=model.settings.base_url)
-        workers = make_worker(client, settings, offer, model, serving=serving, results=results, prices=prices)
+        workers = make_worker(
+            client, settings, offer, model, serving=serving, results=results, prices=prices, sinks=delivering
+        )
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -256,13 +319,21 @@ async def serve(
         hooks = f", hooks: {', '.join(hook.name for hook in offer.hooks)}" if model and offer.hooks else ""
         where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
         what = f"task queue {settings.task_queue!r}, tools: {', '.join(tools) or 'none'}{hooks}"
-        _say(f"{READY}: {where}, {what}")
+        events = f", events to: {', '.join(each.name for each in delivering)}" if delivering else ""
+        _say(f"{READY}: {where}, {what}{events}")
         await stopping.wait()
         grace = serving.grace_seconds
         loop.call_later(grace + STUBBORN_SECONDS, _end, 1)  # a call can refuse to be cancelled
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await model.close()
+
+
+def _sinks_for(given: Sequence[str], *, tools_only: bool) -> tuple[Sink, ...]:
+    """Return the sinks; InvalidInput where this worker cannot have any: it must answer for the agents itself."""
+    if tools_only and given:
+        raise InvalidInput("a worker of tools alone serves no sinks; give --sink to one that serves the agents")
+    return () if tools_only else sinks_from(given)
 
 
 def _model_for(settings: Settings, offer: Offer) -> OpenAIModel:
@@ -310,6 +381,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--storage", metavar="URL", help="where large data is kept")
     parser.add_argument("--encryption-key-file", type=Path, metavar="FILE", help="the keys that encrypt what is kept")
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
+    parser.add_argument("--sink", dest="sinks", action="append", default=[], metavar="SINK")
     parser.add_argument("--tools-only", action="store_true", help="serve the tools that name the task queue, no agents")
     for name, about in OPTIONS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", help=about)
@@ -326,7 +398,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         encryption_key_file=given.encryption_key_file,
     )
     serving = WorkerSettings.from_environment(**{name: getattr(given, name) for name in OPTIONS})
-    asyncio.run(serve(settings, serving, given.modules, attended=given.attended, tools_only=given.tools_only))
+    ways = {"attended": given.attended, "tools_only": given.tools_only}
+    asyncio.run(serve(settings, serving, given.modules, sinks=given.sinks, **ways))
     return 0
 
 

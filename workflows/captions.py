@@ -14,16 +14,28 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.excerpts import amount, call_line, clock, on_a_line, span, summary_line
     from holdfast.core.session import SessionState
     from holdfast.core.session_contracts import Branch
-    from holdfast.core.state import AgentState, ExecutionState
+    from holdfast.core.state import AgentState, ExecutionState, ExecutionStatus
+    from holdfast.core.stopping import StopReason
 
 MODEL_CHARS_MAX = 30
 CALL_CHARS_MAX = 40
 """How much of a call is told where more is said than the call."""
 
 
+def model_of(state: AgentState) -> str:
+    """Return the model: the agent's own, else the one that answered last; nothing before the worker's has answered."""
+    said = state.last_step.inference_response if state.last_step else None
+    return (state.llm.model if state.llm else None) or (said.model if said else "")
+
+
+def ending(status: ExecutionStatus, reason: StopReason | None) -> str:
+    """Return the status, with its reason where that says more: `stopped (steps_limit)`."""
+    return f"{status}" if reason is None or reason == status.value else f"{status} ({reason})"
+
+
 def of_model_call(state: AgentState, step_number: int) -> str:
     """Return `step 3 · gpt-x · answers 2 calls · 1.2k tok so far`."""
-    model = state.llm.model if state.llm else None
+    model = model_of(state)
     last = state.last_step
     calls = len(last.requested_tool_calls) if last and last.number == step_number - 1 else 0
     facts = (
@@ -46,9 +58,10 @@ def of_tool_call(command: CallTool) -> str:
 
 
 def of_hooks(command: RunHooks) -> str:
-    """Return `step 3 · before_tool: audit, limit_amount`."""
-    names = ", ".join(traits.name for traits in command.hooks)
-    return summary_line(f"step {command.context.step_number} · {command.context.trigger}: {names}")
+    """Return `step 3 · before_tool pay: audit, limit_amount`."""
+    names, context = ", ".join(traits.name for traits in command.hooks), command.context
+    call = f" {on_a_line(context.call.name, CALL_CHARS_MAX)}" if context.call else ""
+    return summary_line(f"step {context.step_number} · {context.trigger}{call}: {names}")
 
 
 def of_time_limit(execution: ExecutionState, fires_at: datetime) -> str:
@@ -66,13 +79,12 @@ def of_approval(command: AskApproval, expires_at: datetime, since: datetime) -> 
 
 def of_grace(calls: int) -> str:
     """Return what is told of the timer that bounds how long what was cancelled may take to tell its end."""
-    return f"grace: {_counted(calls, 'subagent') if calls else 'the model call'} cancelled, its end awaited"
+    return f"grace: what was cancelled tells its end ({_counted(calls, 'subagent') if calls else 'model call'})"
 
 
 def of_record(state: AgentState) -> str:
     """Return `record: stopped (steps_limit), 7 steps`."""
-    reason = f" ({state.stop_reason})" if state.stop_reason else ""
-    return f"record: {state.status}{reason}, {_counted(state.step_count, 'step')}"
+    return f"record: {ending(state.status, state.stop_reason)}, {_counted(state.step_count, 'step')}"
 
 
 def of_finding(agent_id: str) -> str:

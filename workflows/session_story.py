@@ -10,6 +10,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.excerpts import clock, span
     from holdfast.core.markdown import table, words
     from holdfast.core.session import SessionState
+    from workflows.captions import ending
     from workflows.story import bounded, listed
 
 _CHARS = limits.STORY_WORDS_CHARS_MAX
@@ -78,7 +79,7 @@ def _standing(state: SessionState, execution_id: str) -> str:
     if state.turn is not None and state.turn.execution_id == execution_id:
         return "running"
     if execution_id == state.last_id and state.last_status is not None:
-        return f"{state.last_status}" + (f" ({state.last_stop_reason})" if state.last_stop_reason else "")
+        return ending(state.last_status, state.last_stop_reason)
     return "ended"
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import hmac
+import json
 import re
 import secrets
 from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -23,7 +24,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
-from google.protobuf.json_format import MessageToJson, Parse, ParseError
+from google.protobuf.json_format import MessageToJson, ParseDict, ParseError
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
@@ -31,7 +32,7 @@ from temporalio.converter import DataConverter
 from holdfast.client.ports import port_taken
 from holdfast.core.errors import HoldfastError, InvalidInput, PayloadRefused, ServerUnavailable
 from holdfast.core.limits import CODEC_BODY_BYTES_MAX, CODEC_PAYLOADS_MAX, CODEC_TOKEN_CHARS_MAX, CODEC_TOKEN_CHARS_MIN
-from holdfast.storage.encryption import ENCODING
+from holdfast.storage.binding import SEALED_ENCODING
 
 ACTIONS: Final = ("decode", "encode", "download")
 
@@ -117,6 +118,8 @@ class CodecServer:
                     response = await self._answered(request)
             except _Refused as refused:
                 response = _told(refused.status, refused.words)
+            except Exception as error:  # noqa: BLE001  # the server would log it with all that it says
+                response = _told(HTTPStatus.INTERNAL_SERVER_ERROR, f"this should not happen ({type(error).__name__})")
         response.headers.update({"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Vary": "Origin"})
         if origin is not None:
             response.headers.update(_shared_with(origin, request))
@@ -149,8 +152,8 @@ class CodecServer:
     async def _decoded(self, payload: Payload) -> Payload:
         try:
             [value] = await self._converter.decode([payload], [RawValue])
-        except RuntimeError:  # the SDK's own, for a reference that it cannot follow
-            raise PayloadRefused("a reference to the storage cannot be followed: it names another driver") from None
+        except (RuntimeError, ValueError):  # the SDK's own, for a reference that it cannot follow
+            raise PayloadRefused("a reference to the storage cannot be followed; was another driver used?") from None
         decoded: Payload = value.payload
         return decoded
 
@@ -159,7 +162,7 @@ def _is_ours(payload: Payload, *, resolved: bool) -> bool:
     """Return whether there is anything to decode; search attributes, which the UI sends along, are plain."""
     encoding = payload.metadata.get("encoding", b"")
     reference = encoding == REFERENCE_ENCODING or payload.metadata.get("messageType") == REFERENCE_TYPE
-    return encoding == ENCODING or (reference and resolved)
+    return encoding == SEALED_ENCODING or (reference and resolved)
 
 
 class _Refused(Exception):
@@ -174,14 +177,14 @@ class _Refused(Exception):
 async def _read(request: web.Request) -> Sequence[Payload]:
     try:
         async with asyncio.timeout(READ_SECONDS_MAX):
-            body = await request.text()
-        payloads = Parse(body, Payloads(), ignore_unknown_fields=True).payloads
+            body = json.loads(await request.read())
+        payloads = ParseDict({"payloads": body["payloads"]}, Payloads(), ignore_unknown_fields=True).payloads
     except TimeoutError:
         raise _Refused(HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {READ_SECONDS_MAX:g} s") from None
     except web.HTTPRequestEntityTooLarge:
         told = f"the body has more than {CODEC_BODY_BYTES_MAX:,} bytes"
         raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told) from None
-    except (ParseError, UnicodeError, LookupError, RecursionError):  # whose words would repeat content
+    except (ParseError, ValueError, LookupError, TypeError, RecursionError):  # whose words would repeat content
         told = 'the body is no JSON of the form {"payloads": [{"metadata": ..., "data": ...}]}'
         raise _Refused(HTTPStatus.BAD_REQUEST, told) from None
     if len(payloads) > CODEC_PAYLOADS_MAX:

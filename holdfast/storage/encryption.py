@@ -28,9 +28,9 @@ from temporalio.converter import PayloadCodec
 
 from holdfast.core.errors import PayloadRefused
 from holdfast.core.limits import DECODED_BYTES_MAX, ENCODED_IN_PLACE_BYTES_MAX
+from holdfast.storage.binding import SEALED_ENCODING, refused_payload
 from holdfast.storage.keys import KEY_FILE, KeyRing
 
-ENCODING: Final = b"holdfast/sealed-1"
 KEY: Final = "key"
 FOR: Final = "for"
 
@@ -86,7 +86,12 @@ class EncryptionCodec(PayloadCodec):
         ]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Decode what was encoded. Raises PayloadRefused for whatever was not, or not for this, or was changed."""
+        """Decode what was encoded. Raises PayloadRefused for whatever was not, or not for this, or was changed.
+
+        Of a workflow's payloads only those raise that could be read with another key. What never can be is replaced by
+        its refusal, which `holdfast.storage.payloads.PayloadFormat` raises where the value is wanted: so a message
+        that somebody sent unencrypted is refused by itself, and does not keep the workflow from all else.
+        """
         return [
             self._opened(each)
             if len(each.data) <= ENCODED_IN_PLACE_BYTES_MAX
@@ -99,22 +104,27 @@ class EncryptionCodec(PayloadCodec):
         bound._ring, bound._ciphers, bound._bound = self._ring, self._ciphers, what.encode()
         return bound
 
+    def _never(self, why: str) -> Payload:
+        if self._bound.startswith(b"run:"):
+            return refused_payload(why)
+        raise PayloadRefused(why)
+
     def _sealed(self, payload: Payload) -> Payload:
         key_id = self._ring.keys[0].id.encode()
         nonce = os.urandom(NONCE_BYTES)
         content = _packed(payload.SerializeToString())
         data = nonce + self._ciphers[key_id].encrypt(nonce, content, _associated(key_id, self._bound))
-        sealed = Payload(metadata={"encoding": ENCODING, KEY: key_id}, data=data)
+        sealed = Payload(metadata={"encoding": SEALED_ENCODING, KEY: key_id}, data=data)
         if self._bound:
             sealed.metadata[FOR] = self._bound
         return sealed
 
     def _opened(self, payload: Payload) -> Payload:
         metadata = payload.metadata
-        if metadata.get("encoding") != ENCODING:
+        if metadata.get("encoding") != SEALED_ENCODING:
             told = f"a payload is not encrypted (its encoding is {_shown(metadata.get('encoding', b''))})"
             remedy = "does whoever wrote it have the key file, and is it Holdfast's codec?"
-            raise PayloadRefused(f"{told}, and this process takes encrypted ones only; {remedy}")
+            return self._never(f"{told}, and this process takes encrypted ones only; {remedy}")
         key_id, bound = metadata.get(KEY, b""), metadata.get(FOR, b"")
         cipher = self._ciphers.get(key_id)
         if cipher is None:
@@ -123,7 +133,7 @@ class EncryptionCodec(PayloadCodec):
             raise PayloadRefused(f"{told}; put that key's line back into the file ({KEY_FILE})")
         if self._bound and bound != self._bound and (bound or self._bound.startswith(b"object:")):
             told = f"a payload of {_shown(bound)} stands in the place of one of {_shown(self._bound)}"
-            raise PayloadRefused(f"{told}; somebody has moved it: restore the database, or the object, from a backup")
+            return self._never(f"{told}; somebody has moved it: restore the database, or the object, from a backup")
         try:
             return _unpacked(
                 cipher.decrypt(payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:], _associated(key_id, bound))
@@ -141,7 +151,7 @@ def codec_at(path: Path) -> EncryptionCodec:
 
 def _associated(key_id: bytes, bound: bytes) -> bytes:
     """Return what is authenticated beside the content; a key's id has no NUL, and what it is for comes last."""
-    return b"\0".join((ENCODING, key_id, bound))
+    return b"\0".join((SEALED_ENCODING, key_id, bound))
 
 
 def _packed(content: bytes) -> bytes:

@@ -12,11 +12,14 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import zip_longest
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
+from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
+from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
 from temporalio.converter import (
     DataConverter,
@@ -32,12 +35,15 @@ from temporalio.converter import (
     StorageDriverStoreContext,
     WithSerializationContext,
 )
+from temporalio.exceptions import ApplicationError
 
 from holdfast.core.contracts import BufferPage, EventsPage, PartPage, StatePage, TranscriptPage
-from holdfast.core.errors import StorageFailed
+from holdfast.core.errors import PayloadRefused, StorageFailed
 from holdfast.core.limits import ANSWER_INLINE_BYTES_MAX, SEGMENT_BYTES_MIN, STORED_BYTES_MIN, STORED_CACHE_BYTES_MAX
 from holdfast.core.records import KeptState, Snapshot
-from holdfast.storage.binding import codec_for_run
+from holdfast.core.session import SessionInput
+from holdfast.storage.binding import SEALED_ENCODING, check_refused, codec_for_run
+from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.objects import Objects, objects_at
 from holdfast.storage.recent import Recent, digest_of
 from holdfast.storage.records import Records
@@ -82,11 +88,12 @@ def converter(place: str, codec: PayloadCodec | None = None) -> DataConverter:
     """
     objects = objects_at(place)
     marking = None if codec is None else MarkingCodec(codec)
-    driver = PayloadDriver(objects, records=Records(objects, codec), opened=marking.opened if marking else OPEN)
+    opened = OPEN if marking is None else marking.opened
+    driver = PayloadDriver(objects, records=Records(objects, codec), opened=opened)
     return replace(
         pydantic_data_converter,
         payload_converter_class=PayloadFormat,
-        payload_codec=marking,
+        payload_codec=marking or PlainCodec(),
         failure_converter_class=FailureFormat if codec is None else EncodedFailureFormat,
         external_storage=ExternalStorage(drivers=[driver], driver_selector=driver.selected, payload_size_threshold=0),
     )
@@ -99,6 +106,23 @@ def records_of(data_converter: DataConverter) -> Records:
         if isinstance(driver, PayloadDriver):
             return driver.records
     raise StorageFailed("this Temporal client has no record store; connect with holdfast.client.connection.connect")
+
+
+class PlainCodec(PayloadCodec):
+    """No codec. What is encrypted is refused, so that a run waits for a worker that has the key file."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return the payloads as they are."""
+        return list(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return the payloads as they are. Raises PayloadRefused for an encrypted one."""
+        for payload in payloads:
+            if payload.metadata.get("encoding") == SEALED_ENCODING:
+                key = payload.metadata.get("key", b"")[:100].decode(errors="replace")
+                told = f"a payload is encrypted with the key {key!r}, and this process has no key file"
+                raise PayloadRefused(f"{told}; set {KEY_FILE}")
+        return list(payloads)
 
 
 class MarkingCodec(PayloadCodec, WithSerializationContext):
@@ -141,6 +165,10 @@ class MarkingCodec(PayloadCodec, WithSerializationContext):
         return decoded
 
 
+class UnreadableStart(Exception):
+    """A run's input was refused. It is none of our errors, which end a run: its task fails and is tried again."""
+
+
 class PayloadFormat(PydanticPayloadConverter):
     """Values as JSON; the answers of queries are marked, and a `KeptState` is its digest."""
 
@@ -153,6 +181,22 @@ class PayloadFormat(PydanticPayloadConverter):
             elif isinstance(value, KeptState):
                 payload.CopyFrom(Payload(metadata={"encoding": KEPT_ENCODING}, data=value.snapshot.encode()))
         return payloads
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """Return the values. Raises PayloadRefused for one that the codec has refused, where it is to be read.
+
+        A run's own input is another matter: an error of ours ends a run, and this one waits, as for a lost key. Without
+        the key file it may be as good as ever. (An execution's comes without a type, or as a plain `dict`.)
+        """
+        for payload, hint in zip_longest(payloads, type_hints or ()):
+            try:
+                check_refused(payload)
+            except PayloadRefused as error:
+                if workflow.unsafe.in_sandbox() and (hint is SessionInput or not isinstance(hint, type)):
+                    raise UnreadableStart(str(error)) from None
+                if hint is not RawValue:
+                    raise
+        return super().from_payloads(payloads, type_hints)
 
 
 class FailureFormat(DefaultFailureConverter):
@@ -183,11 +227,20 @@ class FailureFormat(DefaultFailureConverter):
 class EncodedFailureFormat(FailureFormat):
     """Failures whose message and stack trace are encoded with a codec, too.
 
-    An application's failure without is not taken at its word: a model would read what anybody wrote there.
+    An application's failure without is not taken at its word: a model would read what anybody wrote there. That a
+    payload was refused is told in the clear: whoever looks for the cause may not have the key.
     """
 
     def __init__(self) -> None:
         super().__init__(encode_common_attributes=True)
+
+    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        """Write the error into `failure`."""
+        if isinstance(exception, PayloadRefused | UnreadableStart):
+            exception = ApplicationError(str(exception), type=type(exception).__name__)
+            DefaultFailureConverter().to_failure(exception, payload_converter, failure)
+        else:
+            super().to_failure(exception, payload_converter, failure)
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
         """Return the error that `failure` is; a message that nobody with the key has written is replaced."""

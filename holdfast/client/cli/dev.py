@@ -71,9 +71,7 @@ def dev(
     started = EmbeddedServer.start(settings.data_dir, port=port, ui_port=ui_port, ui_codec=ui_codec_endpoint)
     with started as server:
         if server.attached and ui_codec_endpoint:
-            _say(
-                f"warning: the server of pid {server.address.pid} runs already: its Web UI keeps its own codec endpoint"
-            )
+            _say(f"warning: the server of pid {server.address.pid} runs already, and its Web UI stays as it is")
         serving = _Serving(server, settings, modules or [], as_json=as_json)
         try:
             code = serving.run()
