@@ -18,7 +18,7 @@ from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.offer import Offer
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Script
-from worker import make_worker
+from workers import make_worker
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,9 @@ def dev(
     data_dir: DataDir = None,
     port: Annotated[int, typer.Option(help="Temporal's port; 0 means any free one.")] = 7233,
     ui_port: Annotated[int, typer.Option(help="The Web UI's port; 0 means any free one.")] = 8233,
+    ui_codec_endpoint: Annotated[
+        str | None, typer.Option(help="Where the Web UI asks for what is encrypted: a codec server's.", metavar="URL")
+    ] = None,
     modules: Import = None,
     agents: AgentsDir = None,
     task_queue: TaskQueue = None,
@@ -65,7 +68,10 @@ def dev(
     settings = settings_from(data_dir=data_dir, agents_dir=agents, task_queue=task_queue, storage=storage)
     check_parts()
     signal.signal(signal.SIGTERM, _interrupt)
-    with EmbeddedServer.start(settings.data_dir, port=port, ui_port=ui_port) as server:
+    started = EmbeddedServer.start(settings.data_dir, port=port, ui_port=ui_port, ui_codec=ui_codec_endpoint)
+    with started as server:
+        if server.attached and ui_codec_endpoint:
+            _say(f"warning: the server of pid {server.address.pid} runs already, and its Web UI stays as it is")
         serving = _Serving(server, settings, modules or [], as_json=as_json)
         try:
             code = serving.run()

@@ -1,4 +1,4 @@
-"""`holdfast run | stop | show | list`: what one does with runs."""
+"""`holdfast run | stop | list`: what one does with runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from holdfast.client.cli import render, views
+from holdfast.client.cli import render
 from holdfast.client.cli.asking import asked, budget_of, connected, is_session, page_of, read
 from holdfast.client.cli.options import AsJson, ExecutionId, with_server
 from holdfast.client.cli.progress import Steps
@@ -17,7 +17,6 @@ from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.errors import ExecutionFailed, HoldfastError, ServerUnavailable
 from holdfast.core.events import StopMode
-from holdfast.core.session_contracts import SessionView
 from holdfast.core.state import AgentState, ExecutionStatus
 
 if TYPE_CHECKING:
@@ -70,29 +69,6 @@ def stop(
         render.as_json({"execution_id": stopping or execution_id, "stop_requested": stopping is not None})
     else:
         render.say(otherwise if stopping is None else f"stop requested for {stopping}")
-
-
-@with_server()
-def show(
-    execution_id: ExecutionId,
-    *,
-    as_json: AsJson = False,
-    settings: Settings,
-) -> None:
-    """Show a run as it is now: status, steps, answer, errors; or an agent's session."""
-
-    async def ask(holdfast: Holdfast) -> tuple[AgentState | SessionView, str | None]:
-        if await is_session(holdfast.client, execution_id):
-            return await holdfast.agent(execution_id).view(), None
-        return await holdfast.client.state(execution_id), page_of(holdfast.client, execution_id)
-
-    state, page = asked(settings, ask)
-    if isinstance(state, SessionView):
-        views.shown_session(state, as_json=as_json)
-    elif as_json:
-        render.as_json({**render.outcome(state), "state": state.to_dict()})
-    else:
-        render.whole(state, page)
 
 
 @with_server()

@@ -1,8 +1,9 @@
-"""`holdfast watch`: a run's events while they happen, for people and for programs."""
+"""`holdfast watch`: a run while it happens, as a live tree in a terminal and as lines anywhere else."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
@@ -37,12 +38,22 @@ async def _watch(settings: Settings, given: str, *, as_json: bool) -> int:
     lives = await is_session(holdfast.client, given)
     try:
         watched = holdfast.agent(given).watch() if lives else holdfast.client.watch(given)
-        stopped = await _print_events(watched, as_json=as_json)
+        if as_json or not _draws():
+            stopped = await _print_events(watched, as_json=as_json)
+        else:
+            from holdfast.client.cli.tree_view import TreeView
+
+            stopped = await TreeView(holdfast.client, render.console(), None if lives else given).show(watched)
     except asyncio.CancelledError:
         on = f"the agent lives on: holdfast chat --id {given}"
         render.hint(on if lives else f"the run goes on: holdfast show {given}, holdfast stop {given}")
         raise
     return STOPPED if stopped and not lives else 0
+
+
+def _draws() -> bool:
+    """Return whether standard output is a terminal that pictures can be drawn on."""
+    return sys.stdout.isatty() and not render.console().is_dumb_terminal
 
 
 async def _print_events(events: AsyncGenerator[Watched, None], *, as_json: bool) -> bool:

@@ -1,0 +1,59 @@
+"""Markdown as a browser would get it: read by a CommonMark parser with tables, as Temporal's UI reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+READER = MarkdownIt("commonmark").enable("table")
+ACTIVE = {"link_open", "image", "html_inline", "html_block", "heading_open"}
+"""What foreign words must never become."""
+
+HOSTILE = (
+    "|a\n\n| b | c |`x`` <script>alert(1)</script> [click](http://evil/) ![i](http://evil/i)\n# h\n&lt; ~~s~~ \\| \\"
+)
+STEERING = "\u202e\x1b[31mred\u2028\u0000"
+
+
+def kinds(text: str) -> list[str]:
+    """The kinds of all that stands in it."""
+    return [token.type for token in _all(READER.parse(text))]
+
+
+def words_in(text: str) -> str:
+    """What a reader sees, without any markup."""
+    return " ".join(
+        token.content for token in _all(READER.parse(text)) if token.type in ("text", "code_inline", "fence")
+    )
+
+
+def rows(text: str) -> list[list[int]]:
+    """For each table the number of cells of each of its rows."""
+    found: list[list[int]] = []
+    for token in READER.parse(text):
+        match token.type:
+            case "table_open":
+                found.append([])
+            case "tr_open":
+                found[-1].append(0)
+            case "th_open" | "td_open":
+                found[-1][-1] += 1
+            case _:
+                pass
+    return found
+
+
+def assert_tame(text: str) -> None:
+    """Nothing in it can be clicked or loaded, and every table has rows of one length."""
+    assert not ACTIVE & set(kinds(text)), text
+    for table in rows(text):
+        assert len(set(table)) == 1, text
+    assert all(char.isprintable() or char == "\n" for char in text), ascii(text)
+
+
+def _all(tokens: list[Token]) -> Iterator[Token]:
+    for token in tokens:
+        yield token
+        yield from _all(token.children or [])
