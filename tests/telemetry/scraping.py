@@ -36,10 +36,10 @@ class Metered:
         return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     def told(self, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-        """Return the values of a metric, by those labels."""
+        """Return the values of a metric that are not 0, by those labels."""
         found: dict[tuple[str, ...], float] = {}
         for sample in self.samples():
-            if sample.name == name:
+            if sample.name == name and sample.value:
                 key = tuple(sample.labels.get(label, "") for label in labels)
                 found[key] = found.get(key, 0.0) + sample.value
         return found

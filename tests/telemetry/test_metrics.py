@@ -23,6 +23,7 @@ from holdfast.telemetry.metrics import metrics_address
 from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.telemetry.scraping import Metered, free_port, labels_of, metered
 from tests.telemetry.test_traces import by_agent
+from tests.telemetry.watching import PROMETHEUS_OWN, named_in_rules_and_dashboard
 from tests.workflows.waiting import waiting_calls
 
 LAZY = WorkerSettings(cached_runs=0, grace_seconds=0.1)
@@ -144,7 +145,9 @@ async def test_every_number_is_what_the_runs_say(settings: Settings) -> None:
             ("ProviderUnavailable",): 1,
             ("NotAuthorised",): 1,
         }
-        said = labels_of(here.samples())
+        samples = here.samples()
+    assert named_in_rules_and_dashboard() <= {sample.name for sample in samples} | PROMETHEUS_OWN
+    said = labels_of(samples)
     assert {"agent", "model", "tool", "outcome", "status", "stop_reason", "task_queue"} < set(said)
     told = " ".join(value for values in said.values() for value in values)
     for private in (WORDS, "no_tool_of_ours", "test-key", *(state.agent_id for state in states.values())):
