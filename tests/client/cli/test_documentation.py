@@ -62,7 +62,7 @@ def test_every_exit_code_of_the_program_is_told() -> None:
 
 
 def test_every_command_has_its_section(helps: dict[str, str]) -> None:
-    offered = re.findall(r"^│ ([\w-]+)  ", helps[""], flags=re.MULTILINE)
+    offered = re.findall(r"^│ (\w[\w-]*)  ", helps[""], flags=re.MULTILINE)
     assert tuple(offered) == COMMANDS
     assert re.findall(r"^## holdfast ([\w-]+)", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE) == list(COMMANDS)
 
