@@ -14,22 +14,34 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.excerpts import amount, call_line, clock, on_a_line, span, summary_line
     from holdfast.core.session import SessionState
     from holdfast.core.session_contracts import Branch
-    from holdfast.core.state import AgentState, ExecutionState
+    from holdfast.core.state import AgentState, ExecutionState, ExecutionStatus
+    from holdfast.core.stopping import StopReason
 
 MODEL_CHARS_MAX = 30
 CALL_CHARS_MAX = 40
 """How much of a call is told where more is said than the call."""
 
 
+def model_of(state: AgentState) -> str:
+    """Return the model: the agent's own, else the one that answered last; nothing before the worker's has answered."""
+    said = state.last_step.inference_response if state.last_step else None
+    return (state.llm.model if state.llm else None) or (said.model if said else "")
+
+
+def ending(status: ExecutionStatus, reason: StopReason | None) -> str:
+    """Return the status, with its reason where that says more: `stopped (steps_limit)`."""
+    return f"{status}" if reason is None or reason == status.value else f"{status} ({reason})"
+
+
 def of_model_call(state: AgentState, step_number: int) -> str:
     """Return `step 3 · gpt-x · answers 2 calls · 1.2k tok so far`."""
-    model = state.llm.model if state.llm else None
+    model = model_of(state)
     last = state.last_step
     calls = len(last.requested_tool_calls) if last and last.number == step_number - 1 else 0
     facts = (
         f"step {step_number}",
         on_a_line(model, MODEL_CHARS_MAX) if model else "",
-        _counted(calls, "call", "answers ") if calls else "",
+        counted(calls, "call", "answers ") if calls else "",
         f"{amount(state.usage.total_tokens)} tok so far" if state.usage.total_tokens else "",
     )
     return summary_line(" · ".join(filter(None, facts)))
@@ -46,9 +58,10 @@ def of_tool_call(command: CallTool) -> str:
 
 
 def of_hooks(command: RunHooks) -> str:
-    """Return `step 3 · before_tool: audit, limit_amount`."""
-    names = ", ".join(traits.name for traits in command.hooks)
-    return summary_line(f"step {command.context.step_number} · {command.context.trigger}: {names}")
+    """Return `step 3 · before_tool pay: audit, limit_amount`."""
+    names, context = ", ".join(traits.name for traits in command.hooks), command.context
+    call = f" {on_a_line(context.call.name, CALL_CHARS_MAX)}" if context.call else ""
+    return summary_line(f"step {context.step_number} · {context.trigger}{call}: {names}")
 
 
 def of_time_limit(execution: ExecutionState, fires_at: datetime) -> str:
@@ -66,13 +79,12 @@ def of_approval(command: AskApproval, expires_at: datetime, since: datetime) -> 
 
 def of_grace(calls: int) -> str:
     """Return what is told of the timer that bounds how long what was cancelled may take to tell its end."""
-    return f"grace: {_counted(calls, 'subagent') if calls else 'the model call'} cancelled, its end awaited"
+    return f"grace: what was cancelled tells its end ({counted(calls, 'subagent') if calls else 'model call'})"
 
 
 def of_record(state: AgentState) -> str:
     """Return `record: stopped (steps_limit), 7 steps`."""
-    reason = f" ({state.stop_reason})" if state.stop_reason else ""
-    return f"record: {state.status}{reason}, {_counted(state.step_count, 'step')}"
+    return f"record: {ending(state.status, state.stop_reason)}, {counted(state.step_count, 'step')}"
 
 
 def of_finding(agent_id: str) -> str:
@@ -82,14 +94,14 @@ def of_finding(agent_id: str) -> str:
 
 def of_branch(branch: Branch) -> str:
     """Return which place a session goes back to."""
-    after = "" if branch.steps is None else f", after {_counted(branch.steps, 'step')}"
+    after = "" if branch.steps is None else f", after {counted(branch.steps, 'step')}"
     return f"back to execution {branch.execution_id}{after}"
 
 
 def of_keeping(session: SessionState) -> str:
     """Return what is told of a session that leaves the server."""
-    waiting = f", {_counted(len(session.queue), 'message')} waiting" if session.queue else ""
-    return f"session kept: {_counted(session.executions, 'execution')}{waiting}"
+    waiting = f", {counted(len(session.queue), 'message')} waiting" if session.queue else ""
+    return f"session kept: {counted(session.executions, 'execution')}{waiting}"
 
 
 def of_idle(seconds: float) -> str:
@@ -97,5 +109,6 @@ def of_idle(seconds: float) -> str:
     return f"idle: leaves the server after {span(seconds)} without a message"
 
 
-def _counted(count: int, noun: str, before: str = "") -> str:
+def counted(count: int, noun: str, before: str = "") -> str:
+    """Return `1 call`, `2 calls`."""
     return f"{before}{count:,} {noun}{'' if count == 1 else 's'}"

@@ -18,15 +18,16 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
     from holdfast.core.digests import short_digest
     from holdfast.core.excerpts import call_line, clock, span
-    from holdfast.core.markdown import bar, block, code, table, words
+    from holdfast.core.markdown import bar, block, code, table
     from holdfast.core.messages import ToolCall
     from holdfast.core.state import AgentState, ExecutionState, call_name, named_id
     from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall, Outcome, StepExecution, ToolExecution
     from holdfast.core.subagents import SPAWN_TOOL
     from holdfast.core.usage import Usage
+    from workflows.captions import ending, model_of
 
 WIDTHS: Final = (60, 30, 12)
-"""How many characters of a call are told; the next one where there is no room for all steps in this one."""
+"""How many characters of a call are told, and twice as many of other words; the next where these leave no room."""
 
 UNDER_WAY: Final = {
     CallStage.WAITING: "waits for the calls before it",
@@ -68,28 +69,32 @@ class Story:
     """Tells of one execution, again and again: what was told of a step that is over is kept."""
 
     def __init__(self) -> None:
-        self._steps: dict[tuple[int, int], ToldStep] = {}
+        self._steps: dict[int, ToldStep] = {}
+        self._widths = list(WIDTHS)
 
     def told(self, state: AgentState, agent: str) -> str:
         """Return the story so far, of at most STORY_BYTES_MAX bytes."""
         execution = state.execution
         if execution is None:
             return f"**{state.status}** · agent `{agent}`"
-        done, told = execution.step_executions[-limits.STORY_STEPS_MAX :], ""
-        for width in WIDTHS:
+        done = execution.step_executions[-limits.STORY_STEPS_MAX :]
+        while True:
+            width = self._widths[0]
             steps = [self._step(each, width) for each in done]
             told = "\n\n".join(filter(None, _parts(state, execution, agent, steps, width)))
-            if len(told) * 4 <= limits.STORY_BYTES_MAX or len(told.encode()) <= limits.STORY_BYTES_MAX:
-                break
-        return bounded(told)
+            fits = len(told) * 4 <= limits.STORY_BYTES_MAX or len(told.encode()) <= limits.STORY_BYTES_MAX
+            if fits or len(self._widths) == 1:
+                return bounded(told)
+            self._steps.clear()  # from here on it is told in fewer words
+            del self._widths[0]
 
     def _step(self, done: StepExecution, width: int) -> ToldStep:
-        key = done.step.number, width
-        if key not in self._steps:
-            if len(self._steps) >= len(WIDTHS) * limits.STORY_STEPS_MAX:
+        number = done.step.number
+        if number not in self._steps:
+            if len(self._steps) >= 2 * limits.STORY_STEPS_MAX:
                 self._steps.clear()
-            self._steps[key] = _told_step(done, width)
-        return self._steps[key]
+            self._steps[number] = _told_step(done, width)
+        return self._steps[number]
 
 
 def _told_step(done: StepExecution, width: int) -> ToldStep:
@@ -127,34 +132,30 @@ def listed(heading: str, items: Sequence[ItemT], told: Callable[[ItemT], str]) -
 def _parts(
     state: AgentState, execution: ExecutionState, agent: str, steps: Sequence[ToldStep], width: int
 ) -> Iterator[str]:
+    chars = min(2 * width, limits.STORY_WORDS_CHARS_MAX)
     yield _status(state, execution, agent)
     yield _budget(state, execution)
     yield _under_way(execution, width)
-    yield _approvals(state, execution)
-    yield _stops(execution)
-    yield _waiting_messages(execution)
-    yield _steps(state, execution, steps, width)
+    yield _approvals(state, execution, chars)
+    yield _stops(execution, chars)
+    yield _waiting_messages(execution, chars)
     yield _subagents(execution, steps, width)
-    yield _problems(state, execution, steps)
+    yield _problems(state, execution, steps, chars)
     yield _answer(state)
+    yield _steps(state, execution, steps, width)  # last: the longest is what is cut first
 
 
 def _status(state: AgentState, execution: ExecutionState, agent: str) -> str:
-    said = state.last_step.inference_response if state.last_step else None
-    model = (state.llm.model if state.llm else None) or (said.model if said else "")
-    since = execution.started_at
-    line = f"**{execution.status}**"
-    if state.stop_reason is not None:
-        line += f" ({state.stop_reason})" if execution.status.is_terminal else f" (stopping: {state.stop_reason})"
-    facts = [f"agent `{agent}`", f"model {words(model, limits.WORD_CHARS_MAX)}" if model else "the worker's model"]
+    model, since = model_of(state), execution.started_at
+    facts = [f"agent `{agent}`", f"model {code(model, limits.WORD_CHARS_MAX)}" if model else "the worker's model"]
     if execution.completed_at is not None:
         took = (execution.completed_at - since).total_seconds()
         facts.append(f"{clock(since)} to {clock(execution.completed_at, since)}, {span(took)}")
     else:
         facts.append(f"since {clock(since)}; this is of {clock(state.updated_at, since)}")
     signal = state.stop_signal
-    why = f"\n\nWhy: {words(signal.message, limits.STORY_WORDS_CHARS_MAX)}" if signal and signal.message else ""
-    return " · ".join((line, *facts)) + why
+    why = f"\n\nWhy: {code(signal.message, limits.STORY_WORDS_CHARS_MAX)}" if signal and signal.message else ""
+    return " · ".join((f"**{ending(state.status, state.stop_reason)}**", *facts)) + why
 
 
 def _budget(state: AgentState, execution: ExecutionState) -> str:
@@ -162,9 +163,10 @@ def _budget(state: AgentState, execution: ExecutionState) -> str:
     left = state.budget_remaining.max_seconds
     elapsed = (execution.completed_at or state.updated_at) - execution.started_at
     seconds = elapsed.total_seconds() if left is None or budget.max_seconds is None else budget.max_seconds - left
+    steps = "steps, subagents' too" if execution.subagent_steps else "steps"
     unknown = " + unpriced" if execution.unpriced else ""
     rows = [
-        _limited("steps", f"{state.steps_used:,}", state.steps_used, budget.max_steps, "{:,}"),
+        _limited(steps, f"{state.steps_used:,}", state.steps_used, budget.max_steps, "{:,}"),
         _limited("tokens", f"{usage.total_tokens:,}", usage.total_tokens, budget.max_tokens, "{:,}"),
         _limited("US dollars", f"{state.cost:.4f}{unknown}", state.cost, budget.max_cost, "{:g}"),
         _limited("seconds", f"{seconds:,.1f}", seconds, budget.max_seconds, "{:,g}"),
@@ -205,11 +207,11 @@ def _under_way(execution: ExecutionState, width: int) -> str:
     return listed(f"Under way in step {number}", calls, told)
 
 
-def _approvals(state: AgentState, execution: ExecutionState) -> str:
+def _approvals(state: AgentState, execution: ExecutionState, chars: int) -> str:
     waiting = state.waiting_calls
     if not waiting:
         return ""
-    chars, since = limits.STORY_WORDS_CHARS_MAX, execution.started_at
+    since = execution.started_at
     rows = [
         (
             code(call_line(each.call, chars), chars),
@@ -226,26 +228,22 @@ def _approvals(state: AgentState, execution: ExecutionState) -> str:
     return f"**Waiting for approval**\n\n{told}{more}\n\n{decide}"
 
 
-def _stops(execution: ExecutionState) -> str:
-    since, chars = execution.started_at, limits.STORY_WORDS_CHARS_MAX
+def _stops(execution: ExecutionState, chars: int) -> str:
+    since = execution.started_at
     return listed(
         "Stop signals",
         execution.continuation.stop_signals,
         lambda each: (
             f"{each.reason}"
-            + (f" by {words(each.source, chars)}" if each.source else "")
+            + (f" by {code(each.source, chars)}" if each.source else "")
             + f" at {clock(each.at, since)}"
-            + (f": {words(each.message, chars)}" if each.message else "")
+            + (f": {code(each.message, chars)}" if each.message else "")
         ),
     )
 
 
-def _waiting_messages(execution: ExecutionState) -> str:
-    return listed(
-        "Messages for the next model call",
-        execution.waiting_messages,
-        lambda each: words(each.text, limits.STORY_WORDS_CHARS_MAX),
-    )
+def _waiting_messages(execution: ExecutionState, chars: int) -> str:
+    return listed("Messages for the next model call", execution.waiting_messages, lambda each: code(each.text, chars))
 
 
 def _steps(state: AgentState, execution: ExecutionState, steps: Sequence[ToldStep], width: int) -> str:
@@ -284,22 +282,25 @@ def _deeds(step: AgentStep, width: int) -> str:
     if not calls:
         said = step.inference_response or step.partial_response
         if step.errors:
-            return f"✗ {words(step.errors[-1].type, width)}"
+            return f"✗ {code(step.errors[-1].type, width)}"
         return f"says {code(said.text, width)}" if said else "no answer"
     ended = {each.call.id: each for each in step.tool_executions}
     most = limits.STORY_LISTED_MAX
-    told = [_deed(ended.get(call.id), call_line(call, width), width) for call in calls[:most]]
+    told = [_deed(call, ended.get(call.id), width) for call in calls[:most]]
     if len(calls) > most:
         outcomes = Counter(ended[call.id].outcome if call.id in ended else "open" for call in calls[most:])
         told.append(f"{len(calls) - most} more: " + ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()))
     return "; ".join(told)
 
 
-def _deed(end: ToolExecution | None, call: str, width: int) -> str:
+def _deed(call: ToolCall, end: ToolExecution | None, width: int) -> str:
     if end is None:
-        return f"{code(call, width)} …"
-    why = f" {words(end.error.type, width)}" if end.outcome is Outcome.FAILED and end.error else ""
-    return f"{code(call, width)} {MARKS[end.outcome]}{why}"
+        return f"{code(call_line(call, width), width)} …"
+    ran = code(call_line(end.call, width), width)  # as a hook or a person has left it
+    if end.outcome is Outcome.DENIED and end.approval and end.approval.decision == "expired":
+        return f"{ran} ⊘ expired"
+    why = f" {code(end.error.type, width)}" if end.outcome is Outcome.FAILED and end.error else ""
+    return f"{ran} {MARKS[end.outcome]}{why}"
 
 
 def _ended_subagents(step: AgentStep) -> tuple[Child, ...]:
@@ -320,19 +321,18 @@ def _subagents(execution: ExecutionState, steps: Sequence[ToldStep], width: int)
     def line(child: Child) -> str:
         arguments = child[0].arguments
         agent, task = (str(arguments.get(name, "")) for name in ("agent", "task"))
-        return f"{code(agent, limits.NAME_CHARS_MAX)} {words(task, width)}: {child[1]}, `{child[2]}`"
+        return f"{code(agent, limits.NAME_CHARS_MAX)} {code(task, width)}: {child[1]}, `{child[2]}`"
 
     return listed("Subagents", told, line)
 
 
-def _problems(state: AgentState, execution: ExecutionState, steps: Sequence[ToldStep]) -> str:
+def _problems(state: AgentState, execution: ExecutionState, steps: Sequence[ToldStep], chars: int) -> str:
     """Return the latest errors and what a person should know besides."""
     errors = [error for each in steps for error in each.errors]
     if execution.error is not None and execution.error not in errors:
         errors.append(execution.error)
-    chars = limits.STORY_WORDS_CHARS_MAX
-    told = listed("Errors", errors, lambda each: f"{words(each.type, chars)}: {words(each.message, chars)}")
-    warned = listed("Warnings", state.warnings, lambda each: words(each, chars))
+    told = listed("Errors", errors, lambda each: f"{code(each.type, chars)}: {code(each.message, chars)}")
+    warned = listed("Warnings", state.warnings, lambda each: code(each, chars))
     return "\n\n".join(filter(None, (told, warned)))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from temporalio.client import WorkflowExecution
 from temporalio.common import SearchAttributeKey
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.approvals import ASKED_AT_ONCE, WaitingCall, calls_of
 from holdfast.client.heads import head
@@ -22,7 +22,7 @@ from holdfast.client.summaries import session_summary, summary
 from holdfast.core import listing
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import AGENT_EXECUTION
-from holdfast.core.errors import ExecutionNotFound, HoldfastError
+from holdfast.core.errors import ExecutionNotFound, HoldfastError, ServerUnavailable
 from holdfast.core.limits import LIVE_TEXT_CHARS_MAX, TOP_ROWS
 from holdfast.core.session_contracts import AGENT_SESSION
 from holdfast.core.steps import AgentStep, OpenCall
@@ -37,6 +37,9 @@ UNDER_WAY: Final = f"WorkflowType IN ('{AGENT_EXECUTION}', '{AGENT_SESSION}') AN
 
 LIST_TIMEOUT: Final = timedelta(seconds=5)
 """How long one listing may take: it is made again and again, and silence is to be told of."""
+
+SILENT: Final = frozenset({RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
+"""How a listing ends when nobody answers in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,8 @@ async def overview(client: Client, query: str | None = None, limit: int = TOP_RO
         if in_all == limit:
             in_all = (await temporal.count_workflows(wanted, rpc_timeout=LIST_TIMEOUT)).count
     except RPCError as error:
+        if error.status in SILENT:
+            raise ServerUnavailable(f"the Temporal server at {client.address} does not answer") from None
         raise query_refusal(error, query) from None
     return Overview(tuple(found), max(in_all, len(found)))
 

@@ -10,7 +10,6 @@
     │   └── InvalidArguments                 a tool's arguments do not fit its schema
     ├── ExecutionFailed                 4    the run ended `failed`; `.state` holds what happened
     ├── ExecutionNotFound               5    the server knows no run with this id
-    │   ├── AgentNotFound                    no agent of this id was ever here
     │   ├── AgentNotFound                    no agent of this id has ever been here
     │   └── RecordNotFound                   the record store knows no such execution of an agent
     ├── ServerUnavailable               6    Temporal does not answer, or refuses us

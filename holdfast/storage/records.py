@@ -5,6 +5,7 @@
     records/AA/EXECUTION            what became of an execution
     agents/AGENT/WHEN-EXECUTION     nothing: its name is the index, the newest first
     sessions/AGENT                  what a session left of itself when it left the server; written anew each time
+    sinks/…                         how far each sink has got, and what it did not take (`holdfast.sinks.place`)
 
 A snapshot is written after its parts and a record after its snapshot, so whatever is named is there. Each object is a
 Temporal payload that has gone through the payload codec, where there is one; digests are those of what it holds.
@@ -44,6 +45,7 @@ from holdfast.storage.recent import Recent, digest_of
 
 PARTS: Final = "parts"
 SNAPSHOTS: Final = "snapshots"
+SINKS: Final = "sinks"
 
 ENCODING: Final = b"json/plain"
 
@@ -164,6 +166,19 @@ class Records:
         name = _session(agent_id)
         try:
             return await self._decoded(name, await self._objects.read(name))
+        except ObjectMissing:
+            return None
+
+    async def write_sink(self, name: str, data: bytes) -> None:
+        """Keep how far a sink has got, or what it has not taken, in the place of what it was. Raises StorageFailed."""
+        place = f"{SINKS}/{name}"
+        await self._objects.replace(place, await self._encoded(place, data))
+
+    async def read_sink(self, name: str) -> bytes | None:
+        """Return what was last kept by `write_sink`, none if nothing was. Raises StorageFailed."""
+        try:
+            place = f"{SINKS}/{name}"
+            return await self._decoded(place, await self._objects.read(place))
         except ObjectMissing:
             return None
 

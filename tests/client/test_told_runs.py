@@ -61,8 +61,6 @@ async def with_subagents(holdfast: Holdfast, execution_id: str) -> Report:
 async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_record(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "LOST_TIMEOUT", reading.ASK_TIMEOUT / 20)
-    monkeypatch.setattr(reading, "ASK_TIMEOUT", reading.ASK_TIMEOUT / 10)
     async with served(settings, tmp_path / "ledger.jsonl", play, offer()) as serving:
         holdfast = Holdfast(serving.client)
         execution_id = await waiting_run(serving)
@@ -76,6 +74,8 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
     check_under_way(under_way)
     assert (facts["status"], facts["steps"]) == ("in_progress", 2)
     check_ended(ended, state, as_watched)
+    monkeypatch.setattr(reading, "LOST_TIMEOUT", reading.ASK_TIMEOUT / 20)
+    monkeypatch.setattr(reading, "ASK_TIMEOUT", reading.ASK_TIMEOUT / 10)
     without_worker = await gathered(Holdfast(await Client.connect(settings)), execution_id)
     assert (without_worker.told_by, without_worker.retold) == ("server", True)
     assert [*without_worker.events] == [*retold(state, "lead")]

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.text import Text
+from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -75,7 +76,6 @@ class Board(App[int]):
     #rows { height: 1fr; }
     #details { height: 45%; border-top: solid $accent; display: none; }
     #filter { display: none; }
-    .shown { display: block !important; }
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Board(App[int]):
 
     async def _ask_details(self) -> None:
         row = self._selected
-        if row is None or row.listed.kind != "run" or not self._pane.has_class("shown"):
+        if row is None or row.listed.kind != "run" or not self._pane.display:
             return
         try:
             told = await progress(self._client, row.listed.id, _now(), whole=True)
@@ -227,7 +227,7 @@ class Board(App[int]):
         self._draw_head()
         away = f"{short(self._away)}; asking again, what is shown may be old" if self._away else ""
         banner = self.query_one("#banner", Static)
-        banner.set_class(bool(self._refused or away), "shown")
+        banner.display = bool(self._refused or away)
         banner.update(Text("\n".join(filter(None, (printable(self._refused), away)))))
         self._draw_rows(now)
         self._draw_details(now)
@@ -271,7 +271,7 @@ class Board(App[int]):
 
     def _draw_details(self, now: datetime) -> None:
         row = self._selected
-        if self._pane.has_class("shown"):
+        if self._pane.display:
             id_, coming = self._coming
             coming = coming if row is not None and row.listed.id == id_ else ""
             self.query_one("#told", Static).update(
@@ -301,17 +301,17 @@ class Board(App[int]):
 
     def action_details(self) -> None:
         """Open the details, or close them."""
-        self._pane.toggle_class("shown")
+        self._pane.display = not self._pane.display
         self._draw_details(_now())
         self._ask_again.set()
 
     def action_close(self) -> None:
         """Close what was opened last: the filter, else the details."""
-        if self._filter.has_class("shown"):
+        if self._filter.display:
             self._wanted = self._query
             self._close_filter()
         else:
-            self._pane.remove_class("shown")
+            self._pane.display = False
 
     def action_order(self, by: int) -> None:
         """Order by the column beside."""
@@ -326,10 +326,11 @@ class Board(App[int]):
     def action_filter(self) -> None:
         """Open the filter."""
         self._filter.value = self._query
-        self._filter.add_class("shown")
-        self._filter.focus()
+        self._filter.display = True
+        self.screen.set_focus(self._filter)  # at once: what is typed next is meant for it
 
-    def on_input_submitted(self, typed: Input.Submitted) -> None:
+    @on(Input.Submitted, "#filter")
+    def try_query(self, typed: Input.Submitted) -> None:
         """Try the query that was typed; the server says whether it understands it."""
         self._wanted, self._refused = typed.value.strip(), ""
         self._filter.add_class("trying")
@@ -337,8 +338,9 @@ class Board(App[int]):
 
     def _close_filter(self) -> None:
         self._refused = ""
-        self._filter.remove_class("shown", "trying")
-        self._table.focus()
+        self._filter.remove_class("trying")
+        self._filter.display = False
+        self.screen.set_focus(self._table)
 
     def action_stop(self) -> None:
         """Ask whether to stop what is selected, and why."""

@@ -68,7 +68,7 @@ def scarce(row: Row, now: datetime) -> Share | None:
 
 def _budget(row: Row, now: datetime, glyphs: Glyphs) -> Text:
     if row.unread:
-        return Text("no worker tells", "yellow")
+        return Text("no answer", "yellow")
     share = scarce(row, now)
     if share is None:
         return Text(NOTHING, "dim")

@@ -69,8 +69,9 @@ class Question(ModalScreen[Answer | None]):
     def _show(self) -> None:
         self.query_one("#about", Static).update(self._about[self._place])
 
-    def on_input_submitted(self) -> None:
+    def on_input_submitted(self, typed: Input.Submitted) -> None:
         """Take Enter in the reason as a yes."""
+        typed.stop()
         self.action_yes()
 
     def action_yes(self) -> None:

@@ -57,13 +57,15 @@ async def _show(client: Client, found: Overview, query: str, limit: int) -> int:
             "the screen of `top` needs textual, which is not installed: pip install 'holdfast[temporal]'; "
             "`holdfast top --once` does without"
         )
-    from holdfast.client.cli.board import Board
+    from holdfast.client.cli.board import INTERRUPTED, Board
     from holdfast.client.cli.leaving import put_back
 
     board = Board(client, found, query=query, limit=limit)
     with put_back():
         code = await board.run_async()
-    return (board.return_code or 0) if code is None else code
+    if code is not None:
+        return code
+    return INTERRUPTED if board.return_code is None else board.return_code  # none: it was cancelled, by a signal
 
 
 async def _print(client: Client, found: Overview, *, as_json: bool) -> None:

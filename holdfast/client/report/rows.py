@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import AwareDatetime, JsonValue
 
-from holdfast.client.trees import ExecutionTree
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.frozen import Frozen
 from holdfast.core.json_values import JsonMap
@@ -20,6 +19,9 @@ from holdfast.core.stopping import StopReason
 from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.usage import Usage
 from holdfast.core.verdicts import Approval
+
+if TYPE_CHECKING:
+    from holdfast.client.trees import ExecutionTree
 
 UNDER_WAY: Literal["under_way"] = "under_way"
 

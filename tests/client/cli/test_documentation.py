@@ -16,9 +16,10 @@ from tests.client.cli.page import PAGE, first_words, rows
 from tests.client.cli.program import HOLDFAST, Project
 
 ROOT = PAGE.parents[1]
-RUNS = ("dev", "worker", "run", "watch", "stop", "waiting", "approve", "deny", "edit", "show", "list")
+RUNS = ("dev", "worker", "run", "watch", "top", "stop", "waiting", "approve", "deny", "edit", "show", "export", "list")
 AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tree", "codec-key", "codec-server")
-COMMANDS = (*RUNS, *AGENTS, "session")
+SERVERS = ("setup", "doctor")
+COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
 ACTIONS = ("show", "stop", "clear", "suspend", "resume", "close", "change")
 
 
