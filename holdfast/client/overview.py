@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from temporalio.client import WorkflowExecution
@@ -35,7 +35,7 @@ T = TypeVar("T")
 UNDER_WAY: Final = f"WorkflowType IN ('{AGENT_EXECUTION}', '{AGENT_SESSION}') AND ExecutionStatus = 'Running'"
 """The server's query for runs and sessions that it has."""
 
-LIST_TIMEOUT: Final = timedelta(seconds=5)
+LIST_SECONDS_MAX: Final = 5.0
 """How long one listing may take: it is made again and again, and silence is to be told of."""
 
 SILENT: Final = frozenset({RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
@@ -126,14 +126,18 @@ async def overview(client: Client, query: str | None = None, limit: int = TOP_RO
     check_limit(limit)
     wanted = f"{UNDER_WAY} AND ({check_query(query)})" if query else UNDER_WAY
     temporal = client.temporal
+    silent = f"the Temporal server at {client.address} does not answer"
     try:
-        found = [_listed(each) async for each in temporal.list_workflows(wanted, limit=limit, rpc_timeout=LIST_TIMEOUT)]
-        in_all = len(found)
-        if in_all == limit:
-            in_all = (await temporal.count_workflows(wanted, rpc_timeout=LIST_TIMEOUT)).count
+        async with asyncio.timeout(LIST_SECONDS_MAX):  # the SDK tries for longer, which is not to be waited for
+            found = [_listed(each) async for each in temporal.list_workflows(wanted, limit=limit)]
+            in_all = len(found)
+            if in_all == limit:
+                in_all = (await temporal.count_workflows(wanted)).count
+    except TimeoutError:
+        raise ServerUnavailable(silent) from None
     except RPCError as error:
         if error.status in SILENT:
-            raise ServerUnavailable(f"the Temporal server at {client.address} does not answer") from None
+            raise ServerUnavailable(silent) from None
         raise query_refusal(error, query) from None
     return Overview(tuple(found), max(in_all, len(found)))
 
