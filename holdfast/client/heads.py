@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError
 
+from holdfast.client.queries import queue_of
 from holdfast.client.reading import Reader
 from holdfast.client.refusals import refusal
 from holdfast.core.contracts import HEAD_ALONE, STATE_QUERY, PageRequest, StatePage
@@ -22,8 +23,12 @@ HEAD_SECONDS_MAX: Final = 3.0
 """How long one question may take: it is asked again and again, so it is better given up than waited for."""
 
 
-async def head(client: Client, execution_id: str, *, steps_from: int | None = None) -> StatePage:
+async def head(
+    client: Client, execution_id: str, *, steps_from: int | None = None, task_queue: str | None = None
+) -> StatePage:
     """Return a run's state without its messages and steps; with `steps_from`, its steps from that place on.
+
+    `task_queue` is where its worker is looked for; the server is asked where that is not given.
 
     Asked once: where no worker answers in time, that is told. Raises ExecutionNotFound, ServerUnavailable.
     """
@@ -36,7 +41,8 @@ async def head(client: Client, execution_id: str, *, steps_from: int | None = No
     except TimeoutError:
         raise ServerUnavailable(f"the Temporal server at {client.address} does not answer") from None
     except RPCError as error:
-        raise refusal(error, execution_id, asks_worker=client.settings.task_queue) from None
+        queue = task_queue or await queue_of(handle, client.settings.task_queue)
+        raise refusal(error, execution_id, asks_worker=queue) from None
     except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
         raise ServerUnavailable(f"the worker cannot answer for run {execution_id}: {error}") from None
     return page

@@ -58,6 +58,7 @@ class Listed:
     tenant: str | None
     parent: str | None
     """The run or session that began it."""
+    task_queue: str
     started_at: datetime
 
 
@@ -142,17 +143,17 @@ async def overview(client: Client, query: str | None = None, limit: int = TOP_RO
     return Overview(tuple(found), max(in_all, len(found)))
 
 
-async def progress(client: Client, execution_id: str, now: datetime, *, whole: bool = False) -> Progress:
+async def progress(client: Client, listed: Listed, now: datetime, *, whole: bool = False) -> Progress:
     """Ask the worker of a run how far it is; with `whole`, also for its last step where none is under way.
 
     Raises ExecutionNotFound, ServerUnavailable.
     """
-    page = await head(client, execution_id)
+    page = await head(client, listed.id, task_queue=listed.task_queue)
     if whole and page.steps_total and (page.head.execution is None or page.head.execution.current_step is None):
-        page = await head(client, execution_id, steps_from=page.steps_total - 1)
+        page = await head(client, listed.id, steps_from=page.steps_total - 1, task_queue=listed.task_queue)
     state, execution = page.head, page.head.execution
     if execution is None:
-        raise ExecutionNotFound(f"run {execution_id} has not begun yet")
+        raise ExecutionNotFound(f"run {listed.id} has not begun yet")
     agent, stop = state.metadata.get("agent"), state.stop_signal
     step = execution.current_step or (page.steps[-1].step if page.steps else None)
     said = None if step is None else step.inference_response or step.partial_response
@@ -192,7 +193,7 @@ async def asked(client: Client, listed: Listed, now: datetime) -> Row:
     if listed.kind == "session":
         return Row(listed)
     try:
-        return Row(listed, await progress(client, listed.id, now))
+        return Row(listed, await progress(client, listed, now))
     except HoldfastError as error:
         return Row(listed, unread=str(error))
 
@@ -212,6 +213,7 @@ def _listed(found: WorkflowExecution) -> Listed:
         waiting=_known(found, listing.WAITING) == listing.FOR_APPROVAL,
         tenant=_known(found, listing.TENANT),
         parent=_known(found, listing.PARENT),
+        task_queue=found.task_queue,
         started_at=found.start_time,
     )
 
