@@ -1,39 +1,47 @@
-"""Writes the JSON Schemas of what people save and write by hand: `make schema`. Says what every field means."""
+"""Writes the JSON Schemas of what people save, write and are sent: `make schema`. Says what every field means."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
-from pydantic import BaseModel
-
+from holdfast.client.report.document import RunExport
+from holdfast.core import numbered
 from holdfast.core.definition import AgentDefinition
+from holdfast.core.observed import KINDS
 from holdfast.core.state import AgentState
 
 FOLDER: Final = Path(__file__).resolve().parent
 
-MODELS: Final[Mapping[str, type[BaseModel]]] = {
-    "agent-state.json": AgentState,
-    "agent-definition.json": AgentDefinition,
+SCHEMAS: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {
+    "agent-state.json": AgentState.model_json_schema,
+    "agent-definition.json": AgentDefinition.model_json_schema,
+    "event.json": numbered.json_schema,
+    "run-export.json": RunExport.model_json_schema,
 }
 
 FIELDS: Final[Mapping[str, Mapping[str, str]]] = json.loads((FOLDER / "fields.json").read_text(encoding="utf-8"))
 """What every field means, by model and name."""
 
 
-def schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON Schema of `model`, every type and field described; ValueError names the fields without words."""
-    whole = model.model_json_schema()
+ENVELOPE: Final = "Event"
+"""Under which name FIELDS has what is the same in every kind of event."""
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Return a JSON Schema, every type and field described; ValueError names the fields without words."""
+    whole = SCHEMAS[name]()
     missing: list[str] = []
-    for name, part in {model.__name__: whole, **whole.get("$defs", {})}.items():
+    for model, part in {whole["title"]: whole, **whole.get("$defs", {})}.items():
+        words = {**(FIELDS[ENVELOPE] if model in KINDS else {}), **FIELDS.get(model, {})}
         properties = cast("dict[str, dict[str, Any]]", part.get("properties", {}))
         for field, about in properties.items():
-            if field in FIELDS.get(name, {}):
-                about["description"] = FIELDS[name][field]
+            if field in words:
+                about["description"] = words[field]
             else:
-                missing.append(f"{name}.{field}")
+                missing.append(f"{model}.{field}")
         if "description" in part:
             part["description"] = " ".join(str(part["description"]).split())
     if missing:
@@ -41,15 +49,15 @@ def schema(model: type[BaseModel]) -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **whole}
 
 
-def text(model: type[BaseModel]) -> str:
+def text(name: str) -> str:
     """Return the file's contents."""
-    return json.dumps(schema(model), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(schema(name), indent=2, ensure_ascii=False) + "\n"
 
 
 def main() -> None:
     """Write every schema beside this file."""
-    for name, model in MODELS.items():
-        (FOLDER / name).write_text(text(model), encoding="utf-8")
+    for name in SCHEMAS:
+        (FOLDER / name).write_text(text(name), encoding="utf-8")
 
 
 if __name__ == "__main__":

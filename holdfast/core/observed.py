@@ -17,10 +17,11 @@ They tell; they decide nothing. What drives the loop is `events`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field
 
@@ -251,5 +252,10 @@ AnyObserved = Annotated[
 ]
 """The closed union of them, as it is written and read as JSON: each says its `kind`."""
 
-Listener = Callable[[Observed], None]
-"""Called with each event; what it raises harms nobody."""
+KINDS: Final[Mapping[str, type[Observed]]] = MappingProxyType(
+    {each.__name__: each for each in get_args(get_args(AnyObserved)[0])}
+)
+"""Every kind of event by its name, in the order above."""
+
+Listener = Callable[[Observed], object]
+"""Called with each event; what it raises harms nobody, and what it returns is awaited where that can be."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, TypeVar, assert_never
+from typing import Final, TypeVar, assert_never, overload
 from uuid import uuid4
 
 from holdfast.core.beginning import may_change
@@ -64,6 +63,7 @@ from holdfast.local.calling import Results, offer_reading
 from holdfast.local.foreign import was_cancelled
 from holdfast.local.formats import schema_problem
 from holdfast.local.inbox import Inbox
+from holdfast.local.listening import Heard, Kind, Listeners
 from holdfast.local.prices import PriceList
 from holdfast.local.remote import refuse_remote
 from holdfast.local.work import Approver, Work
@@ -138,7 +138,7 @@ class LocalDriver:
         self._parent_agent_id = parent_agent_id
         self._loop, self._work = self._equipped(definition, depth_left)
         self._change: _Change | None = None
-        self._listeners: list[Listener] = []
+        self._listeners = Listeners()
         self._inbox = Inbox()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._waits: set[asyncio.Task[None]] = set()  # for people; one can outlast its call
@@ -164,16 +164,34 @@ class LocalDriver:
         asking = Asking(equipment, loop.subagents, self._model)
         return loop, Work(equipment, asking, self._approver, self._run_child, self._clock, self._results)
 
-    def on(self, kind: type[ObservedT], listener: Callable[[ObservedT], None]) -> LocalDriver:
-        """Call `listener` with every event of `kind`, also with those of subagents; return the driver.
+    @overload
+    def on(self, kinds: type[ObservedT], listener: Callable[[ObservedT], object]) -> LocalDriver: ...
 
-        What a listener raises harms nobody. Listeners that are added while an execution runs hear of the next one.
+    @overload
+    def on(self, kinds: Kind | tuple[Kind, ...], listener: Heard) -> LocalDriver: ...
+
+    def on(self, kinds: Kind | tuple[Kind, ...], listener: Heard) -> LocalDriver:
+        """Call `listener` with every event of these kinds, also with those of subagents; return the driver.
+
+        Args:
+            kinds: a class of `holdfast.core.observed` or its name, or several of them.
+            listener: a function of one event, or a coroutine function: then it is awaited aside, one event after
+                another, and the execution's end waits for it at most LISTENER_SECONDS_MAX.
+
+        What a listener raises harms nobody and is logged once as a warning. Listeners that are added while an
+        execution runs without any hear of the next one. Raises InvalidInput for what is no kind of event.
         """
-        return self.wiretap(lambda event: listener(event) if isinstance(event, kind) else None)
+        self._listeners.add(kinds, listener)
+        return self
 
     def wiretap(self, listener: Listener) -> LocalDriver:
-        """Call `listener` with every event; return the driver."""
-        self._listeners.append(listener)
+        """Call `listener` with every event; return the driver. As `on` otherwise."""
+        self._listeners.add(Observed, listener)
+        return self
+
+    def off(self, listener: Heard) -> LocalDriver:
+        """Call `listener` no more, whatever it listens to; return the driver. InvalidInput for one that does not."""
+        self._listeners.remove(listener)
         return self
 
     async def execute(
@@ -226,6 +244,7 @@ class LocalDriver:
         finally:
             try:
                 await self._cancel()
+                await self._listeners.caught_up()
             finally:  # whoever cancels us twice does not wait for what we cancelled
                 self._busy = False
         yield state
@@ -317,16 +336,11 @@ class LocalDriver:
                 for task in (*self._in_flight, *self._waits):
                     task.cancel()
             case Emit():
-                self._tell(command.event)
+                self._listeners.tell(command.event)
             case Finish():
                 pass
             case _:
                 assert_never(command)
-
-    def _tell(self, event: Observed) -> None:
-        for listener in self._listeners:
-            with suppress(Exception, asyncio.CancelledError):  # who listens must not harm the run
-                listener(event)
 
     async def _run_child(self, command: SpawnSubagent, state: AgentState) -> AgentState:
         """Run a subagent with a driver of its own; cancelling this stops its whole tree, and gives its end."""
@@ -347,7 +361,7 @@ class LocalDriver:
             new_id=self._new_id,
         )
         if self._listeners:
-            child.wiretap(self._tell)
+            child.wiretap(self._listeners.tell)
         self._children.append(child)
         running = asyncio.create_task(child.execute(command.task, budget=command.budget))
         try:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import re
 import typing
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Any
 from uuid import UUID
+
+import pytest
 
 from holdfast.core import observed
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.errors import InvalidInput
 from holdfast.core.hooks import Changes, HookContext, hook
 from holdfast.core.messages import ToolCall
 from holdfast.core.observed import Observed, StopSignalReceived, ToolCallCompleted
 from holdfast.core.policies import ApprovalRule
-from holdfast.core.state import AgentState
+from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.tools import tool
 from holdfast.core.verdicts import Verdict
-from holdfast.local import LocalDriver
+from holdfast.local import LocalDriver, listening
 from holdfast.testing.script import Call, Turn, call, calls, say
 from holdfast.testing.scripted import ScriptedModel
 
@@ -190,3 +196,77 @@ async def test_the_state_is_the_same_whether_somebody_listens_or_not() -> None:
         return LocalDriver(AGENT, model=model, tools=[add], clock=lambda: START, new_id=lambda: next(made))
 
     assert (await told(driver()))[1] == await driver().execute("Do it.")
+
+
+async def test_a_listener_can_name_its_kinds_and_want_several() -> None:
+    heard: list[Observed] = []
+    driver = LocalDriver(AGENT, model=ScriptedModel([ADD, say("done")]), tools=[add])
+    driver.on("ToolCallStarted", heard.append).on((ToolCallCompleted, "AgentExecutionCompleted"), heard.append)
+    await driver.execute("Do it.")
+    assert names(heard) == ["ToolCallStarted", "ToolCallCompleted", "AgentExecutionCompleted"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("ToolCallStart", "there is no event 'ToolCallStart'; did you mean 'ToolCallStarted'"),
+        (str, "<class 'str'> is no kind of event; give a class of holdfast.core.observed or a name"),
+        ((), "a listener of no kind of event hears nothing"),
+    ],
+)
+def test_what_is_no_kind_of_event_is_refused_at_once(kind: Any, said: str) -> None:  # noqa: ANN401  # whatever people give
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        LocalDriver(AGENT, model=ScriptedModel([])).on(kind, print)
+
+
+async def test_a_listener_that_has_left_hears_nothing_more() -> None:
+    first, second = list[Observed](), list[Observed]()
+    driver = LocalDriver(AGENT, model=ScriptedModel([say("done")])).wiretap(first.append).wiretap(second.append)
+    driver.on(ToolCallCompleted, first.append).off(first.append)
+    await driver.execute("Do it.")
+    assert (first, len(second)) == ([], 8)
+    with pytest.raises(InvalidInput, match="does not listen here"):
+        driver.off(first.append)
+
+
+async def test_a_coroutine_listener_hears_everything_in_order_before_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[Observed] = []
+
+    async def slow(event: Observed) -> None:
+        await asyncio.sleep(0)
+        heard.append(event)
+        if len(heard) in (2, 4):
+            raise RuntimeError("not today")
+
+    events, state = await told(LocalDriver(AGENT, model=ScriptedModel([ADD, say("done")]), tools=[add]).wiretap(slow))
+    assert heard == events
+    assert state.status is ExecutionStatus.COMPLETED
+    [warning] = [each.getMessage() for each in caplog.records]
+    assert "raised RuntimeError: not today" in warning
+
+
+async def test_a_listener_that_raises_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: Observed) -> None:
+        raise RuntimeError("a broken listener")
+
+    driver = LocalDriver(AGENT, model=ScriptedModel([say("done")])).wiretap(broken)
+    await driver.execute("Do it.")
+    await driver.execute("Do it again.")
+    [warning] = [each.getMessage() for each in caplog.records]
+    assert re.search(r"broken raised RuntimeError: a broken listener; .* told once", warning)
+
+
+async def test_a_coroutine_listener_that_does_not_end_is_left_behind(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "LISTENER_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(listening, "LISTENER_EVENTS_MAX", 2)
+    begun: list[Observed] = []
+
+    async def stuck(event: Observed) -> None:
+        begun.append(event)
+        await asyncio.Event().wait()
+
+    state = await LocalDriver(AGENT, model=ScriptedModel([say("done")])).wiretap(stuck).execute("Do it.")
+    assert (state.final_response, len(begun)) == ("done", 1)
+    assert "misses some" in caplog.text

@@ -1,0 +1,66 @@
+"""The activity that delivers events to a sink of this worker, as long as the server has chosen it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from holdfast.core.contracts import WORKER_SHUTDOWN
+from holdfast.core.errors import HoldfastError
+from holdfast.core.sink_contracts import DELIVER_ACTIVITY, HEARTBEAT_SECONDS, TURN_SECONDS, SinkStart
+from holdfast.sinks.batches import Sink
+from holdfast.sinks.delivery import Delivery
+from holdfast.storage.records import Records
+
+BEAT_SECONDS: Final = HEARTBEAT_SECONDS / 5
+
+
+class EventSinks:
+    """The sinks that a worker has, by their names."""
+
+    def __init__(self, sinks: Iterable[Sink], records: Records) -> None:
+        self._sinks: Final = {each.name: each for each in sinks}
+        self._records = records
+
+    @activity.defn(name=DELIVER_ACTIVITY)
+    async def deliver(self, start: SinkStart) -> None:
+        """Deliver for a day, until this worker shuts down, or until it is cancelled."""
+        delivery = Delivery(activity.client(), self._records, start, self._sinks[start.consumer])
+        delivering = asyncio.create_task(delivery.run())
+        ending = asyncio.create_task(activity.wait_for_worker_shutdown())
+        beating = asyncio.create_task(_beat())
+        try:
+            await asyncio.wait((delivering, ending), timeout=TURN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over = delivering.done()
+            for task in (delivering, ending):
+                task.cancel()
+            await asyncio.gather(delivering, ending, return_exceptions=True)
+            beating.cancel()
+        if over:
+            _raise(delivering)
+        if activity.is_worker_shutdown():
+            raise ApplicationError(
+                "the worker shuts down",
+                type=WORKER_SHUTDOWN,
+                category=ApplicationErrorCategory.BENIGN,
+                next_retry_delay=timedelta(milliseconds=100),
+            )
+
+
+def _raise(delivering: asyncio.Task[None]) -> None:
+    try:
+        delivering.result()
+    except HoldfastError as error:
+        raise ApplicationError(error.message, type=type(error).__name__) from None
+
+
+async def _beat() -> None:
+    while True:
+        activity.heartbeat()
+        await asyncio.sleep(BEAT_SECONDS)

@@ -1,0 +1,193 @@
+"""`OpenTelemetryLogs`: a sink that is an OpenTelemetry collector; each event is a log record with its name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.sdk._logs import ReadableLogRecord
+from opentelemetry.sdk._logs.export import LogRecordExportResult
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from holdfast.core.numbered import VERSION, NumberedEvent, to_dict
+from holdfast.core.observed import (
+    AgentExecutionCompleted,
+    AgentExecutionFailed,
+    AgentExecutionStarted,
+    AgentExecutionStopped,
+    AgentStepCompleted,
+    AnyObserved,
+    ApprovalRequested,
+    ApprovalResolved,
+    HookExecuted,
+    InferenceRequestStarted,
+    InferenceResponseReceived,
+    StopSignalReceived,
+    SubagentCompleted,
+    SubagentSpawned,
+    TokenUsageReported,
+    ToolCallBlocked,
+    ToolCallCompleted,
+    ToolCallStarted,
+)
+from holdfast.core.sink_contracts import checked_consumer
+from holdfast.core.steps import InferenceResponse
+from holdfast.core.usage import Usage
+from holdfast.sinks.batches import Away, Batch
+
+CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The variable by which OpenTelemetry's GenAI instrumentations are allowed to tell what was said."""
+
+FAILED: Final = (AgentExecutionFailed,)
+WARNED: Final = (AgentExecutionStopped, ToolCallBlocked, StopSignalReceived)
+
+Attributes = dict[str, Any]
+
+
+class OpenTelemetryLogs:
+    """Sends events by OTLP over HTTP, where `OTEL_EXPORTER_OTLP_ENDPOINT` and its kin say, with their headers.
+
+    Attributes are those of the GenAI semantic conventions where there are any, else `holdfast.*`. Without `content`
+    nothing of what people, models and tools say is told, and no reason, error text or name of who decided: numbers, ids
+    and names of agents, models and tools alone. A batch whose answer gets lost is sent again: `holdfast.event.id`
+    tells.
+    """
+
+    def __init__(self, *, name: str = "otlp", endpoint: str | None = None, content: bool = False) -> None:
+        self.name: Final = checked_consumer(name)
+        self._endpoint, self._content = endpoint, content
+        self._exporter: OTLPLogExporter | None = None
+        self._resource = Resource.create()
+        self._scope = InstrumentationScope("holdfast.events")
+
+    async def open(self) -> None:
+        """Make ready; nothing is sent."""
+        self._exporter = OTLPLogExporter(endpoint=self._endpoint)
+
+    async def deliver(self, batch: Batch) -> None:
+        """Return when the collector has taken the batch; Away when it has not."""
+        if self._exporter is None:
+            raise Away("the exporter is not open")
+        records = [
+            ReadableLogRecord(log_record(each, content=self._content), self._resource, self._scope)
+            for each in batch.events
+        ]
+        if await asyncio.to_thread(self._exporter.export, records) is not LogRecordExportResult.SUCCESS:
+            raise Away("the collector has not taken them; the exporter's own warning says why")
+
+    async def close(self) -> None:
+        """Close connections."""
+        exporter, self._exporter = self._exporter, None
+        if exporter is not None:
+            await asyncio.to_thread(exporter.shutdown)
+
+
+def log_record(numbered: NumberedEvent, *, content: bool) -> LogRecord:
+    """Return the record of an event; its body is the whole event where `content` may be told."""
+    event = numbered.event
+    severe = SeverityNumber.ERROR if isinstance(event, FAILED) else SeverityNumber.INFO
+    severe = SeverityNumber.WARN if isinstance(event, WARNED) else severe
+    moment = int(event.at.timestamp() * 1_000_000) * 1_000
+    return LogRecord(
+        timestamp=moment,
+        observed_timestamp=moment,
+        context=Context(),
+        severity_number=severe,
+        severity_text=severe.name,
+        event_name=f"holdfast.{event.kind}",
+        body=to_dict(numbered) if content else None,
+        attributes=_attributes(numbered),
+    )
+
+
+def _attributes(numbered: NumberedEvent) -> Attributes:
+    event = numbered.event
+    told: Attributes = {
+        "holdfast.event.id": numbered.id,
+        "holdfast.event.sequence": numbered.sequence,
+        "holdfast.event.version": VERSION,
+        "holdfast.execution.id": event.execution_id,
+        "holdfast.parent.id": event.parent_id,
+        "holdfast.step": event.step_number,
+        "gen_ai.agent.id": event.agent_id,
+        "gen_ai.conversation.id": event.agent_id,
+        **_own(event),
+    }
+    return {name: value for name, value in told.items() if value not in (None, "", ())}
+
+
+def _own(event: AnyObserved) -> Mapping[str, Any]:  # one case per kind of event
+    match event:
+        case AgentExecutionStarted():
+            return {"gen_ai.agent.name": event.agent, "holdfast.resumed": event.resumed}
+        case SubagentSpawned():
+            return {"holdfast.subagent.name": event.agent, "gen_ai.tool.call.id": event.call_id}
+        case SubagentCompleted():
+            told = {"holdfast.subagent.name": event.agent, "gen_ai.tool.call.id": event.call_id}
+            return {**told, "holdfast.status": event.status.value, **_usage(event.usage)}
+        case InferenceRequestStarted():
+            return {"gen_ai.operation.name": "chat", "gen_ai.request.max_tokens": event.max_output_tokens}
+        case InferenceResponseReceived():
+            return _response(event.response)
+        case AgentStepCompleted():
+            return {} if event.step.inference_response is None else _response(event.step.inference_response)
+        case TokenUsageReported():
+            return {**_usage(event.usage), "holdfast.cost": event.cost, "holdfast.total_cost": event.total_cost}
+        case _:
+            return {**_of_tools(event), **_of_ends(event)}
+
+
+def _of_tools(event: AnyObserved) -> Mapping[str, Any]:
+    match event:
+        case ToolCallStarted() | ApprovalRequested():
+            return {**_tool(event.call.name, event.call.id)}
+        case ToolCallCompleted() | ToolCallBlocked():
+            ended = event.tool_execution
+            error = None if ended.error is None else ended.error.type
+            seconds = (ended.completed_at - ended.started_at).total_seconds()
+            told = {"holdfast.outcome": ended.outcome.value, "error.type": error, "holdfast.seconds": seconds}
+            return {**_tool(ended.call.name, ended.call.id), **told}
+        case ApprovalResolved():
+            return {"gen_ai.tool.call.id": event.call_id, "holdfast.decision": str(event.decision)}
+        case HookExecuted():
+            error = None if event.error is None else event.error.type
+            return {"holdfast.hook": event.hook, "holdfast.trigger": event.trigger.value, "error.type": error}
+        case _:
+            return {}
+
+
+def _of_ends(event: AnyObserved) -> Mapping[str, Any]:
+    match event:
+        case AgentExecutionStopped():
+            return {"holdfast.status": "stopped", "holdfast.stop_reason": event.reason.value}
+        case AgentExecutionCompleted():
+            return {"holdfast.status": "completed"}
+        case AgentExecutionFailed():
+            return {"holdfast.status": "failed", "error.type": event.error.type}
+        case StopSignalReceived():
+            return {"holdfast.stop_reason": event.signal.reason.value}
+        case _:
+            return {}
+
+
+def _tool(name: str, call_id: str) -> Mapping[str, Any]:
+    return {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, "gen_ai.tool.call.id": call_id}
+
+
+def _response(response: InferenceResponse) -> Mapping[str, Any]:
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.response.model": response.model,
+        "gen_ai.response.id": response.response_id,
+        "gen_ai.response.finish_reasons": (response.finish_reason,) * bool(response.finish_reason),
+        **_usage(response.usage),
+    }
+
+
+def _usage(usage: Usage) -> Mapping[str, Any]:
+    return {"gen_ai.usage.input_tokens": usage.input_tokens, "gen_ai.usage.output_tokens": usage.output_tokens}

@@ -1,0 +1,133 @@
+"""`Place`: how far a sink has got, kept in the record store: what it was given last, of whom it has heard how much.
+
+    sinks/NAMESPACE/QUEUE/CONSUMER/place      all of it, written before each batch is delivered
+    sinks/NAMESPACE/QUEUE/CONSUMER/aside/ID   what the sink would not take, or an execution that could not be read
+
+A batch is written down before it is delivered and struck off after it: whoever goes on offers it again as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+from urllib.parse import quote
+from uuid import uuid4
+
+from pydantic import AwareDatetime, JsonValue, ValidationError
+from pydantic_core import to_json
+
+from holdfast.core.errors import StorageFailed
+from holdfast.core.frozen import Frozen, canonical
+from holdfast.core.limits import SINK_STATE_BYTES_MAX
+from holdfast.core.numbered import NumberedEvent, from_dict, to_dict
+from holdfast.core.sink_contracts import SinkStart
+from holdfast.storage.records import Records
+
+MARGIN: Final = timedelta(minutes=5)
+"""How long after its end an execution may be missing in the server's lists; so long it is remembered as done."""
+
+
+class _Kept(Frozen):
+    """What is written. `events` are those of the batch under way, `singly` whether they are offered one by one."""
+
+    format: Literal[1] = 1
+    runner: str
+    looked_until: AwareDatetime
+    told: Mapping[str, int]
+    done: Mapping[str, AwareDatetime]
+    events: tuple[Mapping[str, JsonValue], ...] = ()
+    singly: bool = False
+
+
+class Superseded(Exception):
+    """Another worker delivers to this consumer now."""
+
+
+class Place:
+    """What one runner knows of its consumer. Not to be shared between runners: the last one to load it owns it."""
+
+    def __init__(self, records: Records, namespace: str, start: SinkStart) -> None:
+        names = (quote(each, safe="") for each in (namespace, start.task_queue, start.consumer))
+        self._records, self._folder = records, "/".join(names)
+        self._runner = str(uuid4())
+        self.looked_until: datetime
+        """Everything that ended before this is known, done or under way."""
+        self.told: dict[str, int] = {}
+        """How many of its events were delivered, of every execution under way."""
+        self.done: dict[str, datetime] = {}
+        """The executions of which everything was delivered lately, and when."""
+        self.batch: tuple[NumberedEvent, ...] = ()
+        self.singly = False
+
+    async def load(self, otherwise: datetime) -> None:
+        """Take the place over; a new consumer has heard of nothing that ended after `otherwise`."""
+        data = await self._records.read_sink(f"{self._folder}/place")
+        if data is None:
+            self.looked_until = otherwise
+        else:
+            self._take(data)
+        await self._write()
+
+    def _take(self, data: bytes) -> None:
+        try:
+            kept = _read(data)
+            self.batch = tuple(map(from_dict, kept.events))
+        except (ValidationError, ValueError) as error:
+            told = f"the place of a sink, {self._folder}, cannot be read: {type(error).__name__}"
+            raise StorageFailed(f"{told}; restore it, or delete it to have everything delivered again") from None
+        self.looked_until, self.singly = kept.looked_until, kept.singly
+        self.told, self.done = dict(kept.told), dict(kept.done)
+
+    async def save(self) -> None:
+        """Write it down. Raises Superseded where another runner has taken over, StorageFailed."""
+        data = await self._records.read_sink(f"{self._folder}/place")
+        if data is not None and _read(data).runner != self._runner:
+            raise Superseded
+        await self._write()
+
+    async def put_aside(self, name: str, why: str, events: Iterable[NumberedEvent] = ()) -> str:
+        """Keep what is not delivered, and return under which name."""
+        name = f"{self._folder}/aside/{quote(name, safe='')}"
+        told: dict[str, Any] = {"why": why, "events": [to_dict(each) for each in events]}
+        await self._records.write_sink(name, to_json(told))
+        return name
+
+    def begin(self, batch: Iterable[NumberedEvent], *, singly: bool = False) -> None:
+        """Take note that these are about to be delivered."""
+        self.batch, self.singly = tuple(batch), singly
+
+    def delivered(self, events: Iterable[NumberedEvent]) -> None:
+        """Strike off what was delivered of the batch."""
+        gone = {each.id: each for each in events}
+        for each in gone.values():
+            self.told[each.event.execution_id] = each.sequence
+        self.batch = tuple(each for each in self.batch if each.id not in gone)
+
+    def end(self, execution_id: str, at: datetime) -> None:
+        """Take note that everything of an execution was delivered."""
+        self.told.pop(execution_id, None)
+        self.done[execution_id] = at
+
+    def looked(self, until: datetime) -> None:
+        """Take note that everything that ended before `until` is known; forget what was done long before."""
+        self.looked_until = max(until, self.looked_until)
+        oldest = self.looked_until - MARGIN - MARGIN
+        self.done = {id_: at for id_, at in self.done.items() if at >= oldest}
+
+    async def _write(self) -> None:
+        kept = _Kept(
+            runner=self._runner,
+            looked_until=self.looked_until,
+            told=self.told,
+            done=self.done,
+            events=tuple(map(to_dict, self.batch)),
+            singly=self.singly,
+        )
+        await self._records.write_sink(f"{self._folder}/place", canonical(kept))
+
+
+def _read(data: bytes) -> _Kept:
+    if len(data) > SINK_STATE_BYTES_MAX:
+        raise ValueError(f"{len(data):,} bytes")
+    return _Kept.model_validate_json(data)

@@ -1,0 +1,36 @@
+"""The workflow `EventSink`: has Temporal elect the one worker that delivers events to a sink. It sees no event."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import NoReturn
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.core.sink_contracts import DELIVER_ACTIVITY, EVENT_SINK, HEARTBEAT_SECONDS, TURN_SECONDS, SinkStart
+
+DELIVER_TIMEOUT = timedelta(seconds=TURN_SECONDS + 3600)
+"""The activity ends itself after its turn; this is for one that does not."""
+
+AGAIN = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=5))
+"""For ever: a sink that cannot be served now is served later, from where it was."""
+
+
+@workflow.defn(name=EVENT_SINK)
+class EventSink:
+    """One per consumer and task queue; its runs last a day each."""
+
+    @workflow.run
+    async def run(self, start: SinkStart) -> NoReturn:
+        """Have one worker after another deliver."""
+        await workflow.execute_activity(
+            DELIVER_ACTIVITY,
+            start,
+            start_to_close_timeout=DELIVER_TIMEOUT,
+            heartbeat_timeout=timedelta(seconds=HEARTBEAT_SECONDS),
+            retry_policy=AGAIN,
+            summary=f"events of {start.task_queue} to {start.consumer}",
+        )
+        workflow.continue_as_new(start)
