@@ -71,6 +71,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.changing import opening_of, priced, resolved
     from workflows.hearing import Hearing
     from workflows.listing import ended, show
+    from workflows.metering import Metering
     from workflows.observing import Observing
     from workflows.outcome import Kept, result_of
     from workflows.recording import Unkept, record
@@ -106,6 +107,7 @@ class AgentExecution(Answering, Hearing):
         self._tools: dict[str, ToolTraits] = {}
         self._waiting = Waiting()
         self._story = Story()
+        self._metering = Metering(lambda: self._start.definition.name, lambda: self._tools)
         # The first task's now() is not the same in every replay (a query in it moves it); the start time is.
         self._begins_at = workflow.info().workflow_start_time
         """When the first task took the run up, as recorded; the only moment that task may decide anything by."""
@@ -134,6 +136,16 @@ class AgentExecution(Answering, Hearing):
             state = self._past.restored(kept[0], agent_id=start.agent_id)
             state = as_defined(state, start.definition, self._begins_at)
         return state if session is None else replace(state, execution_count=session.executions)
+
+    @property
+    def as_it_stands(self) -> AgentState:
+        """The execution now, for what tells of it in this process."""
+        return self._state
+
+    @property
+    def started_as(self) -> ExecutionInput:
+        """What it was started with; a changed definition in its place."""
+        return self._start
 
     @workflow.run
     async def run(self, given: dict[str, Any], *segments: bytes) -> ExecutionResult:  # noqa: ARG002  # as `__init__`
@@ -170,6 +182,7 @@ class AgentExecution(Answering, Hearing):
         self._snapshot = self._past.snapshot(self._state)
         kept = await record(self._start, captions.of_record(self._state))
         if isinstance(kept, Unkept):
+            self._metering.count_unkept()
             text = clamped(f"no record was kept: {kept.why}", limits.WARNING_CHARS_MAX)
             warnings = (*self._state.warnings, text)[-limits.WARNINGS_MAX :]
             self._state = self._state.with_execution(self._state.updated_at, warnings=warnings)
@@ -205,12 +218,14 @@ class AgentExecution(Answering, Hearing):
 
     def _advance(self, loop: AgentLoop, event: Event) -> None:
         """Let the core decide about `event` and do what it wants."""
-        self._state, commands = loop.step(self._state, event)
+        before = self._state
+        self._state, commands = loop.step(before, event)
         if isinstance(event, MessageArrived):
             self._note_taken(event.message)
-        for command in commands:
-            if isinstance(command, Emit):
-                self._observing.take(command.event)
+        told = [command.event for command in commands if isinstance(command, Emit)]
+        for each in told:
+            self._observing.take(each)
+        self._metering.count(event, before, self._state, told)
         self._act_or_hold(commands)
 
     def _act_or_hold(self, commands: Sequence[Command]) -> None:

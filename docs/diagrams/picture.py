@@ -14,8 +14,10 @@ from playwright.sync_api import sync_playwright
 
 MERMAID: Final = "mermaid@11.17.2"
 DRAW: Final = """async source => {
-    mermaid.initialize({startOnLoad: false, htmlLabels: false, fontFamily: "sans-serif", theme: "neutral",
-                        deterministicIds: true, flowchart: {htmlLabels: false, nodeSpacing: 110}});
+    mermaid.initialize({
+        startOnLoad: false, htmlLabels: false, fontFamily: "sans-serif", theme: "neutral", deterministicIds: true,
+        state: {nodeSpacing: 110, rankSpacing: 70}, flowchart: {htmlLabels: false, nodeSpacing: 110},
+    });
     return (await mermaid.render("picture", source)).svg;
 }"""
 

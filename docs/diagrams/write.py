@@ -23,7 +23,7 @@ PAGE: Final = HERE.parent / "concepts.md"
 
 WHY: Final[Mapping[tuple[str, str], str]] = {
     (ExecutionStatus.PENDING, ExecutionStatus.IN_PROGRESS): "begin",
-    (ExecutionStatus.IN_PROGRESS, ExecutionStatus.FAILED): "an error that nothing recovered from",
+    (ExecutionStatus.IN_PROGRESS, ExecutionStatus.FAILED): "an error ends it",
     (ExecutionStatus.IN_PROGRESS, ExecutionStatus.STOPPED): "the highest stop signal forces",
     (ExecutionStatus.IN_PROGRESS, ExecutionStatus.COMPLETED): "a natural end",
     (REQUESTED, CallStage.WAITING): "another call runs alone",

@@ -6,13 +6,13 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, TypedDict
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
-from temporalio.client import Client
+from temporalio.client import Client, Interceptor, Plugin
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
@@ -24,6 +24,8 @@ from holdfast.client.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Setting
 from holdfast.core.errors import MissingPart, ServerUnavailable
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.payloads import converter
+from holdfast.telemetry.metrics import not_listening, prometheus
+from holdfast.telemetry.settings import Telemetry
 
 PAYLOADS_WARNED_BYTES: Final = 1_900_000
 """The SDK warns of payloads over 512 KB; pages of a state are larger on purpose, and the server refuses 2 MB."""
@@ -46,16 +48,22 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 @cache
-def core_runtime() -> Runtime:
+def core_runtime(metrics: str | None = None) -> Runtime:
     """Return the process's SDK runtime; its native core logs through Python, never to standard output.
 
-    (A `--json` answer must stay JSON.)
+    (A `--json` answer must stay JSON.) `metrics` is where a worker's can be read; raises PortTaken, InvalidInput.
     """
     logger = logging.getLogger("temporalio.core")
     logger.addFilter(lambda record: LATE_COMPLETION not in record.getMessage())
     log = LogForwardingConfig(logger=logger)
     shown = TelemetryFilter(core_level="WARN", other_level="ERROR")
-    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=shown, forwarding=log)))
+    logging_ = LoggingConfig(filter=shown, forwarding=log)
+    if metrics is None:
+        return Runtime(telemetry=TelemetryConfig(logging=logging_))
+    try:
+        return Runtime(telemetry=TelemetryConfig(logging=logging_, metrics=prometheus(metrics)))
+    except ValueError as error:
+        raise not_listening(metrics, error) from None
 
 
 async def connect(
@@ -90,6 +98,7 @@ async def connect(
                 data_converter=data_converter,
                 grpc_compression=compression,
                 runtime=runtime or core_runtime(),
+                **_traced(settings.telemetry),
                 payload_limits=PayloadLimitsConfig(payloads_warn_size=PAYLOADS_WARNED_BYTES),
             )
             if namespace_there:
@@ -151,6 +160,23 @@ def codec_of(settings: Settings) -> PayloadCodec | None:
         told = f"{KEY_FILE} is set, and {error.name} is not installed"
         raise MissingPart(f"{told}; run: pip install 'holdfast[encryption]'") from None
     return codec_at(settings.encryption_key_file)
+
+
+class _Traced(TypedDict, total=False):
+    """What a client is made with to pass traces on."""
+
+    plugins: Sequence[Plugin]
+    interceptors: Sequence[Interceptor]
+
+
+def _traced(telemetry: Telemetry) -> _Traced:
+    """Return what passes traces on; nothing where they are off."""
+    if not telemetry.traces:
+        return _Traced()
+    from holdfast.telemetry.traces import tracing  # noqa: PLC0415  # an extra
+
+    told = tracing(telemetry)
+    return _Traced(plugins=told.plugins, interceptors=told.interceptors) if told else _Traced()
 
 
 def unshared_storage(settings: Settings, client: Client) -> str | None:

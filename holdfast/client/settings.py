@@ -13,6 +13,7 @@ from holdfast.core.contracts import DEFAULT_TASK_QUEUE
 from holdfast.core.errors import InvalidInput
 from holdfast.core.limits import CONTINUE_EVENTS, CONTINUE_EVENTS_MAX
 from holdfast.storage.places import checked_place, default_place
+from holdfast.telemetry.settings import NO_TELEMETRY, Telemetry
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
 DEFAULT_NAMESPACE: Final = "default"
@@ -28,7 +29,8 @@ class Settings:
     runs there; else Temporal's usual port on this machine. `storage` is the URL of where large data is kept; none: the
     folder `objects` of `data_dir`. After `continue_events` events of its history a run's execution goes on in a new run
     (Temporal's continue-as-new, which nobody notices); 1: after every step, for tests. `encryption_key_file` holds the
-    keys that encrypt what Temporal and the storage hold; none: nothing is encrypted by us.
+    keys that encrypt what Temporal and the storage hold; none: nothing is encrypted by us. `telemetry` says whether
+    traces are told.
     """
 
     address: str | None = None
@@ -39,6 +41,7 @@ class Settings:
     storage: str | None = None
     continue_events: int = CONTINUE_EVENTS
     encryption_key_file: Path | None = None
+    telemetry: Telemetry = NO_TELEMETRY
 
     @property
     def storage_place(self) -> str:
@@ -60,9 +63,9 @@ class Settings:
     ) -> Settings:
         """Return the settings: an argument wins over its variable.
 
-        The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR, HOLDFAST_STORAGE,
-        HOLDFAST_ENCRYPTION_KEY_FILE and HOLDFAST_CONTINUE_EVENTS, which no argument has. Raises InvalidInput for a
-        name that is no text, a storage URL that cannot be used, and a number out of bounds.
+        The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR, HOLDFAST_STORAGE and
+        HOLDFAST_ENCRYPTION_KEY_FILE; and, which no argument has, HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`.
+        Raises InvalidInput for a name that is no text, a storage URL that cannot be used, and a number out of bounds.
         """
         key_file = environment.get("HOLDFAST_ENCRYPTION_KEY_FILE")
         place = storage or environment.get("HOLDFAST_STORAGE") or None
@@ -79,6 +82,7 @@ class Settings:
             storage=None if place is None else checked_place(place),
             encryption_key_file=encryption_key_file or (Path(key_file) if key_file else None),
             continue_events=_events(environment.get("HOLDFAST_CONTINUE_EVENTS") or str(CONTINUE_EVENTS)),
+            telemetry=Telemetry.from_environment(environment),
         )
 
 

@@ -471,3 +471,11 @@ SINK_REFUSALS_MAX: Final = 3
 
 SINK_STATE_BYTES_MAX: Final = 64 * 1024 * 1024
 """The most that a sink's place is read as: far more than SINK_FOLLOWED_MAX cursors and one batch."""
+SPAN_MESSAGES_MAX: Final = 50
+"""So many of the latest messages are told in a model call's span, where content is told at all."""
+
+SPAN_TEXT_CHARS_MAX: Final = 8_000
+"""The longest text of a message, a call's arguments or its result in a span, in characters."""
+
+LABELS_MAX: Final = 200
+"""So many names of agents, models or tools a worker tells apart in its metrics; further ones count as `other`."""
