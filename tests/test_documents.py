@@ -14,7 +14,14 @@ import pytest
 from holdfast import testing
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ["docs/concepts.md", "docs/models.md", "docs/storage.md", "docs/testing.md", "docs/tools.md"]
+DOCUMENTS = [
+    "docs/concepts.md",
+    "docs/events.md",
+    "docs/models.md",
+    "docs/storage.md",
+    "docs/testing.md",
+    "docs/tools.md",
+]
 """Documents whose examples all run by themselves, without a server."""
 
 SECONDS_MAX = 40

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from aiohttp import web
 
-Way = Literal["500", "503", "hang", "drop", "take"]
+Way = Literal["400", "500", "503", "hang", "drop", "take"]
 
 
 @dataclass
@@ -21,10 +21,10 @@ class Receiver:
     `drop` takes the request and closes the connection without an answer. What `refuses` says True to is answered 400.
     """
 
-    ways: Iterator[Way]
+    ways: list[Way]
     refuses: Callable[[dict[str, Any]], bool] = lambda _: False
     url: str = ""
-    requests: list[tuple[Way | Literal["400"], dict[str, str], bytes]] = field(default_factory=list[Any])
+    requests: list[tuple[Way, dict[str, str], bytes]] = field(default_factory=list[Any])
 
     @property
     def taken(self) -> dict[str, dict[str, Any]]:
@@ -41,7 +41,7 @@ class Receiver:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Do it."""
         body = await request.read()
-        way: Way | Literal["400"] = next(self.ways, "take")
+        way: Way = self.ways.pop(0) if self.ways else "take"
         if way == "take" and any(map(self.refuses, json.loads(body)["events"])):
             way = "400"
         self.requests.append((way, dict(request.headers), body))
@@ -57,7 +57,7 @@ async def receiving(
     *ways: Way, refuses: Callable[[dict[str, Any]], bool] = lambda _: False
 ) -> AsyncGenerator[Receiver]:
     """An endpoint on a free port of this machine."""
-    receiver = Receiver(iter(ways), refuses)
+    receiver = Receiver(list(ways), refuses)
     app = web.Application(client_max_size=16 * 1024 * 1024)
     app.router.add_post("/hook", receiver.answer)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)

@@ -19,6 +19,7 @@ from holdfast.client.cli.options import (
     DataDir,
     Import,
     Namespace,
+    Sinks,
     Storage,
     TaskQueue,
     settings_from,
@@ -59,6 +60,7 @@ def dev(
     agents: AgentsDir = None,
     task_queue: TaskQueue = None,
     storage: Storage = None,
+    sinks: Sinks = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a Temporal server with Web UI and a worker, until Ctrl-C."""
@@ -66,7 +68,7 @@ def dev(
     check_parts()
     signal.signal(signal.SIGTERM, _interrupt)
     with EmbeddedServer.start(settings.data_dir, port=port, ui_port=ui_port) as server:
-        serving = _Serving(server, settings, modules or [], as_json=as_json)
+        serving = _Serving(server, settings, modules or [], sinks or [], as_json=as_json)
         try:
             code = serving.run()
         except KeyboardInterrupt:
@@ -90,6 +92,7 @@ def worker(
         bool, typer.Option("--tools-only", help="Serve the tools that name the task queue, and no agents.")
     ] = False,
     storage: Storage = None,
+    sinks: Sinks = None,
     **serving: str | None,
 ) -> None:
     """Run a worker against a Temporal server, until SIGTERM or Ctrl-C."""
@@ -102,7 +105,7 @@ def worker(
         storage=storage,
     )
     check_parts()
-    command = worker_command(settings, modules or [], tools_only=tools_only, serving=serving)
+    command = worker_command(settings, modules or [], tools_only=tools_only, serving=serving, sinks=sinks or [])
     sys.stdout.flush()
     os.execve(command[0], command, worker_environment())  # noqa: S606  # this very interpreter, no shell
 
@@ -110,11 +113,13 @@ def worker(
 class _Serving:
     """A worker kept alive beside the embedded server."""
 
-    def __init__(self, server: EmbeddedServer, settings: Settings, modules: list[str], *, as_json: bool) -> None:
+    def __init__(
+        self, server: EmbeddedServer, settings: Settings, modules: list[str], sinks: list[str], *, as_json: bool
+    ) -> None:
         self.announced = False
         self._server = server
         self._data_dir = settings.data_dir
-        self._command = embedded_worker_command(settings, modules, server.address.address)
+        self._command = embedded_worker_command(settings, modules, server.address.address, sinks)
         self._as_json = as_json
         self._starting = True
         self._fault: str | None = None
