@@ -8,22 +8,23 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
+from holdfast.client.cli.render import aside
 from holdfast.core.texts import printable
 
 QUIET_SECONDS: Final = 1.0
 """What takes no longer than this says nothing."""
+
+ASKING: Final = "asking the server"
 
 
 class Busy:
     """Words that turn up a second after `says`, and go away with `done` or before anything else is printed."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False)
-        self._shows = sys.stderr.isatty() and self._console.is_terminal and not self._console.is_dumb_terminal
+        self._shows = sys.stderr.isatty() and aside().is_terminal and not aside().is_dumb_terminal
         self._timer: threading.Timer | None = None
         self._status: Status | None = None
         self._lock = threading.Lock()
@@ -49,7 +50,7 @@ class Busy:
     def _begin(self, words: str) -> None:
         with self._lock:
             if self._timer is not None:  # nobody was quicker
-                self._status = Status(f"[dim]{escape(printable(words))} …[/dim]", console=self._console)
+                self._status = Status(f"[dim]{escape(printable(words))} …[/dim]", console=aside())
                 self._status.start()
 
 

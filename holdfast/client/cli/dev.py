@@ -8,10 +8,12 @@ import signal
 import sys
 import time
 from collections import deque
+from contextlib import ExitStack
 from typing import Annotated, Final
 
 import typer
 
+from holdfast.client.cli.busy import busy
 from holdfast.client.cli.options import (
     Address,
     AgentsDir,
@@ -69,7 +71,9 @@ def dev(
     check_parts()
     signal.signal(signal.SIGTERM, _interrupt)
     started = EmbeddedServer.start(settings.data_dir, port=port, ui_port=ui_port, ui_codec=ui_codec_endpoint)
-    with started as server:
+    with ExitStack() as stack:
+        with busy("starting the Temporal server"):
+            server = stack.enter_context(started)
         if server.attached and ui_codec_endpoint:
             _say(f"warning: the server of pid {server.address.pid} runs already, and its Web UI stays as it is")
         serving = _Serving(server, settings, modules or [], as_json=as_json)
@@ -139,7 +143,9 @@ class _Serving:
         while True:
             self._starting, self._fault = True, None
             with WorkerProcess(self._command, self._heard, embedded_worker_environment()) as process:
-                if not process.wait_until_ready(READY_SECONDS_MAX):
+                with busy("starting the worker"):
+                    ready = process.wait_until_ready(READY_SECONDS_MAX)
+                if not ready:
                     return self._not_ready(process)
                 self._starting = False
                 if not self.announced:

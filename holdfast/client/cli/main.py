@@ -35,6 +35,7 @@ from holdfast import __version__
 from holdfast.client.cli.approvals import approve, deny, edit, waiting
 from holdfast.client.cli.chat import chat
 from holdfast.client.cli.codec import codec_key, codec_server
+from holdfast.client.cli.completing import Shell, installed, quietly_if_asked, shown
 from holdfast.client.cli.dev import dev, worker
 from holdfast.client.cli.doctor import doctor
 from holdfast.client.cli.export import export
@@ -59,7 +60,7 @@ app = typer.Typer(
     name="holdfast",
     help="AI agents as Temporal workflows: a crash loses nothing, a stop stops, a budget holds.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=False,  # ours names the shell, where typer guesses it
     pretty_exceptions_enable=False,
 )
 app.command()(dev)
@@ -102,6 +103,16 @@ def _options(
     version: Annotated[  # its callback does it
         bool, typer.Option("--version", help="Print the version and end.", callback=_version, is_eager=True)
     ] = False,
+    show_completion: Annotated[
+        Shell | None,
+        typer.Option(help="Print what makes a shell complete our words, to be kept.", callback=shown, is_eager=True),
+    ] = None,
+    install_completion: Annotated[
+        Shell | None,
+        typer.Option(
+            help="Have a shell complete our words, from its next start on.", callback=installed, is_eager=True
+        ),
+    ] = None,
 ) -> None:
     """AI agents as Temporal workflows: a crash loses nothing, a stop stops, a budget holds."""
 
@@ -109,6 +120,7 @@ def _options(
 def main() -> NoReturn:
     """Run the command line and end the process with the documented exit code."""
     _open_closed_streams()
+    quietly_if_asked()
     leave(_code())
 
 

@@ -10,7 +10,7 @@ import typer
 
 from holdfast.client.cli import render, showing, views
 from holdfast.client.cli.asking import is_session, joined, page_of
-from holdfast.client.cli.busy import busy
+from holdfast.client.cli.busy import ASKING, busy
 from holdfast.client.cli.options import AsJson, RunOrAgentId, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.contracts import PageRequest
@@ -55,7 +55,7 @@ def _one_of(names: list[str]) -> str | None:
 
 
 async def _show(settings: Settings, given: str, view: str | None, *, full: bool, as_json: bool) -> None:
-    with busy("asking the server"):
+    with busy(ASKING):
         holdfast = await joined(settings)
         lives = await is_session(holdfast.client, given)
     if view is None:

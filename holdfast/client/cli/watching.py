@@ -12,6 +12,7 @@ import typer
 
 from holdfast.client.cli import render
 from holdfast.client.cli.asking import is_session, joined
+from holdfast.client.cli.completing import run_ids
 from holdfast.client.cli.options import AsJson, with_server
 from holdfast.client.cli.progress import Lines
 from holdfast.client.cli.runs import STOPPED
@@ -23,7 +24,12 @@ from holdfast.core.observed import AgentExecutionStopped
 @with_server()
 def watch(
     execution_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The run's id, a UUID; or an agent's, for all its runs from now on.")
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="The run's id, a UUID; or an agent's, for all its runs from now on.",
+            autocompletion=run_ids,
+        ),
     ],
     *,
     as_json: AsJson = False,
