@@ -90,11 +90,7 @@ def test_the_defaults_are_the_real_ones(helps: dict[str, str], command: str) -> 
 
 
 def test_every_variable_is_told() -> None:
-<<<<<<< HEAD
-    folders = ("holdfast/client", "holdfast/local", "holdfast/sinks", "activities")
-=======
-    folders = ("holdfast/client", "holdfast/local", "holdfast/telemetry", "activities")
->>>>>>> 4c5ad19cdf02d5a61f6d8ffdcaef4a719db42c8e
+    folders = ("holdfast/client", "holdfast/local", "holdfast/sinks", "holdfast/telemetry", "activities")
     sources = [ROOT / "worker.py", *(path for folder in folders for path in (ROOT / folder).rglob("*.py"))]
     read = {
         name
