@@ -25,7 +25,7 @@ from holdfast.client.cli.questions import Answer, Question
 from holdfast.client.cli.render import short
 from holdfast.client.entry import Holdfast
 from holdfast.client.heads import text_so_far
-from holdfast.client.overview import Overview, Row, asked, overview, progress, rows
+from holdfast.client.overview import Overview, Row, overview, progress, rows
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.frozen import replace as replaced
 from holdfast.core.texts import printable
@@ -42,6 +42,9 @@ ASK_SECONDS: Final = 2.0
 
 BUSY_SHARE: Final = 2
 """After answers that took their time, we wait so many times as long: what is busy is asked less often."""
+
+DECIDE_SECONDS_MAX: Final = 10.0
+"""How long a worker is waited for that is to tell what one wants to decide about."""
 
 CLOCK_SECONDS: Final = 1.0
 
@@ -394,11 +397,12 @@ class Board(App[int]):
             return
 
         async def ask() -> None:
-            told = await asked(self._client, row.listed, _now())  # as it is now, not as it was last shown
-            self._told(told)
-            calls = told.progress.waiting if told.progress else ()
+            # as it is now, not as it was last shown
+            told = await progress(self._client, row.listed, _now(), seconds_max=DECIDE_SECONDS_MAX)
+            self._told(Row(row.listed, told))
+            calls = told.waiting
             if not calls:
-                self.notify(told.unread or "no call of this run waits", severity="warning", markup=False)
+                self.notify("no call of this run waits", severity="warning")
                 return
             about = [call(each) for each in calls]
             asking = Question(question, about, reason=reason)
