@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test chaos check lint types bench histories schema diagrams lock clean
+.PHONY: help setup demo test browser pictures chaos check lint types bench histories schema diagrams docs lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,7 +29,13 @@ demo: setup ## run the example agent, kill its worker half-way, and see the run 
 	@$(BIN)/python -m examples.repo_detective.demo $(ARGS)
 
 test: setup ## run the default and `temporal` tests, real server included
-	$(BIN)/python -m pytest -m "not deploy and not npm and not chaos" $(ARGS)
+	$(BIN)/python -m pytest -m "not deploy and not npm and not chaos and not browser" $(ARGS)
+
+browser: setup ## look at the real Web UI with chromium, which must be installed
+	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
+
+pictures: setup ## take the pictures of docs/pictures anew, from the real Web UI (needs chromium)
+	HOLDFAST_PICTURES=docs/pictures $(BIN)/python -m pytest -m browser tests/browser -k "not decoded"
 
 chaos: setup ## run the longer fault tests
 	$(BIN)/python -m pytest -m chaos $(ARGS)
@@ -53,7 +59,10 @@ histories: setup ## record the histories of tests/replay anew (a minute): allowe
 schema: setup ## write the JSON Schemas in docs/schema anew
 	$(BIN)/python -m docs.schema.write
 
-diagrams: setup ## draw the pictures of docs/concepts.md anew
+docs: setup ## build the documentation's site into site/ (without a network)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+
+diagrams: setup ## draw the pictures of docs/concepts.md anew (needs chromium and npm)
 	$(BIN)/python -m docs.diagrams.write
 
 lock: ## renew requirements.lock (needs uv)
@@ -61,4 +70,4 @@ lock: ## renew requirements.lock (needs uv)
 		--no-emit-index-url --no-header --upgrade --quiet -o requirements.lock
 
 clean: ## remove what was made
-	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis bench/out
+	rm -rf .venv dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis bench/out

@@ -13,7 +13,7 @@ class AppInsideWheel(BuildHookInterface[Any]):
     """Hatch's hook for the wheel target."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add workflows, activities and worker.py to every wheel but an editable one."""
+        """Add workflows, activities, worker.py and workers.py to every wheel but an editable one."""
         if self.target_name == "wheel" and version != "editable":
-            for name in ("workflows", "activities", "worker.py"):
+            for name in ("workflows", "activities", "worker.py", "workers.py"):
                 build_data["force_include"][name] = f"holdfast/_app/{name}"

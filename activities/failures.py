@@ -20,13 +20,13 @@ from typing import Final
 from openai import APIConnectionError, APIError, APITimeoutError
 
 from activities.answers import ErrorInAnswer, UnusableAnswer
-from activities.endpoint import ProviderSettings
 from activities.statuses import ErrorStatus, words_of
 from activities.streams import AnswerCut
 from holdfast.core.errors import InvalidInput, ModelFailure
 from holdfast.core.refusals import UNAVAILABLE, Refused, refusal, refusal_within
 from holdfast.core.texts import clamped
 from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.local.endpoint import ProviderSettings
 
 BODY_CHARS_MAX: Final = 500
 """How much of the endpoint's own words goes into our error."""

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from activities.heartbeats import pulse
+from activities.model_calls import ToldModel
 from activities.provider import OpenAIModel
 from activities.transcripts import Transcript, TranscriptCache
 from holdfast.core.contracts import (
@@ -45,6 +46,9 @@ from holdfast.local.formats import checked
 from holdfast.local.progress import CANCELLED, Progress
 from holdfast.local.remote import checked_calls
 
+if TYPE_CHECKING:  # an extra
+    from holdfast.telemetry.spans import Spans
+
 AnswerT = TypeVar("AnswerT")
 
 QUERY_TIMEOUT: Final = timedelta(seconds=10)
@@ -60,8 +64,8 @@ SOONEST: Final = timedelta(milliseconds=1)
 class Inference:
     """The model call with what it needs: the endpoint, the tools' schemas, the transcripts."""
 
-    def __init__(self, model: OpenAIModel, offer: Offer, cache: TranscriptCache) -> None:
-        self._model = model
+    def __init__(self, model: OpenAIModel, offer: Offer, cache: TranscriptCache, spans: Spans | None = None) -> None:
+        self._model = ToldModel(model, spans)
         self._tools = {tool.name: tool for tool in offer.tools}
         self._compilers = {compiler.name: compiler for compiler in offer.compilers}
         self._cache = cache

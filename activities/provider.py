@@ -11,7 +11,6 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout, omit
 from pydantic_core import to_json
 
 from activities.answers import read_answer
-from activities.endpoint import ProviderSettings
 from activities.failures import is_broken_connection, provider_failure
 from activities.statuses import refuse_errors
 from activities.streams import StreamedAnswer
@@ -23,6 +22,7 @@ from holdfast.core.retries import MODEL_SECONDS_MAX
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.tools import ToolSchema
 from holdfast.core.usage import NOTHING_USED
+from holdfast.local.endpoint import ProviderSettings
 
 __all__ = ["OpenAIModel", "ProviderSettings"]
 

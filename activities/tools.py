@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
@@ -28,6 +28,9 @@ from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, ToolContext, ToolReply
 from holdfast.local.calling import Results, run_tool
 from holdfast.local.prices import PriceList
+
+if TYPE_CHECKING:  # an extra
+    from holdfast.telemetry.spans import Spans
 
 
 class ToolSlots:
@@ -61,20 +64,25 @@ class ToolSlots:
 
 
 def tool_activities(
-    tools: Iterable[AnyTool], slots: ToolSlots | None = None, results: Results | None = None
+    tools: Iterable[AnyTool],
+    slots: ToolSlots | None = None,
+    results: Results | None = None,
+    spans: Spans | None = None,
 ) -> list[Callable[..., Any]]:
     """Return an activity for each tool, of the tool's name; those that are not `local` share `slots`.
 
-    `results` keeps what is too long to be shown to a model.
+    `results` keeps what is too long to be shown to a model. `spans` tells of each attempt.
     """
-    return [_activity_of(tool, None if tool.traits.local else slots, results) for tool in tools]
+    return [_activity_of(tool, None if tool.traits.local else slots, results, spans) for tool in tools]
 
 
-def _activity_of(tool: AnyTool, slots: ToolSlots | None, results: Results | None) -> Callable[..., Any]:
+def _activity_of(
+    tool: AnyTool, slots: ToolSlots | None, results: Results | None, spans: Spans | None
+) -> Callable[..., Any]:
     @activity.defn(name=tool.name)
     async def run(arguments: dict[str, Any]) -> str | dict[str, str]:
         with slots.one() if slots else nullcontext():
-            reply = await _run(tool, arguments, results)
+            reply = await _run(tool, arguments, results, spans)
         if reply.stop is None:
             return reply.text
         return {"kind": REPLY_KIND, "text": reply.text, "stop": reply.stop}
@@ -82,7 +90,7 @@ def _activity_of(tool: AnyTool, slots: ToolSlots | None, results: Results | None
     return run
 
 
-async def _run(tool: AnyTool, arguments: dict[str, Any], results: Results | None) -> ToolReply:
+async def _run(tool: AnyTool, arguments: dict[str, Any], results: Results | None, spans: Spans | None) -> ToolReply:
     info = activity.info()
     execution_id = info.workflow_id or ""
     context = ToolContext(
@@ -91,8 +99,12 @@ async def _run(tool: AnyTool, arguments: dict[str, Any], results: Results | None
         attempt=_attempt(tool, info),
     )
     try:
-        # apart from the loop that heartbeats and talks to the model
-        return await run_tool(tool, arguments, context, results=results, apart=True)
+        with spans.tool_call(tool.name, arguments) if spans else nullcontext() as span:
+            # apart from the loop that heartbeats and talks to the model
+            reply = await run_tool(tool, arguments, context, results=results, apart=True)
+            if span is not None:
+                span.answered(reply.text)
+            return reply
     except Exception as error:  # noqa: BLE001  # whatever a tool raises is told to the model
         record = error_record(error, tool.name)
         # Raised anew and without cause: a huge or unencodable failure would lose the completion. Benign, because

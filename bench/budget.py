@@ -37,7 +37,7 @@ from holdfast.core.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.usage import NOTHING_USED, Prices, Usage
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Turn
-from worker import make_worker
+from workers import make_worker
 
 RUNS: Final = 200
 AT_ONCE: Final = 4

@@ -28,7 +28,7 @@ from holdfast.core.offer import Offer
 from holdfast.core.state import AgentState
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn, call, say
-from worker import make_worker
+from workers import make_worker
 
 CALL_SECONDS: Final = 60.0
 """How long what is under way would take if nobody stopped it."""

@@ -20,7 +20,7 @@ from holdfast.client.leaving import leave
 from holdfast.core.offer import Offer
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Turn, calls, say
-from worker import make_worker
+from workers import make_worker
 
 CALL_SECONDS: Final = 60.0
 BELOW: Final = {"top": ("middle", 2), "middle": ("leaf", 4)}

@@ -24,7 +24,7 @@ from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.leaving import leave
 from holdfast.client.watched import TextDelta
 from holdfast.core.offer import Offer
-from worker import make_worker
+from workers import make_worker
 
 SECONDS: Final = 10.0
 WATCHERS: Final = (0, 1, 10, 50)

@@ -29,7 +29,7 @@ from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.leaving import leave
 from holdfast.core.offer import Offer
 from holdfast.testing.openai_server import FakeOpenAI
-from worker import make_worker
+from workers import make_worker
 
 STEPS: Final = 50
 PAGE_BYTES: Final = 2_048

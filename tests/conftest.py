@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.client import Settings
-from holdfast.client.embedded import EmbeddedServer
+from holdfast.client.embedded import EmbeddedServer, ServerAddress
 from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.offer import Offer
 from holdfast.core.tools import AnyTool
@@ -19,16 +19,30 @@ from tests.serving import Serve, Served, served
 
 
 @pytest.fixture(scope="session")
-def temporal_address(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """A real Temporal server for the whole session."""
+def temporal_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerAddress]:
+    """A real Temporal server for the whole session, and where it keeps its data."""
     with EmbeddedServer.start(tmp_path_factory.mktemp("temporal"), port=0, ui_port=0) as server:
-        yield server.address.address
+        yield server.address
+
+
+@pytest.fixture(scope="session")
+def temporal_address(temporal_server: ServerAddress) -> str:
+    """Where that server is."""
+    return temporal_server.address
 
 
 @pytest.fixture
 def settings(temporal_address: str, tmp_path: Path) -> Settings:
-    """Settings with a task queue and a folder for large data that no other test uses."""
-    return Settings(address=temporal_address, task_queue=f"test-{uuid4()}", storage=(tmp_path / "objects").as_uri())
+    """Settings with a task queue and a folder for large data that no other test uses.
+
+    With HOLDFAST_ENCRYPTION_KEY_FILE in the environment, everything is encrypted.
+    """
+    return Settings(
+        address=temporal_address,
+        task_queue=f"test-{uuid4()}",
+        storage=(tmp_path / "objects").as_uri(),
+        encryption_key_file=Settings.from_environment().encryption_key_file,
+    )
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from holdfast.core.offer import Offer
 from holdfast.local.calling import Results
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Scripts
-from worker import make_worker
+from workers import make_worker
 
 
 @dataclass(frozen=True, slots=True)

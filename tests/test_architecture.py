@@ -31,7 +31,7 @@ def sources(*folders: str) -> list[Path]:
 
 
 CORE = sources("holdfast/core")
-SHIPPED = [*sources("holdfast", "workflows", "activities"), ROOT / "worker.py"]
+SHIPPED = [*sources("holdfast", "workflows", "activities"), ROOT / "worker.py", ROOT / "workers.py"]
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -70,7 +70,7 @@ def test_the_core_makes_no_time_id_file_or_output(path: Path) -> None:
 def test_the_client_and_the_core_never_import_the_deployment() -> None:
     for path in sources("holdfast"):
         for name in imports(path):
-            assert name.partition(".")[0] not in {"workflows", "activities", "worker", "tests"}, path
+            assert name.partition(".")[0] not in {"workflows", "activities", "worker", "workers", "tests"}, path
 
 
 def test_workflows_and_activities_share_only_the_core() -> None:

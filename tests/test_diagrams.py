@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from docs.diagrams.picture import is_of
 from docs.diagrams.walk import FATAL, FAULT, LOOP, RAISES, STOP_NOW, Notes, walked
-from docs.diagrams.write import PAGE, drawn, loop_diagram
+from docs.diagrams.write import HERE, PAGE, drawn, loop_diagram, sources
 from holdfast import ExecutionStatus
 from holdfast.core.hooks import Trigger
 from holdfast.core.loop import AFTER
@@ -17,6 +18,10 @@ NOTES = walked()
 def test_drawing_the_pictures_anew_changes_nothing() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert drawn(page) == page, "run `make diagrams`"
+    for name, source in sources().items():
+        assert (HERE / f"{name}.mmd").read_text(encoding="utf-8") == source, "run `make diagrams`"
+        assert is_of(HERE / f"{name}.svg", source), "run `make diagrams`"
+        assert not is_of(HERE / f"{name}.svg", source + "one more line")
 
 
 def test_a_page_without_a_place_for_a_picture_is_refused() -> None:

@@ -11,16 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import testing
+from docs.diagrams.write import ended_by
+from holdfast import ExecutionBudget, StopReason, testing
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
-    "docs/concepts.md",
-    "docs/events.md",
-    "docs/models.md",
-    "docs/storage.md",
-    "docs/testing.md",
-    "docs/tools.md",
+    f"docs/{name}.md"
+    for name in ("budgets-and-stopping", "concepts", "events", "index", "models", "storage", "testing", "tools")
 ]
 """Documents whose examples all run by themselves, without a server."""
 
@@ -69,6 +66,14 @@ def test_every_example_of_a_document_runs(document: str, tmp_path: Path) -> None
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_every_page_with_examples_is_run_by_a_test() -> None:
+    tests = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    for path in (ROOT / "docs").rglob("*.md"):
+        if examples(name := str(path.relative_to(ROOT))) and name not in DOCUMENTS:
+            parts = (f'"{name}"', " / ".join(f'"{part}"' for part in path.relative_to(ROOT).parts))
+            assert any(part in test for part in parts for test in tests), f"add {name} to DOCUMENTS"
+
+
 def test_examples_that_are_wrong_are_noticed(tmp_path: Path) -> None:
     wrong = [(1, "raise SystemExit(3)"), (2, "def test_it() -> None:\n    assert False"), (3, "print('fine')")]
     tests, *programs = ran(wrong, tmp_path)
@@ -80,6 +85,40 @@ def test_the_page_on_testing_names_everything_there_is_to_test_with() -> None:
     page = (ROOT / "docs" / "testing.md").read_text()
     known = {"Script", "ScriptedTool", "ResultsExhausted", "told_run", "calls_of", "an_error"}  # in their docstrings
     assert {name for name in testing.__all__ if name not in known and name not in page} == set()
+
+
+def test_the_page_on_budgets_names_every_limit_and_every_reason_with_its_status() -> None:
+    page = (ROOT / "docs" / "budgets-and-stopping.md").read_text()
+    assert {name for name in ExecutionBudget.model_fields if f"| `{name}` |" not in page} == set()
+    told = {reason: row[1] for row in table(page, "How it ended") for reason in re.findall(r"`(\w+)`", row[0])}
+    assert told == {reason.value: f"`{ended_by(reason)}`" for reason in StopReason}
+
+
+def test_the_comparison_tells_the_figures_of_the_benchmarks() -> None:
+    page, bench = (ROOT / "docs" / "comparison.md").read_text(), (ROOT / "bench" / "README.md").read_text()
+    rows = table(page, "Beside a loop written by hand: measured")
+    figures = {figure for row in rows for cell in row[1:3] for figure in re.findall(r"\d[\d.,]*\d|\d+", cell)}
+    assert len(figures) > 15
+    assert {figure for figure in figures if not re.search(rf"(?<![\d.,]){re.escape(figure)}(?![\d])", bench)} == {"128"}
+    assert "128 MB" in (ROOT / "README.md").read_text()
+    for command in re.findall(r"`(python -m bench[^`]*)`", page):
+        assert command in bench, command
+
+
+def test_the_page_on_deploying_names_variables_and_options_that_there_are() -> None:
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    known = "".join((ROOT / name).read_text() for name in ("docs/cli.md", "deploy/README.md"))
+    assert len(names := set(re.findall(r"\b(?:HOLDFAST|TEMPORAL|OPENAI)_[A-Z_]+|--[a-z][a-z-]+", page))) > 10
+    others = {"--scale", "--build", "TEMPORAL_TLS_CLIENT_CERT_PATH"}  # Docker's, and the Temporal SDK's
+    assert {name for name in names - others if name not in known} == set()
+
+
+def table(page: str, heading: str) -> list[list[str]]:
+    """Return the rows of the first table below a heading, each as its cells."""
+    below = page.split(f"## {heading}\n", 1)[1]
+    lines = re.search(r"(?:^\|.*\n)+", below, flags=re.MULTILINE)
+    assert lines is not None
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[0].splitlines()[2:]]
 
 
 def test_everything_named_for_users_exists() -> None:

@@ -33,12 +33,11 @@ def blocks(language: str, page: Path = README) -> list[str]:
 
 
 def test_the_page_on_agents_shows_code_that_runs() -> None:
-    *_, refund, program, answers, in_process = blocks("python", AGENTS_PAGE)
+    *_, refund, _, answers, in_process = blocks("python", AGENTS_PAGE)
     for code in (refund, answers, in_process):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), done
     assert "It left this morning." in done.stdout
-    compile(program, "docs/agents.md", "exec")
 
 
 def test_the_page_on_agents_names_every_field_and_tool_option() -> None:
@@ -61,6 +60,8 @@ def clerk(request: dict[str, Any]) -> Turn:
 @pytest.mark.temporal
 def test_the_fifteen_lines_and_the_program_run(settings: Settings, tmp_path: Path) -> None:
     tools, program, living = blocks("python")
+    following = blocks("python", AGENTS_PAGE)[-3]
+    assert "client.follow(" in following
     (agent,) = blocks("markdown")
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "clerk.md").write_text(agent)
@@ -77,7 +78,7 @@ def test_the_fifteen_lines_and_the_program_run(settings: Settings, tmp_path: Pat
         heard: list[str] = []
         with WorkerProcess(worker_command(settings, ["my_tools"]), heard.append, environment) as worker:
             assert worker.wait_until_ready(SECONDS_MAX), heard
-            done, lived = (
+            done, lived, followed = (
                 subprocess.run(
                     [sys.executable, "-c", code],
                     cwd=tmp_path,
@@ -87,20 +88,21 @@ def test_the_fifteen_lines_and_the_program_run(settings: Settings, tmp_path: Pat
                     timeout=SECONDS_MAX,
                     check=False,
                 )
-                for code in (program, living)
+                for code in (program, living, following)
             )
     assert "completed It left the warehouse this morning." in done.stdout, done
     told, asked = lived.stdout.splitlines()
     assert told.endswith("It left the warehouse this morning."), lived
     assert asked == "You asked: Where is order 17?"
+    assert followed.stdout.splitlines()[-2:] == ["completed 2", "It left the warehouse this morning."], followed
     assert [message["content"] for message in endpoint.requests[1].body["messages"] if message["role"] == "tool"] == [
         "order 17 left the warehouse this morning"
     ]
 
 
 def test_every_command_the_readme_shows_exists() -> None:
-    shown = set(re.findall(r"`holdfast (\w+)", README.read_text())) | set(
-        re.findall(r"^holdfast (\w+)", "".join(blocks("sh")), re.MULTILINE)
+    shown = set(re.findall(r"`holdfast ([\w-]+)", README.read_text())) | set(
+        re.findall(r"^holdfast ([\w-]+)", "".join(blocks("sh")), re.MULTILINE)
     )
     known = set(cast("Any", get_command(app)).commands)
     assert shown == known

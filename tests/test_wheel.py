@@ -66,7 +66,7 @@ def user(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Generat
     """A user's folder, with modules in it that have the names of ours."""
     with FakeOpenAI.in_thread(SCRIPTS) as endpoint:
         project = Project.at(tmp_path_factory.mktemp("user") / "project", endpoint.base_url)
-        for name in ("worker.py", "workflows.py", "activities.py"):
+        for name in ("worker.py", "workers.py", "workflows.py", "activities.py"):
             (project.folder / name).write_text(IN_THE_WAY)
         yield Project(project.folder, project.env, environment / "bin" / "holdfast")
 
@@ -88,7 +88,7 @@ def test_the_wheel_s_top_level_is_ours_alone(wheel: Path) -> None:
 def test_the_wheel_holds_the_whole_deployment_and_nothing_of_the_checkout_s_tests(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     sources = {path.relative_to(ROOT).as_posix() for folder in ("workflows", "activities") for path in tree(folder)}
-    assert {f"holdfast/_app/{name}" for name in sources | {"worker.py"}} <= names
+    assert {f"holdfast/_app/{name}" for name in sources | {"worker.py", "workers.py"}} <= names
     assert {path.relative_to(ROOT).as_posix() for path in tree("holdfast")} <= names
     assert "holdfast/py.typed" in names
     assert not [name for name in names if name.endswith((".pyc", ".md", ".db")) or "test_" in name]

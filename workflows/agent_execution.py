@@ -65,16 +65,18 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import ToolTraits
     from holdfast.core.transcript import Opening
+    from workflows import captions
     from workflows.answering import Answering
     from workflows.calls import call_error, resolve_tools, take_up
     from workflows.changing import opening_of, priced, resolved
     from workflows.hearing import Hearing
     from workflows.listing import ended, show
+    from workflows.metering import Metering
     from workflows.observing import Observing
     from workflows.outcome import Kept, result_of
     from workflows.recording import Unkept, record
     from workflows.runs import FAULTS, is_long
-    from workflows.story import current_details
+    from workflows.story import Story
     from workflows.telling import Telling
     from workflows.waiting import Waiting
     from workflows.work import SHORTEST, Ends, Work
@@ -104,6 +106,8 @@ class AgentExecution(Answering, Hearing):
         self._catalog: ToolCatalog | None = None
         self._tools: dict[str, ToolTraits] = {}
         self._waiting = Waiting()
+        self._story = Story()
+        self._metering = Metering(lambda: self._start.definition.name, lambda: self._tools)
         # The first task's now() is not the same in every replay (a query in it moves it); the start time is.
         self._begins_at = workflow.info().workflow_start_time
         """When the first task took the run up, as recorded; the only moment that task may decide anything by."""
@@ -133,10 +137,21 @@ class AgentExecution(Answering, Hearing):
             state = as_defined(state, start.definition, self._begins_at)
         return state if session is None else replace(state, execution_count=session.executions)
 
+    @property
+    def as_it_stands(self) -> AgentState:
+        """The execution now, for what tells of it in this process."""
+        return self._state
+
+    @property
+    def started_as(self) -> ExecutionInput:
+        """What it was started with; a changed definition in its place."""
+        return self._start
+
     @workflow.run
     async def run(self, given: dict[str, Any], *segments: bytes) -> ExecutionResult:  # noqa: ARG002  # as `__init__`
         """Run the loop to its end."""
         start = self._start
+        self._tell_story()
         await self._prepare()
         loop = self._rules()
         self._work = Work(start, self._tools, self._telling, lambda: self._state)
@@ -154,7 +169,9 @@ class AgentExecution(Answering, Hearing):
             else:
                 self._advance(loop, waiting.popleft())
         await self._let_go()
+        self._tell_story()
         kept = await self._kept()
+        self._tell_story()
         if start.searchable:
             show(*ended(self._state))
         await workflow.wait_condition(workflow.all_handlers_finished)
@@ -163,8 +180,9 @@ class AgentExecution(Answering, Hearing):
     async def _kept(self) -> Kept:
         """Have what has ended kept; where that cannot be, a warning says so."""
         self._snapshot = self._past.snapshot(self._state)
-        kept = await record(self._start)
+        kept = await record(self._start, captions.of_record(self._state))
         if isinstance(kept, Unkept):
+            self._metering.count_unkept()
             text = clamped(f"no record was kept: {kept.why}", limits.WARNING_CHARS_MAX)
             warnings = (*self._state.warnings, text)[-limits.WARNINGS_MAX :]
             self._state = self._state.with_execution(self._state.updated_at, warnings=warnings)
@@ -172,7 +190,12 @@ class AgentExecution(Answering, Hearing):
         whole = self._start.session is None or digest is None
         return Kept(snapshot=digest, taken=self._said(), messages_before=self._messages_before, whole=whole)
 
+    def _tell_story(self) -> None:
+        """Have the Web UI show how far we are; to be called before we wait, not after each event."""
+        workflow.set_current_details(self._story.told(self._state, self._start.definition.name))
+
     async def _something_happens(self) -> None:
+        self._tell_story()
         try:
             await workflow.wait_condition(lambda: bool(self._inbox or self._messages))
         except asyncio.CancelledError:
@@ -195,12 +218,14 @@ class AgentExecution(Answering, Hearing):
 
     def _advance(self, loop: AgentLoop, event: Event) -> None:
         """Let the core decide about `event` and do what it wants."""
-        self._state, commands = loop.step(self._state, event)
+        before = self._state
+        self._state, commands = loop.step(before, event)
         if isinstance(event, MessageArrived):
             self._note_taken(event.message)
-        for command in commands:
-            if isinstance(command, Emit):
-                self._observing.take(command.event)
+        told = [command.event for command in commands if isinstance(command, Emit)]
+        for each in told:
+            self._observing.take(each)
+        self._metering.count(event, before, self._state, told)
         self._act_or_hold(commands)
 
     def _act_or_hold(self, commands: Sequence[Command]) -> None:
@@ -218,7 +243,6 @@ class AgentExecution(Answering, Hearing):
             self._perform(command)
         if self._start.searchable and self._waiting.has_changed(self._state) and not self._state.status.is_terminal:
             self._task(self._waiting.tell(waits=bool(self._state.waiting_calls)))
-        workflow.set_current_details(current_details(self._state))
 
     async def _changed(self, loop: AgentLoop, held: Sequence[Command]) -> AgentLoop:
         """Go on by the definition that came last, which asks for something else than what is `held`.
@@ -403,7 +427,7 @@ class AgentExecution(Answering, Hearing):
         """Tell of what was cancelled and has not reported in time that nothing is known of it."""
         calls = self._state.running.open_calls
         seconds = limits.SUBAGENT_GRACE_SECONDS if calls else limits.MODEL_GRACE_SECONDS
-        await workflow.sleep(seconds, summary="grace for what was cancelled")
+        await workflow.sleep(seconds, summary=captions.of_grace(len(calls)))
         at = workflow.now()
         return tuple(subagent_cancelled(each.call.id, at) for each in calls) or (ModelCancelled(None, at),)
 
@@ -425,5 +449,6 @@ class AgentExecution(Answering, Hearing):
 
     async def _wait(self, command: StartTimer) -> Ends:
         # the first task's time can have passed the moment that was decided by; a timer must not be negative
-        await workflow.sleep(max(command.fires_at - workflow.now(), SHORTEST), summary="time limit")
+        caption = captions.of_time_limit(self._state.running, command.fires_at)
+        await workflow.sleep(max(command.fires_at - workflow.now(), SHORTEST), summary=caption)
         return (TimerFired(at=workflow.now()),)

@@ -48,11 +48,13 @@ with workflow.unsafe.imports_passed_through():
         SessionView,
     )
     from holdfast.core.texts import clamped
+    from workflows import captions
     from workflows.calls import call_error
     from workflows.cancels import in_any_case
     from workflows.keeping import branched, find_session, keep_session
     from workflows.listing import STATUS, STEPS, show
     from workflows.runs import FAULTS, is_long
+    from workflows.session_story import session_details
     from workflows.turns import ChildExecution
 
 
@@ -86,6 +88,7 @@ class AgentSession:
                 workflow.continue_as_new(SessionInput(settings=self._state.settings, carried=self._state))
             self._begin_next()
             self._show()
+            workflow.set_current_details(session_details(self._state))
             if await self._something_happens():
                 continue
             if await self._left():
@@ -284,7 +287,7 @@ class AgentSession:
             await workflow.wait_condition(
                 lambda: self._state is not before or self._can_go_on(),
                 timeout=timedelta(seconds=idle) if idle is not None and before.turn is None else None,
-                timeout_summary="idle",
+                timeout_summary=None if idle is None else captions.of_idle(idle),
             )
         except TimeoutError:
             return not self._is_idle()
@@ -311,6 +314,7 @@ class AgentSession:
         await in_any_case(workflow.wait_condition(workflow.all_handlers_finished))
         await in_any_case(keep_session(state))
         self._show()
+        workflow.set_current_details(session_details(self._state))
         return self._state is state and workflow.all_handlers_finished()
 
     def _is_long(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Final, cast
 
@@ -52,6 +51,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.texts import clamped, error_record
     from holdfast.core.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, never_begun, reply_of
     from holdfast.core.usage import NOTHING_USED, Usage
+    from workflows import captions
     from workflows.cancels import outcome
 
 
@@ -79,9 +79,6 @@ RESOLVE_TIMEOUT: Final = timedelta(seconds=5)
 HOOKS_MARGIN: Final = timedelta(seconds=1)
 """What running hooks may take besides the hooks themselves."""
 
-SUMMARY_CHARS_MAX: Final = 80
-"""How much of a tool's arguments, or of what a child was asked, the Web UI shows beside its name."""
-
 
 async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
     """Return the agent's tools as this worker offers them; recorded once, so that a run keeps what it began with."""
@@ -101,6 +98,7 @@ async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
         result_type=ToolCatalog,
         start_to_close_timeout=RESOLVE_TIMEOUT,
         retry_policy=RetryPolicy(maximum_attempts=3),
+        summary=f"tools and hooks that {definition.name} gets here",
     )
     return catalog
 
@@ -113,11 +111,14 @@ async def take_up() -> TakenUp:
         result_type=TakenUp,
         start_to_close_timeout=RESOLVE_TIMEOUT,
         retry_policy=RetryPolicy(maximum_attempts=3),
+        summary="when a worker took this run up",
     )
     return taken_up
 
 
-async def call_model(command: CallModel, wanted: InferenceInput, time_left: timedelta | None) -> InferenceAnswer:
+async def call_model(
+    command: CallModel, wanted: InferenceInput, time_left: timedelta | None, caption: str
+) -> InferenceAnswer:
     """Ask the model, within the time the run has left; raises ActivityError.
 
     Cancelling it ends the call; what had come of the answer is returned then, as soon as the worker has told.
@@ -133,7 +134,7 @@ async def call_model(command: CallModel, wanted: InferenceInput, time_left: time
             heartbeat_timeout=HEARTBEAT_TIMEOUT,
             retry_policy=MODEL_RETRY,
             cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            summary=f"step {command.step_number}",
+            summary=caption,
         )
     )
     return answer
@@ -157,7 +158,7 @@ async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | N
             heartbeat_timeout=HEARTBEAT_TIMEOUT,
             retry_policy=MODEL_RETRY,
             cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            summary=f"step {command.step_number}: summary of older messages",
+            summary=captions.of_summary(command.step_number),
         )
     )
     return summary
@@ -179,7 +180,7 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
             activity_id=command.name,
             schedule_to_close_timeout=longest,
             retry_policy=RetryPolicy(maximum_attempts=1),
-            summary=", ".join(traits.name for traits in command.hooks),
+            summary=captions.of_hooks(command),
         )
     except FailureError as error:  # in a replay it comes bare, whatever it is
         if is_cancelled_exception(error):
@@ -236,7 +237,7 @@ async def _tool_on(
         heartbeat_timeout=HEARTBEAT_TIMEOUT if traits.heartbeats else None,
         retry_policy=_tool_retry(attempts_max),
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
-        summary=_summary(command),
+        summary=captions.of_tool_call(command),
     )
     return result
 
@@ -251,7 +252,7 @@ async def _local_tool(command: CallTool, traits: ToolTraits, time_left: timedelt
             start_to_close_timeout=timedelta(seconds=traits.timeout_seconds),
             schedule_to_close_timeout=time_left,
             retry_policy=_tool_retry(traits.attempts_max),
-            summary=_summary(command),
+            summary=captions.of_tool_call(command),
         )
     except ActivityError:
         raise
@@ -352,13 +353,3 @@ def call_error(error: FailureError, source: str) -> ErrorRecord:
 
 def _timeout(error: TimeoutError) -> str:
     return "its worker fell silent" if error.type is TimeoutType.HEARTBEAT else "it took too long"
-
-
-def _summary(command: CallTool) -> str:
-    shown = ", ".join(f"{name}={json.dumps(value)}" for name, value in command.call.arguments.items())
-    return on_a_line(shown) or "no arguments"
-
-
-def on_a_line(text: str) -> str:
-    """Return the beginning of `text` as the Web UI shows it beside a call or a child."""
-    return clamped(text, SUMMARY_CHARS_MAX).replace("\n", " ")

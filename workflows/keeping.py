@@ -22,6 +22,7 @@ with workflow.unsafe.imports_passed_through():
         FoundSession,
         KeepSession,
     )
+    from workflows import captions
     from workflows.calls import HEARTBEAT_TIMEOUT
 
 ASK_TIMEOUT: Final = timedelta(seconds=20)
@@ -42,7 +43,7 @@ async def find_session(agent_id: str) -> FoundSession:
         start_to_close_timeout=ASK_TIMEOUT,
         schedule_to_close_timeout=ASK_TIMEOUT,
         retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_attempts=5),
-        summary="what is kept of the agent",
+        summary=captions.of_finding(agent_id),
     )
     return found
 
@@ -57,7 +58,7 @@ async def branched(branch: Branch, agent_id: str) -> Branched:
         schedule_to_close_timeout=ATTEMPT_TIMEOUT,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_attempts=5),
-        summary=f"back to execution {branch.execution_id}",
+        summary=captions.of_branch(branch),
     )
     return found
 
@@ -71,5 +72,5 @@ async def keep_session(state: SessionState) -> None:
         schedule_to_close_timeout=KEEP_TIMEOUT,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_interval=timedelta(seconds=30)),
-        summary="the session is kept",
+        summary=captions.of_keeping(state),
     )

@@ -11,7 +11,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.core import listing
+    from holdfast.core import cover, listing
     from holdfast.core.state import AgentState
     from holdfast.core.stopping import StopReason
 
@@ -31,6 +31,11 @@ def child_at_start(agent: str) -> TypedSearchAttributes:
     return TypedSearchAttributes(
         [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in known.items()]
     )
+
+
+def begun_by() -> str:
+    """Return which Holdfast began this run, as its memo says; nothing for one that was begun without."""
+    return workflow.memo_value(cover.VERSION, "", type_hint=str)
 
 
 def ended(state: AgentState) -> list[SearchAttributeUpdate[Any]]:

@@ -33,15 +33,15 @@ class Unkept:
     why: str
 
 
-async def record(start: ExecutionInput) -> Recorded | Unkept:
+async def record(start: ExecutionInput, caption: str) -> Recorded | Unkept:
     """Have the execution kept, within the time there is.
 
     A cancel of the run does not reach it: what has ended is kept in any case.
     """
-    return await in_any_case(_recorded(start))
+    return await in_any_case(_recorded(start, caption))
 
 
-async def _recorded(start: ExecutionInput) -> Recorded | Unkept:
+async def _recorded(start: ExecutionInput, caption: str) -> Recorded | Unkept:
     asked = start.session.messages[-1].text if start.session and start.session.messages else start.question
     try:
         recorded: Recorded = await workflow.execute_activity(
@@ -53,7 +53,7 @@ async def _recorded(start: ExecutionInput) -> Recorded | Unkept:
             schedule_to_close_timeout=RECORD_TIMEOUT if start.session is None else SESSION_TIMEOUT,
             heartbeat_timeout=HEARTBEAT_TIMEOUT,
             retry_policy=RETRY,
-            summary="record of the execution",
+            summary=caption,
         )
     except ActivityError as error:
         return Unkept(call_error(error, "record").message)

@@ -11,6 +11,7 @@ from temporalio.exceptions import TimeoutError as WorkflowTimeoutError
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 
 with workflow.unsafe.imports_passed_through():
+    from holdfast.core import cover
     from holdfast.core.commands import SpawnSubagent
     from holdfast.core.contracts import (
         AGENT_EXECUTION,
@@ -24,9 +25,8 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.stopping import StopReason
     from holdfast.core.texts import error_record
     from holdfast.core.usage import NOTHING_USED, Usage
-    from workflows.calls import on_a_line
     from workflows.cancels import begun, outcome
-    from workflows.listing import child_at_start
+    from workflows.listing import begun_by, child_at_start
 
 STARTING_MAX: Final = 4
 """Subagents started in one workflow task: each input can take some 400 KB, and at 4 MB the server ends the run."""
@@ -75,6 +75,7 @@ async def _child(
     command: SpawnSubagent, start: ExecutionInput, execution_id: str
 ) -> ChildWorkflowHandle[Any, ExecutionResult]:
     """Start the subagent's run; the server keeps it from outliving ours."""
+    about = cover.of_subagent(start.definition, command.task, command.budget, begun_by())
     handle: ChildWorkflowHandle[Any, ExecutionResult] = await workflow.start_child_workflow(
         AGENT_EXECUTION,
         start,
@@ -83,7 +84,9 @@ async def _child(
         cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
         parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
         search_attributes=child_at_start(start.definition.name) if start.searchable else None,
-        static_summary=on_a_line(command.task),
+        static_summary=about.summary,
+        static_details=about.details,
+        memo=about.memo,
     )
     return handle
 

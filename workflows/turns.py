@@ -11,6 +11,7 @@ from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlre
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 with workflow.unsafe.imports_passed_through():
+    from holdfast.core import cover
     from holdfast.core.contracts import (
         AGENT_EXECUTION,
         CHANGE_SIGNAL,
@@ -27,8 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.session import SessionState, StartExecution, TurnEnd
     from holdfast.core.state import ExecutionStatus
     from holdfast.core.stopping import StopReason
-    from workflows.calls import on_a_line
-    from workflows.listing import child_at_start
+    from workflows.listing import begun_by, child_at_start
     from workflows.subagents import failure_of
 
 SIGNALS: dict[type, str] = {Message: MESSAGE_SIGNAL, StopRequest: STOP_SIGNAL, DefinitionChange: CHANGE_SIGNAL}
@@ -74,6 +74,8 @@ class ChildExecution:
             continue_events=settings.continue_events,
             session=start,
         )
+        number, said = start.executions + 1, start.messages[-1].text
+        about = cover.of_execution(command.definition, number, said, begun_by())
         return await workflow.start_child_workflow(
             AGENT_EXECUTION,
             args=[given, KeptState(snapshot=start.snapshot)] if start.snapshot else [given],
@@ -82,7 +84,9 @@ class ChildExecution:
             cancellation_type=ChildWorkflowCancellationType.ABANDON,
             parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
             search_attributes=child_at_start(command.definition.name) if settings.searchable else None,
-            static_summary=on_a_line(start.messages[-1].text),
+            static_summary=about.summary,
+            static_details=about.details,
+            memo=about.memo,
         )
 
     async def _tell(self, handle: workflow.ChildWorkflowHandle[Any, ExecutionResult]) -> None:

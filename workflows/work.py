@@ -33,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.subagents import reachable
     from holdfast.core.tools import ToolTraits
     from holdfast.core.usage import NOTHING_USED, Usage
+    from workflows import captions
     from workflows.calls import (
         call_model,
         call_tool,
@@ -91,8 +92,9 @@ class Work:
         """Ask the model; when that is cancelled, tell what had come of its answer."""
         wanted = self._telling.inference_input(self._state(), command.max_output_tokens)
         wanted = replace(wanted, room=command.room, input_weight=command.input_weight)
+        caption = captions.of_model_call(self._state(), command.step_number)
         try:
-            answer = await call_model(command, wanted, self._time_left())
+            answer = await call_model(command, wanted, self._time_left(), caption)
         except ActivityError as error:
             used = self._used(error, call_name(command.step_number))
             if is_cancelled_exception(error) or await self._cancelled_before_limit(error):
@@ -137,11 +139,11 @@ class Work:
 
     async def await_approval(self, command: AskApproval) -> Ends:
         """Report when nobody has decided in time; a decision comes by signal."""
-        if command.expires_at is None:
+        expires_at = command.expires_at
+        if expires_at is None:
             return ()
-        await workflow.sleep(
-            max(command.expires_at - workflow.now(), SHORTEST), summary=f"approval of {command.call.name}"
-        )
+        caption = captions.of_approval(command, expires_at, self._state().running.started_at)
+        await workflow.sleep(max(expires_at - workflow.now(), SHORTEST), summary=caption)
         return (ApprovalExpired(call_id=command.call.id, at=workflow.now()),)
 
     async def spawn(self, command: SpawnSubagent) -> Ends:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from docs.diagrams.picture import is_of, pictures
 from docs.diagrams.walk import ANYWHERE, BEGIN, CALLS, END, LOOP, NOON, REQUESTED, Notes, stepped, walked
 from holdfast import ExecutionBudget, ExecutionStatus, StopReason
 from holdfast.core import observed
@@ -17,11 +18,12 @@ from holdfast.core.loop import AgentLoop, user_message
 from holdfast.core.steps import CallStage, Outcome
 from holdfast.core.stopping import OVERRIDABLE, StopSignal
 
-PAGE: Final = Path(__file__).resolve().parents[1] / "concepts.md"
+HERE: Final = Path(__file__).resolve().parent
+PAGE: Final = HERE.parent / "concepts.md"
 
 WHY: Final[Mapping[tuple[str, str], str]] = {
     (ExecutionStatus.PENDING, ExecutionStatus.IN_PROGRESS): "begin",
-    (ExecutionStatus.IN_PROGRESS, ExecutionStatus.FAILED): "an error that nothing recovered from",
+    (ExecutionStatus.IN_PROGRESS, ExecutionStatus.FAILED): "an error ends it",
     (ExecutionStatus.IN_PROGRESS, ExecutionStatus.STOPPED): "the highest stop signal forces",
     (ExecutionStatus.IN_PROGRESS, ExecutionStatus.COMPLETED): "a natural end",
     (REQUESTED, CallStage.WAITING): "another call runs alone",
@@ -144,6 +146,12 @@ def event_table(_: Notes) -> Iterator[str]:
 Drawing = Callable[[Notes], Iterator[str]]
 
 PICTURES: Final[Mapping[str, Drawing]] = {"status": status_diagram, "loop": loop_diagram, "call": call_diagram}
+SHOWN: Final[Mapping[str, str]] = {
+    "status": "The statuses of an execution and what changes them",
+    "loop": "The loop: places where hooks run, what the driver is asked to do, and what leads where",
+    "call": "The stages of a tool call and its outcomes",
+}
+"""What stands in the place of a picture where it cannot be seen."""
 TABLES: Final[Mapping[str, Drawing]] = {"stop": stop_table, "events": event_table}
 
 
@@ -154,16 +162,26 @@ def drawn(page: str) -> str:
         begin, end = f"<!-- drawn: {name} (make diagrams) -->\n", "<!-- end -->"
         if page.count(begin) != 1:
             raise ValueError(f"the page has {page.count(begin)} places marked {begin.strip()!r}, it needs one")
-        text = "\n".join(draw(notes))
-        whole = f"```mermaid\n{text}\n```" if name in PICTURES else text
+        whole = f"![{SHOWN[name]}](diagrams/{name}.svg)" if name in PICTURES else "\n".join(draw(notes))
         head, _, rest = page.partition(begin)
         page = f"{head}{begin}\n{whole}\n\n{end}{rest.partition(end)[2]}"
     return page
 
 
+def sources() -> dict[str, str]:
+    """Return the pictures' names and what they are drawn from, in Mermaid's words."""
+    notes = walked()
+    return {name: "\n".join(draw(notes)) + "\n" for name, draw in PICTURES.items()}
+
+
 def main() -> None:
-    """Write the page anew."""
+    """Write the page anew, and those pictures that show something else now."""
     PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    old = {HERE / f"{name}.svg": text for name, text in sources().items() if not is_of(HERE / f"{name}.svg", text)}
+    for picture, text in old.items():
+        picture.with_suffix(".mmd").write_text(text, encoding="utf-8")
+    if old:
+        pictures(old)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
+from holdfast.client.report.document import RunExport
 from holdfast.core import numbered
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.observed import KINDS
@@ -18,6 +19,7 @@ SCHEMAS: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {
     "agent-state.json": AgentState.model_json_schema,
     "agent-definition.json": AgentDefinition.model_json_schema,
     "event.json": numbered.json_schema,
+    "run-export.json": RunExport.model_json_schema,
 }
 
 FIELDS: Final[Mapping[str, Mapping[str, str]]] = json.loads((FOLDER / "fields.json").read_text(encoding="utf-8"))

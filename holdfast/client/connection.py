@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, TypedDict
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
-from temporalio.client import Client
+from temporalio.client import Client, Interceptor, Plugin
+from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
-from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError
+from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError, RPCStatusCode
 
 from holdfast.client.embedded import running_server
 from holdfast.client.leaving import settle_at_exit
 from holdfast.client.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
-from holdfast.core.errors import ServerUnavailable
+from holdfast.core.errors import MissingPart, ServerUnavailable
+from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.payloads import converter
+from holdfast.telemetry.metrics import not_listening, prometheus
+from holdfast.telemetry.settings import Telemetry
 
 PAYLOADS_WARNED_BYTES: Final = 1_900_000
 """The SDK warns of payloads over 512 KB; pages of a state are larger on purpose, and the server refuses 2 MB."""
@@ -32,27 +39,46 @@ LATE_COMPLETION: Final = "Activity not found on completion"
 ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s/:@\[\]\ud800-\udfff]+):[0-9]{1,5}")
 """HOST:PORT, as the SDK wants it; not a URL."""
 
+PROFILE: Final = "TEMPORAL_PROFILE"
+"""Which profile of Temporal's configuration file is meant; the SDK reads it."""
+
+CREATE_NAMESPACE: Final = "holdfast setup --create-namespace"
+
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 @cache
-def core_runtime() -> Runtime:
+def core_runtime(metrics: str | None = None) -> Runtime:
     """Return the process's SDK runtime; its native core logs through Python, never to standard output.
 
-    (A `--json` answer must stay JSON.)
+    (A `--json` answer must stay JSON.) `metrics` is where a worker's can be read; raises PortTaken, InvalidInput.
     """
     logger = logging.getLogger("temporalio.core")
     logger.addFilter(lambda record: LATE_COMPLETION not in record.getMessage())
     log = LogForwardingConfig(logger=logger)
     shown = TelemetryFilter(core_level="WARN", other_level="ERROR")
-    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=shown, forwarding=log)))
+    logging_ = LoggingConfig(filter=shown, forwarding=log)
+    if metrics is None:
+        return Runtime(telemetry=TelemetryConfig(logging=logging_))
+    try:
+        return Runtime(telemetry=TelemetryConfig(logging=logging_, metrics=prometheus(metrics)))
+    except ValueError as error:
+        raise not_listening(metrics, error) from None
 
 
-async def connect(settings: Settings, *, runtime: Runtime | None = None) -> Client:
+async def connect(
+    settings: Settings,
+    *,
+    runtime: Runtime | None = None,
+    namespace_there: bool = True,
+    seconds_max: float = CONNECT_SECONDS,
+) -> Client:
     """Return a connected Temporal client.
 
-    TLS, API key and other profile values come from Temporal's own environment variables and configuration file.
-    Raises ServerUnavailable naming address and cause within CONNECT_SECONDS.
+    TLS, API key and other profile values come from Temporal's own environment variables and configuration file. Without
+    `namespace_there` nobody asks whether the namespace is there. Raises ServerUnavailable naming address and cause
+    within `seconds_max`, InvalidInput for a bad key file, and MissingPart where there is one and the extra `encryption`
+    is not installed.
     """
     settle_at_exit()
     configured = _configured()
@@ -64,24 +90,93 @@ async def connect(settings: Settings, *, runtime: Runtime | None = None) -> Clie
         raise ServerUnavailable(f"the address {address[:200]!r} is not HOST:PORT; {remedy}")
     # compressing for the same machine costs 0.2 ms of CPU per step and saves nothing
     compression = GrpcCompression.NONE if address.startswith(LOOPBACK) else GrpcCompression.GZIP
+    data_converter = converter_of(settings)
     try:
-        async with asyncio.timeout(CONNECT_SECONDS):
+        async with asyncio.timeout(seconds_max):
             client = await Client.connect(
                 **target,
-                data_converter=converter(settings.storage_place),
+                data_converter=data_converter,
                 grpc_compression=compression,
                 runtime=runtime or core_runtime(),
+                **_traced(settings.telemetry),
                 payload_limits=PayloadLimitsConfig(payloads_warn_size=PAYLOADS_WARNED_BYTES),
             )
-            await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
+            if namespace_there:
+                await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
     except TimeoutError:
-        raise ServerUnavailable(f"no answer from {address} within {CONNECT_SECONDS:g} s; {remedy}") from None
+        raise ServerUnavailable(f"no answer from {address} within {seconds_max:g} s; {remedy}") from None
     except RPCError as error:
         text = f"{address} refuses namespace {namespace!r} ({error.status.name.lower()}: {_line(error)})"
-        raise ServerUnavailable(f"{text}; check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY") from None
+        create = f"; `{CREATE_NAMESPACE}` makes one" if error.status is RPCStatusCode.NOT_FOUND else ""
+        raise ServerUnavailable(f"{text}; check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY{create}") from None
     except (RuntimeError, ValueError, TypeError, OSError) as error:  # as the SDK tells what it cannot use
         raise ServerUnavailable(f"no Temporal server at {address} ({_line(error)}); {remedy}") from None
     return client
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a client goes, and what has decided it: an option, a variable, a profile, or what is there."""
+
+    address: str
+    decided_by: str
+    namespace: str
+    tls: bool
+
+
+def target(settings: Settings, environment: Mapping[str, str] = os.environ) -> Target:
+    """Return where `connect` goes with these settings; asks no server. Raises ServerUnavailable, InvalidInput."""
+    configured = _configured()
+    chosen = _target(settings, configured)
+    address = chosen.get("target_host", DEFAULT_ADDRESS)
+    if settings.address is not None:
+        decided_by = "--address"
+    elif "TEMPORAL_ADDRESS" in environment and configured.get("target_host"):
+        decided_by = "TEMPORAL_ADDRESS"
+    elif configured.get("target_host"):
+        decided_by = f"the Temporal profile {environment.get(PROFILE) or 'default'!r}"
+    elif running_server(settings.data_dir) is not None:
+        decided_by = f"the embedded server of {settings.data_dir}"
+    else:
+        decided_by = f"nothing: no address is set, and no embedded server runs in {settings.data_dir}"
+    return Target(address, decided_by, chosen.get("namespace", DEFAULT_NAMESPACE), bool(chosen.get("tls")))
+
+
+def converter_of(settings: Settings) -> DataConverter:
+    """Return the data converter of everything that talks to Temporal. Raises InvalidInput, MissingPart."""
+    return converter(settings.storage_place, codec_of(settings))
+
+
+def codec_of(settings: Settings) -> PayloadCodec | None:
+    """Return the codec that encrypts with the settings' keys; none without a key file. Reads the file each time.
+
+    Raises InvalidInput for a bad key file, MissingPart where the extra `encryption` is not installed.
+    """
+    if settings.encryption_key_file is None:
+        return None
+    try:
+        from holdfast.storage.encryption import codec_at  # noqa: PLC0415  # an extra of its own
+    except ModuleNotFoundError as error:
+        told = f"{KEY_FILE} is set, and {error.name} is not installed"
+        raise MissingPart(f"{told}; run: pip install 'holdfast[encryption]'") from None
+    return codec_at(settings.encryption_key_file)
+
+
+class _Traced(TypedDict, total=False):
+    """What a client is made with to pass traces on."""
+
+    plugins: Sequence[Plugin]
+    interceptors: Sequence[Interceptor]
+
+
+def _traced(telemetry: Telemetry) -> _Traced:
+    """Return what passes traces on; nothing where they are off."""
+    if not telemetry.traces:
+        return _Traced()
+    from holdfast.telemetry.traces import tracing  # noqa: PLC0415  # an extra
+
+    told = tracing(telemetry)
+    return _Traced(plugins=told.plugins, interceptors=told.interceptors) if told else _Traced()
 
 
 def unshared_storage(settings: Settings, client: Client) -> str | None:

@@ -69,6 +69,7 @@ class _Start:
     ui_port: int
     log: Path
     lock: int
+    ui_codec: str | None
 
 
 class EmbeddedServer:
@@ -85,22 +86,31 @@ class EmbeddedServer:
 
     @classmethod
     def start(
-        cls, data_dir: Path, *, port: int = 7233, ui_port: int = 8233, attach: bool = True, log: Path | None = None
+        cls,
+        data_dir: Path,
+        *,
+        port: int = 7233,
+        ui_port: int = 8233,
+        attach: bool = True,
+        log: Path | None = None,
+        ui_codec: str | None = None,
     ) -> EmbeddedServer:
         """Start the server of `data_dir` and return when it serves; blocking (0.2 s, a first start 2 s).
 
         Where a server already runs on the directory, use it (whatever its ports), or refuse with `attach=False`.
-        Port 0 means any free one; `log` defaults to `server.log` in the directory.
+        Port 0 means any free one; `log` defaults to `server.log` in the directory. `ui_codec` is the URL at which the
+        Web UI finds a codec server.
 
         Raises:
             MissingPart: there is no `temporal` program.
-            InvalidInput: the directory, its database or a port number cannot be used.
+            InvalidInput: the directory, its database, a port number or the codec's URL cannot be used.
             PortTaken: another program listens on one of the ports.
             DataDirectoryInUse: another server owns the directory and is not to be used, or does not answer.
             ServerUnavailable: the server ended, or did not answer, while starting.
         """
         program = _program()
         check_ports(port, ui_port)
+        _check_codec(ui_codec)
         directory = DataDirectory.at(data_dir)
         directory.prepare()
         found = _lock_or_find(directory)
@@ -112,7 +122,7 @@ class EmbeddedServer:
                 )
             return cls(found, None)
         try:
-            return cls._start(_Start(program, directory, port, ui_port, log or directory.log, found))
+            return cls._start(_Start(program, directory, port, ui_port, log or directory.log, found, ui_codec))
         except OSError as error:  # a full or broken disk, under any of the files
             raise ServerUnavailable(f"the data directory {directory.path} cannot be written: {error}") from error
         finally:
@@ -218,6 +228,7 @@ def _launch(start: _Start, database: Path, port: int, ui_port: int) -> tuple[Ser
     for _ in range(LAUNCHES_MAX):
         ports = choose_ports(port, ui_port)
         command = _command(start.program, database, ports)
+        command += ["--ui-codec-endpoint", start.ui_codec.rstrip("/")] if start.ui_codec else []
         try:
             process = ServerProcess(Launch(command, start.directory.path, start.log, start.lock))
         except (OSError, ValueError) as error:
@@ -254,6 +265,11 @@ def _command(program: str, database: Path, ports: Ports) -> list[str]:
     for value in _DYNAMIC_CONFIG:
         command += ["--dynamic-config-value", value]
     return command
+
+
+def _check_codec(url: str | None) -> None:
+    if url is not None and (not url.isprintable() or not url.startswith(("http://", "https://"))):
+        raise InvalidInput(f"--ui-codec-endpoint is {url[:200]!r}; give the codec server's URL, http://HOST:PORT/TOKEN")
 
 
 def _open_log(log: Path) -> None:

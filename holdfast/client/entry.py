@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Iterable
 from typing import Final
 from uuid import uuid4
 
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from holdfast.client.agents import Agent
 from holdfast.client.approvals import WaitingCalls
 from holdfast.client.executions import Client
 from holdfast.client.reading import ASK_TIMEOUT
-from holdfast.client.refusals import refusal
+from holdfast.client.refusals import query_refusal, refusal
 from holdfast.client.requests import check_definition, check_id, check_limit
 from holdfast.client.session_requests import check_query, check_settings
 from holdfast.client.session_updates import Beginning
@@ -21,7 +21,7 @@ from holdfast.client.settings import Settings
 from holdfast.client.summaries import SessionSummary, session_summary
 from holdfast.core.contracts import AGENT_EXECUTION
 from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import HoldfastError, InvalidInput, RecordNotFound
+from holdfast.core.errors import InvalidInput, RecordNotFound
 from holdfast.core.limits import LISTED_MAX
 from holdfast.core.records import ExecutionRecord
 from holdfast.core.session_contracts import AGENT_SESSION, WhileRunning
@@ -109,7 +109,7 @@ class Holdfast:
                 if len(found) >= limit:
                     break
         except RPCError as error:
-            raise _refusal(error, query) from None
+            raise query_refusal(error, query) from None
         return [*found.values()]
 
     async def records(
@@ -216,11 +216,3 @@ def _ended(agent: str | None, status: ExecutionStatus | None, reason: StopReason
     if reason is not None:
         parts.append(f"HoldfastStopReason = '{reason.value}'")
     return " AND ".join(parts)
-
-
-def _refusal(error: RPCError, query: str | None) -> HoldfastError:
-    if error.status is RPCStatusCode.INVALID_ARGUMENT and query:
-        said = " ".join(str(error).split())[:300]
-        told = f"the server does not understand the query {query[:200]!r}: {said}"
-        return InvalidInput(f"{told}; write it as Temporal's list filters, such as HoldfastStatus = 'running'")
-    return refusal(error)

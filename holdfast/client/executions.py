@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client as TemporalClient
@@ -24,13 +23,16 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast import __version__
 from holdfast.client.approvals import WAITING_RUNS, WaitingCalls, waiting_calls
+from holdfast.client.attributes import complete
 from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.connection import connect
 from holdfast.client.definitions import find_agent, find_subagents
 from holdfast.client.queries import queried
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import answered, refusal, worker_for
+from holdfast.client.registering import attributes
 from holdfast.client.requests import (
     check_budget,
     check_decision,
@@ -47,6 +49,7 @@ from holdfast.client.summaries import ExecutionSummary, at_start, summary
 from holdfast.client.updates import Unanswered, lost, told_of, updated
 from holdfast.client.watched import Watched
 from holdfast.client.watching import watch
+from holdfast.core import cover
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import (
     AGENT_EXECUTION,
@@ -75,10 +78,8 @@ from holdfast.core.errors import (
 )
 from holdfast.core.events import StopMode
 from holdfast.core.keeping import ENDED
-from holdfast.core.listing import SEARCH_ATTRIBUTES
 from holdfast.core.paging import StateReader
 from holdfast.core.state import AgentState
-from holdfast.core.texts import clamped
 from holdfast.core.verdicts import Verdict
 from holdfast.storage.payloads import records_of
 
@@ -86,19 +87,6 @@ T = TypeVar("T")
 
 FOLLOW_SECONDS: Final = 0.25
 """How often `follow` looks for what is new."""
-
-NOT_FOR_US: Final = frozenset(
-    {
-        RPCStatusCode.UNIMPLEMENTED,
-        RPCStatusCode.PERMISSION_DENIED,
-        RPCStatusCode.UNAUTHENTICATED,
-        RPCStatusCode.INVALID_ARGUMENT,
-    }
-)
-"""How a server answers a question that it never answers us; any other refusal may be gone the next time."""
-
-SUMMARY_CHARS_MAX: Final = 120
-"""How much of the question the Web UI shows as the run's summary."""
 
 
 class Client:
@@ -156,6 +144,7 @@ class Client:
             searchable=searchable,
             continue_events=self.settings.continue_events,
         )
+        about = cover.of_run(definition, start.question, start.budget, __version__)
         try:
             await answered(
                 self.temporal.start_workflow(
@@ -166,7 +155,9 @@ class Client:
                     id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                     id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                     search_attributes=at_start(definition.name) if searchable else None,
-                    static_summary=clamped(f"{definition.name}: {question}", SUMMARY_CHARS_MAX),
+                    static_summary=about.summary,
+                    static_details=about.details,
+                    memo=about.memo,
                     rpc_timeout=ASK_TIMEOUT,
                 )
             )
@@ -410,12 +401,5 @@ class Client:
     async def has_search_attributes(self) -> bool:
         """Return whether this server knows our search attributes; a start that names unknown ones is refused."""
         if self._searchable is None:
-            request = ListSearchAttributesRequest(namespace=self.temporal.namespace)
-            try:
-                known = await self.temporal.operator_service.list_search_attributes(request, timeout=ASK_TIMEOUT)
-                self._searchable = set(SEARCH_ATTRIBUTES) <= set(known.custom_attributes)
-            except RPCError as error:
-                if error.status not in NOT_FOR_US:
-                    raise refusal(error) from None
-                self._searchable = False  # a server that does not let us ask: do without
+            self._searchable = complete(await attributes(self.temporal))
         return self._searchable

@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Final, NoReturn
@@ -14,8 +15,19 @@ SETTLING_SECONDS: Final = 0.1
 """How long a thread of the SDK may take to leave Python: it needs microseconds, and a loaded machine some patience."""
 
 
+_last: Final = list[Callable[[], None]]()
+
+
+def before_leaving(last: Callable[[], None]) -> None:
+    """Have `leave` call this before it ends the process; it must come to an end soon, whatever happens."""
+    _last.append(last)
+
+
 def leave(code: int) -> NoReturn:
     """End without interpreter finalization, which can crash under the SDK's threads (sdk-python #300: 134, 139)."""
+    for last in _last:
+        with suppress(Exception):
+            last()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

@@ -140,6 +140,12 @@ class Reader:
             return None
         return progress if isinstance(progress, CallProgress) else None
 
+    async def failure(self, call: PendingActivityInfo) -> str:
+        """Return why the call's latest attempt failed; nothing where none has."""
+        if not call.HasField("last_failure"):
+            return ""
+        return str(await self._temporal.data_converter.decode_failure(call.last_failure))
+
     async def _info(self, run_id: str = "") -> WorkflowExecutionInfo:
         """Return the facts of a run, of the latest one by default."""
         while True:

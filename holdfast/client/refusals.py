@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.core.contracts import DEFAULT_TASK_QUEUE
-from holdfast.core.errors import ExecutionNotFound, HoldfastError, ServerUnavailable
+from holdfast.core.errors import ExecutionNotFound, HoldfastError, InvalidInput, ServerUnavailable
+from holdfast.core.listing import SEARCH_ATTRIBUTES
 
 T = TypeVar("T")
 
@@ -19,6 +21,11 @@ NO_WORKER: Final = frozenset(
 
 TASK_FAILS: Final = "in failed state"
 """What the server says where a worker is there but fails whenever it takes the run up."""
+
+UNKNOWN: Final = "invalid search attribute"
+"""What the server says of a query that names an attribute which its namespace does not have."""
+
+REGISTER: Final = "`holdfast setup` registers what runs and sessions are listed by"
 
 SHOWN_BY: Final = {"run": "`holdfast list` shows the runs there are", "session": "a message begins one"}
 """What to do about an id that the server does not know, by what it is the id of."""
@@ -45,8 +52,30 @@ def refusal(error: RPCError, id_: str = "", *, what: str = "run", asks_worker: s
         return ServerUnavailable(f"{told}; the {what} goes on by itself once that is mended")
     if asks_worker and error.status in NO_WORKER:
         return ServerUnavailable(f"no worker answers for {what} {id_}; {worker_for(asks_worker)}")
-    said = " ".join(str(error).split())[:300]
-    return ServerUnavailable(f"the Temporal server says {error.status.name.lower()}: {said}")
+    if (attribute := unknown_attribute(error)) is not None:
+        return ServerUnavailable(f"{attribute} is not registered in this namespace; {REGISTER}")
+    return ServerUnavailable(f"the Temporal server says {error.status.name.lower()}: {said(error)}")
+
+
+def said(error: RPCError) -> str:
+    """Return the server's words on one line, cut."""
+    return " ".join(str(error).split())[:300]
+
+
+def unknown_attribute(error: RPCError) -> str | None:
+    """Return which of our search attributes the server does not know, where that is what it refuses a query for."""
+    if error.status is not RPCStatusCode.INVALID_ARGUMENT or UNKNOWN not in str(error):
+        return None
+    named = [name for name in SEARCH_ATTRIBUTES if re.search(rf"\b{name}\b", str(error).partition(UNKNOWN)[2])]
+    return f"the search attribute {named[0]}" if named else None
+
+
+def query_refusal(error: RPCError, query: str | None) -> HoldfastError:
+    """Return our error for the server's where it was asked for a list with somebody's `query`."""
+    if error.status is RPCStatusCode.INVALID_ARGUMENT and query and unknown_attribute(error) is None:
+        told = f"the server does not understand the query {query[:200]!r}: {said(error)}"
+        return InvalidInput(f"{told}; write it as Temporal's list filters, such as HoldfastStatus = 'running'")
+    return refusal(error)
 
 
 def worker_for(task_queue: str) -> str:

@@ -24,12 +24,14 @@ from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReus
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast import __version__
 from holdfast.client.definitions import find_agent, find_subagents
 from holdfast.client.executions import Client
 from holdfast.client.refusals import refusal, worker_for
 from holdfast.client.requests import check_definition, check_size
 from holdfast.client.summaries import at_start
 from holdfast.client.updates import AGAIN, UPDATE_SECONDS_MAX, Unanswered, told_of, updated
+from holdfast.core import cover
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import (
     AgentNotFound,
@@ -143,6 +145,7 @@ class SessionUpdates:
     def _start(self, given: SessionInput) -> WithStartWorkflowOperation[Any, Any]:
         """Return the start that goes with an update; each can be used once."""
         settings, name = given.settings, given.definition.name if given.definition else None
+        about = cover.of_session(given.definition, __version__)
         return WithStartWorkflowOperation(
             AGENT_SESSION,
             given,
@@ -151,7 +154,9 @@ class SessionUpdates:
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             search_attributes=at_start(name, tenant=settings.tenant, status="idle") if settings.searchable else None,
-            static_summary=name,
+            static_summary=about.summary,
+            static_details=about.details or None,
+            memo=about.memo,
             priority=Priority(fairness_key=settings.tenant or None),
         )
 

@@ -13,6 +13,7 @@ from holdfast.core.contracts import DEFAULT_TASK_QUEUE
 from holdfast.core.errors import InvalidInput
 from holdfast.core.limits import CONTINUE_EVENTS, CONTINUE_EVENTS_MAX
 from holdfast.storage.places import checked_place, default_place
+from holdfast.telemetry.settings import NO_TELEMETRY, Telemetry
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
 DEFAULT_NAMESPACE: Final = "default"
@@ -27,7 +28,9 @@ class Settings:
     `address` none: TEMPORAL_ADDRESS or a Temporal profile decides; else the embedded server of `data_dir` when one
     runs there; else Temporal's usual port on this machine. `storage` is the URL of where large data is kept; none: the
     folder `objects` of `data_dir`. After `continue_events` events of its history a run's execution goes on in a new run
-    (Temporal's continue-as-new, which nobody notices); 1: after every step, for tests.
+    (Temporal's continue-as-new, which nobody notices); 1: after every step, for tests. `encryption_key_file` holds the
+    keys that encrypt what Temporal and the storage hold; none: nothing is encrypted by us. `telemetry` says whether
+    traces are told.
     """
 
     address: str | None = None
@@ -37,6 +40,8 @@ class Settings:
     agents_dir: Path = DEFAULT_AGENTS_DIR
     storage: str | None = None
     continue_events: int = CONTINUE_EVENTS
+    encryption_key_file: Path | None = None
+    telemetry: Telemetry = NO_TELEMETRY
 
     @property
     def storage_place(self) -> str:
@@ -54,13 +59,15 @@ class Settings:
         data_dir: Path | None = None,
         agents_dir: Path | None = None,
         storage: str | None = None,
+        encryption_key_file: Path | None = None,
     ) -> Settings:
         """Return the settings: an argument wins over its variable.
 
         The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR, HOLDFAST_STORAGE and
-        HOLDFAST_CONTINUE_EVENTS, which no argument has. Raises InvalidInput for a name that is no text, a storage URL
-        that cannot be used, and a number out of bounds.
+        HOLDFAST_ENCRYPTION_KEY_FILE; and, which no argument has, HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`.
+        Raises InvalidInput for a name that is no text, a storage URL that cannot be used, and a number out of bounds.
         """
+        key_file = environment.get("HOLDFAST_ENCRYPTION_KEY_FILE")
         place = storage or environment.get("HOLDFAST_STORAGE") or None
         queue = task_queue or environment.get("HOLDFAST_TASK_QUEUE") or DEFAULT_TASK_QUEUE
         for what, name in (("task queue", queue), ("namespace", namespace or "")):
@@ -73,7 +80,9 @@ class Settings:
             data_dir=data_dir or Path(environment.get("HOLDFAST_DATA_DIR") or DEFAULT_DATA_DIR),
             agents_dir=agents_dir or Path(environment.get("HOLDFAST_AGENTS_DIR") or DEFAULT_AGENTS_DIR),
             storage=None if place is None else checked_place(place),
+            encryption_key_file=encryption_key_file or (Path(key_file) if key_file else None),
             continue_events=_events(environment.get("HOLDFAST_CONTINUE_EVENTS") or str(CONTINUE_EVENTS)),
+            telemetry=Telemetry.from_environment(environment),
         )
 
 

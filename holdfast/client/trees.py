@@ -37,8 +37,8 @@ class ExecutionTree:
     """One run and, below it, those of the subagents it has started, the first to start first.
 
     `steps` are its own; `usage`, in tokens, and `cost`, in US dollars, also count its subagents that have ended.
-    `seconds` is how long it took, or has taken so far. `why` says why it was stopped or has failed. `more` says that it
-    has started others which are not shown, because there are more than TREE_RUNS_MAX runs.
+    It began at `started_at`; `seconds` is how long it took, or has taken so far. `why` says why it was stopped or has
+    failed. `more` says that it has started others which are not shown, because there are more than TREE_RUNS_MAX runs.
     """
 
     execution_id: str
@@ -47,6 +47,7 @@ class ExecutionTree:
     steps: int
     usage: Usage
     cost: float
+    started_at: datetime
     seconds: float | None
     why: str = ""
     children: tuple[ExecutionTree, ...] = ()
@@ -106,6 +107,7 @@ def to_dict(found: ExecutionTree) -> dict[str, Any]:
         **own,
         "usage": {**found.usage.model_dump(), "total_tokens": found.usage.total_tokens},
         "cost": found.cost,
+        "started_at": found.started_at.isoformat(),
         "seconds": found.seconds,
         "why": found.why,
         "children": below,
@@ -129,6 +131,7 @@ def _grown(
         steps=own.steps,
         usage=own.usage,
         cost=own.cost,
+        started_at=told.started_at,
         seconds=((told.closed_at or datetime.now(UTC)) - told.started_at).total_seconds(),
         why=own.why,
         children=tuple(_grown(each.id, found, facts, cut) for each in below),

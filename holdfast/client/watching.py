@@ -235,7 +235,7 @@ class _Run:
         answer, began = self._answer, time.monotonic()
         call = None if answer is None else await self._reader.pending(run_id, call_name(answer.step_number))
         if answer is not None and call is not None:
-            failure = clamped(call.last_failure.message, ERROR_CHARS_MAX)
+            failure = clamped(await self._reader.failure(call), ERROR_CHARS_MAX)
             await self._tell_all(answer.looked(call.attempt, failure, await self._reader.progress(call)))
         self._look_after = _next_time(began, LOOK_SECONDS)
 

@@ -59,6 +59,7 @@ def worker_command(
     told = (("--address", settings.address), ("--namespace", settings.namespace), ("--storage", settings.storage))
     for flag, value in told:
         command += [f"{flag}={value}"] if value else []
+    command += [f"--encryption-key-file={settings.encryption_key_file}"] if settings.encryption_key_file else []
     command += ["--tools-only"] if tools_only else []
     command += [f"--{name.replace('_', '-')}={text}" for name, text in serving.items() if text is not None]
     command += [f"--sink={sink}" for sink in sinks]

@@ -10,7 +10,6 @@
     │   └── InvalidArguments                 a tool's arguments do not fit its schema
     ├── ExecutionFailed                 4    the run ended `failed`; `.state` holds what happened
     ├── ExecutionNotFound               5    the server knows no run with this id
-    │   ├── AgentNotFound                    no agent of this id was ever here
     │   ├── AgentNotFound                    no agent of this id has ever been here
     │   └── RecordNotFound                   the record store knows no such execution of an agent
     ├── ServerUnavailable               6    Temporal does not answer, or refuses us
@@ -26,8 +25,9 @@
     ├── ModelFailure                    9    a model call brought no answer; `.kind`, `.again` and `.after` say more
     ├── CompilerFailed                  10   a compiler of the worker's did not give messages a model can be shown
     ├── AnswerInvalid                  11    an answer does not fit the type it is read as
-    └── StorageFailed                  12    large data kept outside the history could not be written or read
-        └── ObjectMissing                    it is not there (any more)
+    ├── StorageFailed                  12    large data kept outside the history could not be written or read
+    │   └── ObjectMissing                    it is not there (any more)
+    └── PayloadRefused                  13   data is not encrypted as it should be, or not with a key that is here
 
 Every message is one line: what happened, with which value, and what to do next. Each class is built from
 that line alone (plus keyword details), so that it survives pickling and JSON.
@@ -215,3 +215,12 @@ class StorageFailed(HoldfastError):
 
 class ObjectMissing(StorageFailed):
     """The place has no such object: it was deleted, or another place was meant."""
+
+
+class PayloadRefused(HoldfastError):
+    """Data of Temporal's, or of the store's, is not encrypted as it should be, or not with a key that is here.
+
+    Nothing of it was used; the message names the key, or what stands in its place, and never content.
+    """
+
+    exit_code = 13

@@ -87,7 +87,7 @@ class HookContext(Frozen):
 class Changes(Frozen):
     """What a hook wants changed; all of it is kept.
 
-    Args:
+    Attributes:
         metadata: merged into the agent's own; a value of none removes the entry.
         messages: said to the model from its next call on; of the roles user and system only.
         stop: why the run is to stop.

@@ -353,6 +353,86 @@ RECORD_SHOWN_CHARS_MAX: Final = 20_000
 RECORDED_CALL_CHARS_MAX: Final = 500
 """How much of a call's arguments, and of its result, it sees of a step in them."""
 
+SUMMARY_LINE_CHARS_MAX: Final = 80
+"""The longest line that Temporal's UI shows beside an activity, a timer or a child: there is no room for more."""
+
+SUMMARY_LINE_BYTES_MAX: Final = 240
+"""The same in UTF-8 bytes: Temporal's limit is 400, of which a codec needs some."""
+
+COVER_LINE_CHARS_MAX: Final = 120
+"""The longest summary of a run or a session, in characters; SUMMARY_LINE_BYTES_MAX holds for it, too."""
+
+STORY_BYTES_MAX: Final = 16 * 1024
+"""The most that a run or a session tells of itself as its current details, in UTF-8 bytes of Markdown.
+
+Temporal's UI has its text drawn by a request with all of it in the address: proxies before it must take such ones.
+"""
+
+STORY_STEPS_MAX: Final = 15
+"""So many of the latest steps are told one by one there; the ones before are told together."""
+
+STORY_LISTED_MAX: Final = 8
+"""The most calls of one step, messages, subagents, errors or warnings that are told there each; the rest is counted."""
+
+STORY_ANSWER_CHARS_MAX: Final = 1_000
+"""How much of the answer is told there, and"""
+
+STORY_WORDS_CHARS_MAX: Final = 120
+"""how much of an error, of a reason, of what somebody has said."""
+
+COVER_QUESTION_CHARS_MAX: Final = 500
+"""How much of the question the static details of a run hold; the start's event, and a parent's, keep them."""
+ENCRYPTION_KEYS_MAX: Final = 16
+"""The most keys of one key file; a key that nothing is encrypted with any more can go."""
+
+KEY_FILE_BYTES_MAX: Final = 8 * 1024
+"""The largest key file: that many keys and comments."""
+
+ENCODED_IN_PLACE_BYTES_MAX: Final = 128 * 1024
+"""Payloads up to here are encrypted on the event loop (some 0.3 ms at the most), longer ones in a thread."""
+
+DECODED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""The most that a compressed payload may come to: twice RESULT_KEPT_BYTES_MAX, the largest thing that we keep."""
+
+RESULT_PART_BYTES: Final = 1024 * 1024
+"""An encrypted result is kept in parts of so many bytes: whoever reads on in it decrypts one or two."""
+
+CODEC_BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The largest request to the codec server: the Web UI sends one event's payloads, 4 MB at the most, as base64."""
+
+CODEC_PAYLOADS_MAX: Final = 1_000
+"""The most payloads in one of its requests."""
+
+CODEC_TOKEN_CHARS_MIN: Final = 16
+"""The shortest token of the codec server, and"""
+
+CODEC_TOKEN_CHARS_MAX: Final = 256
+"""the longest."""
+LIVE_STEPS_KEPT: Final = 50
+"""How many of a run's latest steps a live view holds; of those before it knows how many they were."""
+
+LIVE_TEXT_CHARS_MAX: Final = 4_000
+"""How much of the end of an answer that is coming a live view holds: more than a screen shows."""
+
+LIVE_RUNS_MAX: Final = 2_000
+"""How many runs of a tree a live view holds; beyond them it forgets those that ended first."""
+
+LIVE_RESULT_CHARS_MAX: Final = 500
+"""How much of a call's result, or of an error, a live view holds: it shows one line."""
+
+TOP_ROWS: Final = 100
+"""How many runs and sessions `holdfast top` lists unless it is told otherwise; LISTED_MAX is the most."""
+EXPORTED_EVENTS_MAX: Final = 100_000
+"""The most events that an exported run has, the first ones; a run of a thousand steps has ten thousand or so."""
+
+TIMELINE_ROWS_MAX: Final = 400
+"""The most rows of a timeline's picture, each some 20 px high: beyond it nobody scrolls; the tables have all."""
+
+REPORTED_TEXT_CHARS_MAX: Final = 4_000
+"""How much of one text (a result, arguments, an answer of the model) a report shows, and a transcript on a screen."""
+
+COMPLETED_IDS_MAX: Final = 50
+"""The most ids that the shell is offered to complete a word with."""
 LISTENER_EVENTS_MAX: Final = 10_000
 """How many events a coroutine listener may be behind; it misses further ones, the run does not wait for it."""
 
@@ -391,3 +471,11 @@ SINK_REFUSALS_MAX: Final = 3
 
 SINK_STATE_BYTES_MAX: Final = 64 * 1024 * 1024
 """The most that a sink's place is read as: far more than SINK_FOLLOWED_MAX cursors and one batch."""
+SPAN_MESSAGES_MAX: Final = 50
+"""So many of the latest messages are told in a model call's span, where content is told at all."""
+
+SPAN_TEXT_CHARS_MAX: Final = 8_000
+"""The longest text of a message, a call's arguments or its result in a span, in characters."""
+
+LABELS_MAX: Final = 200
+"""So many names of agents, models or tools a worker tells apart in its metrics; further ones count as `other`."""

@@ -24,7 +24,7 @@ def printable(text: str) -> str:
     """Return `text` with what could steer a terminal or reorder its line shown as escapes; line ends stay."""
     return "".join(
         char
-        if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+        if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
         else ascii(char)[1:-1]
         for char in text
     )

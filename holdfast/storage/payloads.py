@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import zip_longest
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
+from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
+from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
 from temporalio.converter import (
     DataConverter,
@@ -23,17 +27,23 @@ from temporalio.converter import (
     ExternalStorage,
     PayloadCodec,
     PayloadConverter,
+    SerializationContext,
     StorageDriver,
     StorageDriverClaim,
     StorageDriverRetrieveContext,
     StorageDriverSelectContext,
     StorageDriverStoreContext,
+    WithSerializationContext,
 )
+from temporalio.exceptions import ApplicationError
 
 from holdfast.core.contracts import BufferPage, EventsPage, PartPage, StatePage, TranscriptPage
-from holdfast.core.errors import StorageFailed
+from holdfast.core.errors import PayloadRefused, StorageFailed
 from holdfast.core.limits import ANSWER_INLINE_BYTES_MAX, SEGMENT_BYTES_MIN, STORED_BYTES_MIN, STORED_CACHE_BYTES_MAX
 from holdfast.core.records import KeptState, Snapshot
+from holdfast.core.session import SessionInput
+from holdfast.storage.binding import SEALED_ENCODING, check_refused, codec_for_run
+from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.objects import Objects, objects_at
 from holdfast.storage.recent import Recent, digest_of
 from holdfast.storage.records import Records
@@ -55,10 +65,16 @@ SEGMENT: Final = "holdfast-segment"
 """The mark of plain bytes that a codec has gone over."""
 
 KEPT: Final = "holdfast-kept"
-"""The mark of what stands for a snapshot and of what has come of that: neither is encoded, the store's objects are."""
+"""The mark of what has come of a `KeptState`: the store's objects are encoded, this is not once more."""
+
+OPEN: Final = b"1"
+"""What the mark says where there is no codec."""
 
 KEPT_ENCODING: Final = b"holdfast/kept"
 """The encoding of a `KeptState`: the digest of its snapshot. Only its storage driver can read it."""
+
+NOT_ENCODED: Final = "(a failure that was not encrypted: whoever reported it does not have the key file)"
+"""What is said of a failure that nobody with the key has written."""
 
 PAGES: Final = (BufferPage, EventsPage, PartPage, Snapshot, StatePage, TranscriptPage)
 """What answers queries."""
@@ -71,12 +87,14 @@ def converter(place: str, codec: PayloadCodec | None = None) -> DataConverter:
     `codec` encodes all payloads, and all that the record store holds.
     """
     objects = objects_at(place)
-    driver = PayloadDriver(objects, records=Records(objects, codec))
+    marking = None if codec is None else MarkingCodec(codec)
+    opened = OPEN if marking is None else marking.opened
+    driver = PayloadDriver(objects, records=Records(objects, codec), opened=opened)
     return replace(
         pydantic_data_converter,
         payload_converter_class=PayloadFormat,
-        payload_codec=None if codec is None else MarkingCodec(codec),
-        failure_converter_class=FailureFormat,
+        payload_codec=marking or PlainCodec(),
+        failure_converter_class=FailureFormat if codec is None else EncodedFailureFormat,
         external_storage=ExternalStorage(drivers=[driver], driver_selector=driver.selected, payload_size_threshold=0),
     )
 
@@ -90,11 +108,37 @@ def records_of(data_converter: DataConverter) -> Records:
     raise StorageFailed("this Temporal client has no record store; connect with holdfast.client.connection.connect")
 
 
-class MarkingCodec(PayloadCodec):
-    """A codec that leaves alone what holds digests only, and whose results still say what is to be kept outside."""
+class PlainCodec(PayloadCodec):
+    """No codec. What is encrypted is refused, so that a run waits for a worker that has the key file."""
 
-    def __init__(self, codec: PayloadCodec) -> None:
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return the payloads as they are."""
+        return list(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return the payloads as they are. Raises PayloadRefused for an encrypted one."""
+        for payload in payloads:
+            if payload.metadata.get("encoding") == SEALED_ENCODING:
+                key = payload.metadata.get("key", b"")[:100].decode(errors="replace")
+                told = f"a payload is encrypted with the key {key!r}, and this process has no key file"
+                raise PayloadRefused(f"{told}; set {KEY_FILE}")
+        return list(payloads)
+
+
+class MarkingCodec(PayloadCodec, WithSerializationContext):
+    """A codec that leaves alone what holds digests only, and whose results still say what is to be kept outside.
+
+    What the driver has read of a snapshot was decoded there. It comes with `opened` in its mark, which is drawn here
+    and known to nobody outside this process: a history cannot claim to have been decoded.
+    """
+
+    def __init__(self, codec: PayloadCodec, opened: bytes | None = None) -> None:
+        self.opened = opened or secrets.token_bytes(16)
         self._codec = codec
+
+    def with_context(self, context: SerializationContext) -> MarkingCodec:
+        """Return the codec for the payloads of one workflow."""
+        return MarkingCodec(codec_for_run(self._codec, context), self.opened)
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Encode each payload; its marks stay readable."""
@@ -105,7 +149,7 @@ class MarkingCodec(PayloadCodec):
         return [await self._decoded(payload) for payload in payloads]
 
     async def _encoded(self, payload: Payload) -> Payload:
-        if KEPT in payload.metadata:
+        if payload.metadata.get("encoding") == KEPT_ENCODING:
             return payload
         [encoded] = await self._codec.encode([payload])
         if payload.metadata.get("encoding") == SEGMENT_ENCODING:
@@ -115,10 +159,14 @@ class MarkingCodec(PayloadCodec):
         return encoded
 
     async def _decoded(self, payload: Payload) -> Payload:
-        if KEPT in payload.metadata:
+        if payload.metadata.get(KEPT) == self.opened:
             return payload
         [decoded] = await self._codec.decode([payload])
         return decoded
+
+
+class UnreadableStart(Exception):
+    """A run's input was refused. It is none of our errors, which end a run: its task fails and is tried again."""
 
 
 class PayloadFormat(PydanticPayloadConverter):
@@ -131,8 +179,24 @@ class PayloadFormat(PydanticPayloadConverter):
             if isinstance(value, PAGES):
                 payload.metadata[ANSWER] = b"1"
             elif isinstance(value, KeptState):
-                payload.CopyFrom(_kept(KEPT_ENCODING, value.snapshot.encode()))
+                payload.CopyFrom(Payload(metadata={"encoding": KEPT_ENCODING}, data=value.snapshot.encode()))
         return payloads
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """Return the values. Raises PayloadRefused for one that the codec has refused, where it is to be read.
+
+        A run's own input is another matter: an error of ours ends a run, and this one waits, as for a lost key. Without
+        the key file it may be as good as ever. (An execution's comes without a type, or as a plain `dict`.)
+        """
+        for payload, hint in zip_longest(payloads, type_hints or ()):
+            try:
+                check_refused(payload)
+            except PayloadRefused as error:
+                if workflow.unsafe.in_sandbox() and (hint is SessionInput or not isinstance(hint, type)):
+                    raise UnreadableStart(str(error)) from None
+                if hint is not RawValue:
+                    raise
+        return super().from_payloads(payloads, type_hints)
 
 
 class FailureFormat(DefaultFailureConverter):
@@ -160,6 +224,34 @@ class FailureFormat(DefaultFailureConverter):
             return super().from_failure(bare, payload_converter)
 
 
+class EncodedFailureFormat(FailureFormat):
+    """Failures whose message and stack trace are encoded with a codec, too.
+
+    An application's failure without is not taken at its word: a model would read what anybody wrote there. That a
+    payload was refused is told in the clear: whoever looks for the cause may not have the key.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(encode_common_attributes=True)
+
+    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        """Write the error into `failure`."""
+        if isinstance(exception, PayloadRefused | UnreadableStart):
+            exception = ApplicationError(str(exception), type=type(exception).__name__)
+            DefaultFailureConverter().to_failure(exception, payload_converter, failure)
+        else:
+            super().to_failure(exception, payload_converter, failure)
+
+    def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
+        """Return the error that `failure` is; a message that nobody with the key has written is replaced."""
+        if failure.HasField("application_failure_info") and not failure.HasField("encoded_attributes"):
+            bare = Failure()
+            bare.CopyFrom(failure)
+            bare.message, bare.stack_trace = NOT_ENCODED, ""
+            failure = bare
+        return super().from_failure(failure, payload_converter)
+
+
 class PayloadDriver(StorageDriver):
     """Keeps payloads under their SHA-256, so that equal ones are written once and a changed one is noticed.
 
@@ -167,9 +259,14 @@ class PayloadDriver(StorageDriver):
     """
 
     def __init__(
-        self, objects: Objects, cache_bytes_max: int = STORED_CACHE_BYTES_MAX, records: Records | None = None
+        self,
+        objects: Objects,
+        cache_bytes_max: int = STORED_CACHE_BYTES_MAX,
+        records: Records | None = None,
+        opened: bytes = OPEN,
     ) -> None:
         self.records = records or Records(objects)
+        self._opened = opened
         self._objects = objects
         self._recent = Recent(cache_bytes_max)
 
@@ -224,7 +321,8 @@ class PayloadDriver(StorageDriver):
         if _HEX.fullmatch(digest) is None:  # it becomes a name
             raise StorageFailed(f"the history refers to {digest[:80]!r} in our storage, which is no digest of ours")
         if snapshot is not None:
-            return _kept(SEGMENT_ENCODING, await self.records.frames(snapshot))
+            frames = await self.records.frames(snapshot)
+            return Payload(metadata={"encoding": SEGMENT_ENCODING, KEPT: self._opened}, data=frames)
         data = self._recent.get(digest)
         if data is None:
             data = await self._objects.read(_name(digest))
@@ -236,10 +334,6 @@ class PayloadDriver(StorageDriver):
             return Payload.FromString(data)
         except DecodeError:
             raise StorageFailed(f"the object {_name(digest)} in {self._objects.url} is no payload of ours") from None
-
-
-def _kept(encoding: bytes, data: bytes) -> Payload:
-    return Payload(metadata={"encoding": encoding, KEPT: b"1"}, data=data)
 
 
 def _name(digest: str) -> str:

@@ -25,13 +25,21 @@ from temporalio.converter import PayloadCodec
 
 from holdfast.core.branching import cut, messages_before
 from holdfast.core.carrying import said_parts, snapshot_of, whole
-from holdfast.core.errors import InvalidInput, ObjectMissing, RecordNotFound, StateInvalid, StorageFailed
+from holdfast.core.errors import (
+    InvalidInput,
+    ObjectMissing,
+    PayloadRefused,
+    RecordNotFound,
+    StateInvalid,
+    StorageFailed,
+)
 from holdfast.core.framing import framed
 from holdfast.core.frozen import canonical
 from holdfast.core.limits import LISTED_MAX, STORED_CACHE_BYTES_MAX
 from holdfast.core.records import ExecutionRecord, Part, Snapshot
 from holdfast.core.session_contracts import Branched, BranchRequest
 from holdfast.core.state import AgentState, checked_id
+from holdfast.storage.binding import codec_for_object
 from holdfast.storage.objects import Objects
 from holdfast.storage.recent import Recent, digest_of
 
@@ -60,8 +68,8 @@ class Records:
     def __init__(
         self, objects: Objects, codec: PayloadCodec | None = None, cache_bytes_max: int = STORED_CACHE_BYTES_MAX
     ) -> None:
+        self.codec = codec
         self._objects = objects
-        self._codec = codec
         self._recent = Recent(cache_bytes_max)
 
     async def write_part(self, data: bytes) -> str:
@@ -95,7 +103,9 @@ class Records:
 
     async def write(self, record: ExecutionRecord) -> None:
         """Keep the record of an execution, whose snapshot must be there, and list it. Raises StorageFailed."""
-        await self._objects.replace(_record(record.execution_id), await self._encoded(canonical(record)))
+        await self._objects.replace(
+            _record(record.execution_id), await self._encoded(_record(record.execution_id), canonical(record))
+        )
         await self._objects.replace(f"{_index(record.agent_id)}/{_entry(record)}", b"")
 
     async def by_id(self, execution_id: str) -> ExecutionRecord:
@@ -148,7 +158,8 @@ class Records:
 
     async def write_session(self, agent_id: str, data: bytes) -> None:
         """Keep what a session leaves of itself, in the place of what it left before. Raises StorageFailed."""
-        await self._objects.replace(_session(agent_id), await self._encoded(data))
+        name = _session(agent_id)
+        await self._objects.replace(name, await self._encoded(name, data))
 
     async def read_session(self, agent_id: str) -> bytes | None:
         """Return what was last kept of an agent's session, none if nothing was. Raises StorageFailed."""
@@ -160,12 +171,14 @@ class Records:
 
     async def write_sink(self, name: str, data: bytes) -> None:
         """Keep how far a sink has got, or what it has not taken, in the place of what it was. Raises StorageFailed."""
-        await self._objects.replace(f"{SINKS}/{name}", await self._encoded(data))
+        place = f"{SINKS}/{name}"
+        await self._objects.replace(place, await self._encoded(place, data))
 
     async def read_sink(self, name: str) -> bytes | None:
         """Return what was last kept by `write_sink`, none if nothing was. Raises StorageFailed."""
         try:
-            return await self._decoded(f"{SINKS}/{name}", await self._objects.read(f"{SINKS}/{name}"))
+            place = f"{SINKS}/{name}"
+            return await self._decoded(place, await self._objects.read(place))
         except ObjectMissing:
             return None
 
@@ -194,7 +207,8 @@ class Records:
     async def _write_content(self, kind: str, data: bytes) -> str:
         digest = digest_of(data)
         if self._recent.get(digest) is None:
-            await self._objects.write(_named(kind, digest), await self._encoded(data))
+            name = _named(kind, digest)
+            await self._objects.write(name, await self._encoded(name, data))
             self._recent.put(digest, data)
         return digest
 
@@ -208,10 +222,10 @@ class Records:
             self._recent.put(digest, data)
         return data
 
-    async def _encoded(self, data: bytes) -> bytes:
+    async def _encoded(self, name: str, data: bytes) -> bytes:
         payload = Payload(metadata={"encoding": ENCODING}, data=data)
-        if self._codec is not None:
-            [payload] = await self._codec.encode([payload])
+        if self.codec is not None:
+            [payload] = await codec_for_object(self.codec, name).encode([payload])
         return payload.SerializeToString(deterministic=True)
 
     async def _decoded(self, name: str, data: bytes) -> bytes:
@@ -219,9 +233,11 @@ class Records:
             payload = Payload.FromString(data)
         except DecodeError:
             raise self._damaged(name, "it is no payload") from None
-        if self._codec is not None:
+        if self.codec is not None:
             try:
-                [payload] = await self._codec.decode([payload])
+                [payload] = await codec_for_object(self.codec, name).decode([payload])
+            except PayloadRefused as error:
+                raise PayloadRefused(f"the object {name} in {self._objects.url}: {error}") from None
             except Exception as error:  # noqa: BLE001  # whatever a codec raises for what it did not write
                 told = f"cannot be decoded ({type(error).__name__})"
                 raise StorageFailed(f"the object {name} in {self._objects.url} {told}; {KEY_REMEDY}") from None

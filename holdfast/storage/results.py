@@ -9,7 +9,7 @@ import asyncio
 import re
 from dataclasses import replace
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.errors import HoldfastError, InvalidArguments, ObjectMissing
 from holdfast.core.limits import (
@@ -22,7 +22,10 @@ from holdfast.core.limits import (
 from holdfast.core.references import FETCH_TOOL, Reference
 from holdfast.core.texts import clamped, clamped_json, json_size
 from holdfast.core.tools import AnyTool, ToolContext, tool
-from holdfast.storage.objects import Objects
+
+if TYPE_CHECKING:
+    from holdfast.storage.objects import Objects
+    from holdfast.storage.parts import EncodedParts
 
 REF_CHARS: Final = 24
 """How much of a result's SHA-256 names it: enough to tell the results of one execution apart, short enough to copy."""
@@ -46,7 +49,7 @@ CAUSE_CHARS_MAX: Final = 300
 class KeptResults:
     """The long results of all executions that are kept at one place."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects | EncodedParts) -> None:
         self._objects = objects
 
     async def bounded(self, text: str, context: ToolContext, seconds_max: float) -> str:

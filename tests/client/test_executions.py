@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +15,6 @@ from pydantic import JsonValue
 from temporalio.client import Client as TemporalClient
 
 from holdfast.client import Client, Settings, reading
-from holdfast.client.ports import HOST, choose_ports
-from holdfast.client.server_process import Launch, ServerProcess
 from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import STATE_QUERY, ExecutionResult, PageRequest, StatePage
@@ -375,21 +370,6 @@ async def test_a_list_has_its_bounds(settings: Settings, limit: int) -> None:
 
 
 # --- a server that is not ours
-
-
-@pytest.fixture(scope="module")
-def plain_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """The address of a server as `temporal server start-dev` gives it: no search attributes, no settings of ours."""
-    folder = tmp_path_factory.mktemp("plain")
-    program = str(Path(sys.executable).with_name("temporal"))
-    ports = choose_ports(0, 0)
-    command = [program, "server", "start-dev", "--headless", "--ip", HOST, "--port", str(ports.grpc)]
-    with (folder / "inherited").open("wb") as inherited:
-        launch = Launch([*command, "--http-port", str(ports.http)], folder, folder / "log", inherited.fileno())
-        server = ServerProcess(launch)
-    assert server.wait_until_ready(ports.http) is None
-    yield f"{HOST}:{ports.grpc}"
-    os.kill(server.pid, signal.SIGKILL)
 
 
 async def test_a_server_without_our_search_attributes_does_all_but_name_the_agent(

@@ -54,7 +54,7 @@ from tests.workflows.histories import history_of
 pytestmark = pytest.mark.temporal
 
 AGENT = AgentDefinition(name="watched")
-SECONDS_MAX = 20
+SECONDS_MAX = 40
 WATCHERS = 20
 PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
 WORDS = "".join(f"word {number:03} " for number in range(120))
@@ -162,7 +162,7 @@ async def test_a_watcher_that_starts_later_is_told_the_rest(serve: Serve) -> Non
 
 
 async def test_text_is_told_while_it_comes(serve: Serve) -> None:
-    async with serve([call("add", a=1, b=2), slowly(WORDS)], [add]) as served:
+    async with serve([call("add", a=1, b=2), slowly(WORDS, seconds=0.12)], [add]) as served:
         execution_id = await served.client.start(AGENT, "tell me")
         live: list[TextDelta] = []
         watched: list[Watched] = []

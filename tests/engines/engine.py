@@ -18,7 +18,7 @@ from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Client, Settings
 from holdfast.core.offer import Offer
 from holdfast.core.tools import AnyTool
-from worker import make_worker
+from workers import make_worker
 
 START_SECONDS_MAX = 30
 ANSWER_SECONDS_MAX = 10

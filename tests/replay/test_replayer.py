@@ -12,7 +12,7 @@ from holdfast.client.connection import connect
 from holdfast.core.offer import Offer
 from holdfast.storage.payloads import converter
 from tests.replay.replaying import replayer
-from worker import make_worker
+from workers import make_worker
 
 pytestmark = pytest.mark.temporal
 

@@ -24,7 +24,7 @@ from holdfast.core.tools import tool
 from holdfast.sinks import Sink
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Scripts, call, say
-from worker import make_worker
+from workers import make_worker
 
 SECONDS_MAX = 30.0
 """How long what is delivered may take to come on a busy machine."""

@@ -33,7 +33,7 @@ from holdfast.testing.script import Call, Turn, calls, say, turn_number
 from tests.pids import until_gone
 from tests.serving import Serve
 from tests.workflows.histories import history_of, markers, replayed
-from worker import make_tools_worker
+from workers import make_tools_worker
 
 pytestmark = pytest.mark.temporal
 

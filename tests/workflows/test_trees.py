@@ -37,7 +37,7 @@ from holdfast.testing.script import Call, Turn, calls, say, turn_number
 from tests.serving import Serve, Served, served
 from tests.workflows.chains import chain_of
 from tests.workflows.histories import history_of, replayed
-from worker import make_worker
+from workers import make_worker
 
 pytestmark = pytest.mark.temporal
 

@@ -22,7 +22,7 @@ from holdfast.core.steps import Outcome
 from holdfast.storage.payloads import converter
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Script, Turn, call, say
-from worker import make_worker
+from workers import make_worker
 
 pytestmark = pytest.mark.temporal
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import json
 from collections.abc import Sequence
@@ -13,8 +12,8 @@ import typer
 from pydantic import ValidationError
 
 from holdfast.client.cli import pending, render
-from holdfast.client.cli.asking import connected, is_session, joined
-from holdfast.client.cli.options import AsJson, RunOrAgentId, with_server
+from holdfast.client.cli.asking import asked, is_session
+from holdfast.client.cli.options import AsJson, UnderWayId, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.digests import SHORT_CHARS, short_digest
 from holdfast.core.errors import InvalidInput
@@ -24,7 +23,7 @@ from holdfast.core.tools import told
 from holdfast.core.verdicts import Decision, Verdict
 
 if TYPE_CHECKING:
-    from holdfast.client import Agent, Client
+    from holdfast.client import Agent, Client, Holdfast
 
 CallId: TypeAlias = Annotated[
     str | None, typer.Argument(metavar="[CALL]", help="The call's id; not needed while one call waits.")
@@ -47,12 +46,18 @@ def waiting(
     settings: Settings,
 ) -> None:
     """List the tool calls that wait for a person, over all runs: those that wait longest first."""
-    asyncio.run(_list(settings, limit, as_json=as_json))
+    found = asked(settings, lambda holdfast: holdfast.waiting(limit))
+    if as_json:
+        render.as_json({"calls": [pending.line(each) for each in found], "unread": list(found.unread)})
+        return
+    pending.table(found)
+    for id_ in found.unread:
+        render.hint(f"calls of run {id_} wait, but no worker tells which: is one running?")
 
 
 @with_server()
 def approve(
-    execution_id: RunOrAgentId,
+    execution_id: UnderWayId,
     call_id: CallId = None,
     *,
     digest: Digest = None,
@@ -62,12 +67,12 @@ def approve(
 ) -> None:
     """Let a tool call run that waits for a person."""
     verdict = _verdict("approve", by)
-    asyncio.run(_decide(settings, execution_id, call_id, verdict, digest, as_json=as_json))
+    _decide(settings, execution_id, call_id, verdict, digest, as_json=as_json)
 
 
 @with_server()
 def edit(
-    execution_id: RunOrAgentId,
+    execution_id: UnderWayId,
     call_id: CallId = None,
     *,
     arguments: Annotated[
@@ -80,12 +85,12 @@ def edit(
 ) -> None:
     """Let a tool call run that waits for a person, with other arguments."""
     verdict = _verdict("edit", by, arguments=arguments)
-    asyncio.run(_decide(settings, execution_id, call_id, verdict, digest, as_json=as_json))
+    _decide(settings, execution_id, call_id, verdict, digest, as_json=as_json)
 
 
 @with_server()
 def deny(
-    execution_id: RunOrAgentId,
+    execution_id: UnderWayId,
     call_id: CallId = None,
     *,
     reason: Annotated[str, typer.Option(help="Why; the model is told.")] = "",
@@ -96,7 +101,7 @@ def deny(
 ) -> None:
     """Keep a tool call from running that waits for a person; the model is told."""
     verdict = _verdict("deny", by, reason=reason)
-    asyncio.run(_decide(settings, execution_id, call_id, verdict, digest, as_json=as_json))
+    _decide(settings, execution_id, call_id, verdict, digest, as_json=as_json)
 
 
 def _verdict(decision: Decision, by: str | None, *, reason: str = "", arguments: str | None = None) -> Verdict:
@@ -116,27 +121,19 @@ def login() -> str:
     return ""
 
 
-async def _list(settings: Settings, limit: int, *, as_json: bool) -> None:
-    found = await (await connected(settings)).waiting(limit)
-    if as_json:
-        render.as_json({"calls": [pending.line(each) for each in found], "unread": list(found.unread)})
-        return
-    pending.table(found)
-    for id_ in found.unread:
-        render.hint(f"calls of run {id_} wait, but no worker tells which: is one running?")
-
-
-async def _decide(
-    settings: Settings, execution_id: str, call_id: str | None, verdict: Verdict, digest: str | None, *, as_json: bool
+def _decide(
+    settings: Settings, given: str, call_id: str | None, verdict: Verdict, digest: str | None, *, as_json: bool
 ) -> None:
-    holdfast = await joined(settings)
-    client = holdfast.client
-    if await is_session(client, execution_id):
-        execution_id = await _under_way(holdfast.agent(execution_id))
-    chosen = await _chosen(client, execution_id, call_id, digest)
-    # bound to the call as it was read here: should another one wait under its id meanwhile, nothing is decided
-    bound = replace(verdict, digest=chosen.call.digest)
-    taken = await client.decide(execution_id, chosen.call.id, bound)
+    async def decide(holdfast: Holdfast) -> tuple[str, OpenCall, bool]:
+        client, execution_id = holdfast.client, given
+        if await is_session(client, given):
+            execution_id = await _under_way(holdfast.agent(given))
+        chosen = await _chosen(client, execution_id, call_id, digest)
+        # bound to the call as it was read here: should another one wait under its id meanwhile, nothing is decided
+        bound = replace(verdict, digest=chosen.call.digest)
+        return execution_id, chosen, await client.decide(execution_id, chosen.call.id, bound)
+
+    execution_id, chosen, taken = asked(settings, decide)
     if as_json:
         about = {"execution_id": execution_id, "call_id": chosen.call.id, "digest": chosen.call.digest}
         render.as_json({**about, "decision": verdict.decision, "taken": taken})

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from holdfast.client.cli import render
+from holdfast.client.cli.busy import ASKING, busy
 from holdfast.client.embedded import running_server
 from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
@@ -56,10 +57,11 @@ class Retries(logging.Filter):
 
 
 def asked(settings: Settings, ask: Callable[[Holdfast], Awaitable[T]]) -> T:
-    """Connect, ask, and return the answer."""
+    """Connect, ask, and return the answer; say so where it takes its time."""
 
     async def asking() -> T:
-        return await ask(await joined(settings))
+        with busy(ASKING):
+            return await ask(await joined(settings))
 
     return asyncio.run(asking())
 

@@ -13,6 +13,7 @@ import typer
 from holdfast.client.cli import render
 from holdfast.client.cli.approvals import login
 from holdfast.client.cli.asking import joined
+from holdfast.client.cli.completing import agent_ids, agent_names
 from holdfast.client.cli.options import AsJson, Policy, with_server
 from holdfast.client.cli.sessions import answered
 from holdfast.client.settings import Settings
@@ -32,11 +33,17 @@ REMEMBERED: Final = 2
 @with_server("agents_dir", "task_queue")
 def chat(
     agent: Annotated[
-        str | None, typer.Argument(help="A name in the agents folder, or a definition file: what a new agent is.")
+        str | None,
+        typer.Argument(
+            help="A name in the agents folder, or a definition file: what a new agent is.", autocompletion=agent_names
+        ),
     ] = None,
     *,
     agent_id: Annotated[
-        str | None, typer.Option("--id", help="The agent to talk with; a new one without it.", metavar="ID")
+        str | None,
+        typer.Option(
+            "--id", help="The agent to talk with; a new one without it.", metavar="ID", autocompletion=agent_ids
+        ),
     ] = None,
     while_running: Policy = None,
     as_json: AsJson = False,

@@ -8,10 +8,12 @@ import signal
 import sys
 import time
 from collections import deque
+from contextlib import ExitStack
 from typing import Annotated, Final
 
 import typer
 
+from holdfast.client.cli.busy import busy
 from holdfast.client.cli.options import (
     Address,
     AgentsDir,
@@ -56,6 +58,9 @@ def dev(
     data_dir: DataDir = None,
     port: Annotated[int, typer.Option(help="Temporal's port; 0 means any free one.")] = 7233,
     ui_port: Annotated[int, typer.Option(help="The Web UI's port; 0 means any free one.")] = 8233,
+    ui_codec_endpoint: Annotated[
+        str | None, typer.Option(help="Where the Web UI asks for what is encrypted: a codec server's.", metavar="URL")
+    ] = None,
     modules: Import = None,
     agents: AgentsDir = None,
     task_queue: TaskQueue = None,
@@ -67,7 +72,12 @@ def dev(
     settings = settings_from(data_dir=data_dir, agents_dir=agents, task_queue=task_queue, storage=storage)
     check_parts()
     signal.signal(signal.SIGTERM, _interrupt)
-    with EmbeddedServer.start(settings.data_dir, port=port, ui_port=ui_port) as server:
+    started = EmbeddedServer.start(settings.data_dir, port=port, ui_port=ui_port, ui_codec=ui_codec_endpoint)
+    with ExitStack() as stack:
+        with busy("starting the Temporal server"):
+            server = stack.enter_context(started)
+        if server.attached and ui_codec_endpoint:
+            _say(f"warning: the server of pid {server.address.pid} runs already, and its Web UI stays as it is")
         serving = _Serving(server, settings, modules or [], sinks or [], as_json=as_json)
         try:
             code = serving.run()
@@ -93,6 +103,13 @@ def worker(
     ] = False,
     storage: Storage = None,
     sinks: Sinks = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            help="Where metrics can be read, a port of 127.0.0.1 or HOST:PORT; else HOLDFAST_METRICS, else nowhere.",
+            metavar="HOST:PORT",
+        ),
+    ] = None,
     **serving: str | None,
 ) -> None:
     """Run a worker against a Temporal server, until SIGTERM or Ctrl-C."""
@@ -105,6 +122,7 @@ def worker(
         storage=storage,
     )
     check_parts()
+    serving["metrics"] = metrics
     command = worker_command(settings, modules or [], tools_only=tools_only, serving=serving, sinks=sinks or [])
     sys.stdout.flush()
     os.execve(command[0], command, worker_environment())  # noqa: S606  # this very interpreter, no shell
@@ -130,7 +148,9 @@ class _Serving:
         while True:
             self._starting, self._fault = True, None
             with WorkerProcess(self._command, self._heard, embedded_worker_environment()) as process:
-                if not process.wait_until_ready(READY_SECONDS_MAX):
+                with busy("starting the worker"):
+                    ready = process.wait_until_ready(READY_SECONDS_MAX)
+                if not ready:
                     return self._not_ready(process)
                 self._starting = False
                 if not self.announced:

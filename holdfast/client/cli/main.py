@@ -14,6 +14,8 @@ exit code   meaning
 10          a compiler of messages failed; only programs that use the core meet it
 11          an answer does not fit the type it is read as; only programs that ask for one meet it
 12          large data could not be written or read
+13          data is not encrypted as it should be, or not with a key that is here
+14          `doctor` has found an error, `setup --check` something that is not registered
 130         interrupted by Ctrl-C; a run goes on
 141         whoever read our output has gone; a run goes on
 """
@@ -32,11 +34,18 @@ import typer
 from holdfast import __version__
 from holdfast.client.cli.approvals import approve, deny, edit, waiting
 from holdfast.client.cli.chat import chat
+from holdfast.client.cli.codec import codec_key, codec_server
+from holdfast.client.cli.completing import Shell, installed, quietly_if_asked, shown
 from holdfast.client.cli.dev import dev, worker
+from holdfast.client.cli.doctor import doctor
+from holdfast.client.cli.export import export
 from holdfast.client.cli.records import fork, record, records, rewind, tree
-from holdfast.client.cli.runs import list_runs, run, show, stop
+from holdfast.client.cli.runs import list_runs, run, stop
 from holdfast.client.cli.session import session
 from holdfast.client.cli.sessions import send, sessions
+from holdfast.client.cli.setup import setup
+from holdfast.client.cli.show import show
+from holdfast.client.cli.top import top
 from holdfast.client.cli.watching import watch
 from holdfast.client.leaving import leave
 from holdfast.core.errors import HoldfastError, InvalidInput
@@ -51,19 +60,21 @@ app = typer.Typer(
     name="holdfast",
     help="AI agents as Temporal workflows: a crash loses nothing, a stop stops, a budget holds.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=False,  # ours names the shell, where typer guesses it
     pretty_exceptions_enable=False,
 )
 app.command()(dev)
 app.command()(worker)
 app.command()(run)
 app.command()(watch)
+app.command()(top)
 app.command()(stop)
 app.command()(waiting)
 app.command()(approve)
 app.command()(deny)
 app.command()(edit)
 app.command()(show)
+app.command()(export)
 app.command("list")(list_runs)
 app.command()(chat)
 app.command()(send)
@@ -74,6 +85,10 @@ app.command()(record)
 app.command()(rewind)
 app.command()(fork)
 app.command()(tree)
+app.command()(codec_key)
+app.command()(codec_server)
+app.command()(setup)
+app.command()(doctor)
 
 
 def _version(asked: bool) -> None:  # noqa: FBT001  # typer's signature
@@ -88,6 +103,16 @@ def _options(
     version: Annotated[  # its callback does it
         bool, typer.Option("--version", help="Print the version and end.", callback=_version, is_eager=True)
     ] = False,
+    show_completion: Annotated[
+        Shell | None,
+        typer.Option(help="Print what makes a shell complete our words, to be kept.", callback=shown, is_eager=True),
+    ] = None,
+    install_completion: Annotated[
+        Shell | None,
+        typer.Option(
+            help="Have a shell complete our words, from its next start on.", callback=installed, is_eager=True
+        ),
+    ] = None,
 ) -> None:
     """AI agents as Temporal workflows: a crash loses nothing, a stop stops, a budget holds."""
 
@@ -95,6 +120,7 @@ def _options(
 def main() -> NoReturn:
     """Run the command line and end the process with the documented exit code."""
     _open_closed_streams()
+    quietly_if_asked()
     leave(_code())
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, TypeAlias, cast
 
 import typer
 
+from holdfast.client.cli import completing
 from holdfast.client.settings import Settings
 from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.session_contracts import WhileRunning
@@ -57,11 +58,28 @@ Sinks: TypeAlias = Annotated[
     ),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
-ExecutionId: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="The run's id, a UUID.")]
-RunOrAgentId: TypeAlias = Annotated[
-    str, typer.Argument(metavar="ID", help="The run's id, a UUID; or an agent's, for the run that it has under way.")
+ExecutionId: TypeAlias = Annotated[
+    str, typer.Argument(metavar="ID", help="The run's id, a UUID.", autocompletion=completing.run_ids)
 ]
-AgentId: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="The agent's id, a UUID.")]
+RunOrAgentId: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The run's id, a UUID; or an agent's, for the run that it has under way.",
+        autocompletion=completing.run_ids,
+    ),
+]
+UnderWayId: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The run's id, a UUID; or an agent's, for the run that it has under way.",
+        autocompletion=completing.ids_under_way,
+    ),
+]
+AgentId: TypeAlias = Annotated[
+    str, typer.Argument(metavar="ID", help="The agent's id, a UUID.", autocompletion=completing.agent_ids)
+]
 Policy: TypeAlias = Annotated[
     WhileRunning | None,
     typer.Option(

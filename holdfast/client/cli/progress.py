@@ -20,6 +20,10 @@ class _Text:
         self._within = ""
         """Whose text the cursor stands behind."""
 
+    @property
+    def under_way(self) -> bool:
+        return bool(self._within)
+
     def show(self, delta: TextDelta) -> None:
         if self._within != delta.execution_id:
             self.end()
@@ -47,9 +51,17 @@ class Steps:
         self._announced = 0
         self.streamed = ""
         """The text of the latest answer as far as it was printed."""
+        self.doing = "the run begins"
+        """What is under way, in a few words."""
+
+    @property
+    def within_text(self) -> bool:
+        """Whether the cursor stands behind a text that is being printed."""
+        return self._text.under_way
 
     def show(self, watched: Watched) -> None:
         """Print what is new."""
+        self.doing = _doing(watched) or self.doing
         match watched:
             case observed.AgentStepStarted():
                 self._began, self.streamed = watched.at, ""
@@ -92,6 +104,21 @@ class Steps:
             render.announce(event.step_number, event.step.inference_response)
         self._announced = event.step_number
         render.results(event.step, (event.at - (self._began or event.at)).total_seconds())
+
+
+def _doing(watched: Watched) -> str:
+    """Return what begins with an event; empty where nothing does."""
+    match watched:
+        case observed.InferenceRequestStarted():
+            return f"step {watched.step_number}: the model is asked"
+        case observed.ToolCallStarted():
+            return f"step {watched.step_number}: {watched.call.name} runs"
+        case observed.SubagentSpawned():
+            return f"step {watched.step_number}: {watched.agent} works"
+        case observed.ApprovalRequested():
+            return f"step {watched.step_number}: {watched.call.name} waits for a person"
+        case _:
+            return ""
 
 
 class Lines:

@@ -8,6 +8,7 @@ import typer
 
 from holdfast.client.cli import render, views
 from holdfast.client.cli.asking import asked, asked_agent
+from holdfast.client.cli.completing import run_ids
 from holdfast.client.cli.options import AgentId, AsJson, ExecutionId, Limit, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.records import ExecutionRecord
@@ -59,7 +60,9 @@ def record(
 @with_server()
 def rewind(
     agent_id: AgentId,
-    execution_id: Annotated[str, typer.Argument(metavar="EXECUTION", help="One of the agent's runs, a UUID.")],
+    execution_id: Annotated[
+        str, typer.Argument(metavar="EXECUTION", help="One of the agent's runs, a UUID.", autocompletion=run_ids)
+    ],
     *,
     steps: Place = None,
     as_json: AsJson = False,
@@ -75,7 +78,13 @@ def fork(
     agent_id: AgentId,
     *,
     execution_id: Annotated[
-        str | None, typer.Option("--execution", help="From the end of this run; the last one by default.", metavar="ID")
+        str | None,
+        typer.Option(
+            "--execution",
+            help="From the end of this run; the last one by default.",
+            metavar="ID",
+            autocompletion=run_ids,
+        ),
     ] = None,
     steps: Place = None,
     new_id: Annotated[str | None, typer.Option("--id", help="A UUID of your own for the new agent.")] = None,

@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
@@ -60,6 +61,12 @@ def console() -> Console:
     return _Unbroken(highlight=False, soft_wrap=True)
 
 
+@cache
+def aside() -> Console:
+    """Return what prints what is no answer, to standard error: one for all, so that lines mind a spinner."""
+    return _Unbroken(stderr=True, highlight=False, soft_wrap=True)
+
+
 def tables() -> Console:
     """Return what to print tables with: as wide as the terminal, and wide enough for a program."""
     return _Unbroken(highlight=False, width=None if sys.stdout.isatty() else 200)
@@ -79,8 +86,7 @@ def say(text: str) -> None:
 def hint(text: str) -> None:
     """Print a line that is not the answer, to standard error."""
     with suppress(OSError):
-        screen = _Unbroken(stderr=True, highlight=False, soft_wrap=True)
-        screen.print(f"[dim]{escape(printable(text))}[/dim]")
+        aside().print(f"[dim]{escape(printable(text))}[/dim]")
 
 
 def outcome(state: AgentState) -> dict[str, Any]:

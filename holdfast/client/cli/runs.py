@@ -1,4 +1,4 @@
-"""`holdfast run | stop | show | list`: what one does with runs."""
+"""`holdfast run | stop | list`: what one does with runs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from holdfast.client.cli import render, views
+from holdfast.client.cli import render
 from holdfast.client.cli.asking import asked, budget_of, connected, is_session, page_of, read
-from holdfast.client.cli.options import AsJson, ExecutionId, with_server
+from holdfast.client.cli.busy import ASKING, busy
+from holdfast.client.cli.completing import agent_names
+from holdfast.client.cli.options import AsJson, UnderWayId, with_server
 from holdfast.client.cli.progress import Steps
 from holdfast.client.settings import Settings
+from holdfast.client.watched import TextDelta
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.errors import ExecutionFailed, HoldfastError, ServerUnavailable
 from holdfast.core.events import StopMode
-from holdfast.core.session_contracts import SessionView
 from holdfast.core.state import AgentState, ExecutionStatus
 
 if TYPE_CHECKING:
@@ -28,7 +30,10 @@ STOPPED: Final = 3
 
 @with_server("agents_dir", "task_queue")
 def run(
-    agent: Annotated[str, typer.Argument(help="The agent's name in the agents folder, or a definition file.")],
+    agent: Annotated[
+        str,
+        typer.Argument(help="The agent's name in the agents folder, or a definition file.", autocompletion=agent_names),
+    ],
     question: Annotated[str, typer.Argument(help="What it is to do; - reads standard input.")],
     *,
     max_steps: Annotated[int | None, typer.Option(help="At most so many steps.", min=0)] = None,
@@ -48,7 +53,7 @@ def run(
 
 @with_server()
 def stop(
-    execution_id: ExecutionId,
+    execution_id: UnderWayId,
     *,
     reason: Annotated[str, typer.Option(help="Why; kept with the run.")] = "",
     after_step: Annotated[bool, typer.Option("--after-step", help="Let the step under way finish first.")] = False,
@@ -70,29 +75,6 @@ def stop(
         render.as_json({"execution_id": stopping or execution_id, "stop_requested": stopping is not None})
     else:
         render.say(otherwise if stopping is None else f"stop requested for {stopping}")
-
-
-@with_server()
-def show(
-    execution_id: ExecutionId,
-    *,
-    as_json: AsJson = False,
-    settings: Settings,
-) -> None:
-    """Show a run as it is now: status, steps, answer, errors; or an agent's session."""
-
-    async def ask(holdfast: Holdfast) -> tuple[AgentState | SessionView, str | None]:
-        if await is_session(holdfast.client, execution_id):
-            return await holdfast.agent(execution_id).view(), None
-        return await holdfast.client.state(execution_id), page_of(holdfast.client, execution_id)
-
-    state, page = asked(settings, ask)
-    if isinstance(state, SessionView):
-        views.shown_session(state, as_json=as_json)
-    elif as_json:
-        render.as_json({**render.outcome(state), "state": state.to_dict()})
-    else:
-        render.whole(state, page)
 
 
 @with_server()
@@ -121,13 +103,15 @@ async def _run(
     detach: bool,
     as_json: bool,
 ) -> int:
-    client = await connected(settings)
-    started = await client.start(agent, question, budget=budget, execution_id=execution_id)
+    with busy("starting the run"):
+        client = await connected(settings)
+        started = await client.start(agent, question, budget=budget, execution_id=execution_id)
     if detach:
         render.as_json({"execution_id": started}) if as_json else render.say(started)
         return 0
     try:
-        await _look_for_worker(client)
+        with busy(ASKING):
+            await _look_for_worker(client)
         state = await _followed(client, started, page_of(client, started), as_json=as_json)
     except asyncio.CancelledError:
         render.hint(f"the run goes on: holdfast show {started}, holdfast stop {started}")
@@ -154,7 +138,8 @@ async def _followed(client: Client, execution_id: str, page: str | None, *, as_j
     """Show the steps as they come and return the final state; raise ExecutionFailed."""
     if as_json:
         try:
-            state = await client.result(execution_id)
+            with busy("the run is under way"):
+                state = await client.result(execution_id)
         except ExecutionFailed as error:
             if error.state is None:
                 raise
@@ -163,12 +148,20 @@ async def _followed(client: Client, execution_id: str, page: str | None, *, as_j
         render.as_json(render.outcome(state))
         return state
     render.started(execution_id, page)
-    steps = Steps(live=sys.stdout.isatty())
-    with suppress(ServerUnavailable):  # the end can be known where no worker is left to tell what led to it
-        async with aclosing(client.watch(execution_id, subagents=False)) as watched:
-            async for each in watched:
-                steps.show(each)
-    steps.end()
-    final = await client.result(execution_id)
+    live = sys.stdout.isatty()
+    steps = Steps(live=live)
+    with busy("waiting for a worker") as waiting:
+        with suppress(ServerUnavailable):  # the end can be known where no worker is left to tell what led to it
+            async with aclosing(client.watch(execution_id, subagents=False)) as watched:
+                async for each in watched:
+                    if isinstance(each, TextDelta) and not live:
+                        continue
+                    waiting.done()
+                    steps.show(each)
+                    if not steps.within_text:
+                        waiting.says(steps.doing)
+        waiting.done()
+        steps.end()
+        final = await client.result(execution_id)
     render.ended(final, answer=steps.streamed != final.final_response)
     return final

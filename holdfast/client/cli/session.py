@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from holdfast.client.cli import views
 from holdfast.client.cli.asking import asked, asked_agent, budget_of
+from holdfast.client.cli.completing import agent_names
 from holdfast.client.cli.options import AgentId, AsJson, Policy, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
@@ -87,7 +88,10 @@ def change(
     agent_id: AgentId,
     *,
     agent: Annotated[
-        str | None, typer.Option(help="Another definition: a name in the agents folder, or a definition file.")
+        str | None,
+        typer.Option(
+            help="Another definition: a name in the agents folder, or a definition file.", autocompletion=agent_names
+        ),
     ] = None,
     system_prompt: Annotated[str | None, typer.Option(help="Another system prompt.")] = None,
     model: Annotated[str | None, typer.Option(help="Another model.")] = None,

@@ -10,6 +10,8 @@ import typer
 
 from holdfast.client.cli import render, views
 from holdfast.client.cli.asking import asked, joined, read
+from holdfast.client.cli.busy import busy
+from holdfast.client.cli.completing import agent_names
 from holdfast.client.cli.options import AgentId, AsJson, Limit, Policy, with_server
 from holdfast.client.cli.runs import STOPPED
 from holdfast.client.settings import Settings
@@ -33,7 +35,10 @@ def send(
     text: Annotated[str, typer.Argument(help="What to say to it; - reads standard input.")],
     *,
     agent: Annotated[
-        str | None, typer.Option(help="A name in the agents folder, or a file: what the agent is if it is new.")
+        str | None,
+        typer.Option(
+            help="A name in the agents folder, or a file: what the agent is if it is new.", autocompletion=agent_names
+        ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or print the receipt.")] = True,
     message_id: Annotated[str | None, typer.Option(help="The message's id: the same one twice is one message.")] = None,
@@ -97,8 +102,9 @@ async def _send(
     wait: bool,
     as_json: bool,
 ) -> int:
-    agent = (await joined(settings)).agent(agent_id, definition)
-    receipt = await agent.send(text, message_id=message_id, while_running=while_running)
+    with busy("sending the message"):
+        agent = (await joined(settings)).agent(agent_id, definition)
+        receipt = await agent.send(text, message_id=message_id, while_running=while_running)
     if not wait:
         render.as_json(views.receipt_line(agent.agent_id, receipt)) if as_json else views.receipt(receipt)
         return 0
@@ -115,7 +121,8 @@ async def _send(
 async def answered(agent: Agent, receipt: Receipt, *, as_json: bool) -> int:
     """Wait for a message's answer and print it; return the exit code that says what it came to."""
     try:
-        state = await agent.answer(receipt)
+        with busy("waiting for the answer"):
+            state = await agent.answer(receipt)
     except ExecutionFailed as error:
         if not as_json or error.state is None:
             raise

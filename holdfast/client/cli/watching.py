@@ -1,8 +1,9 @@
-"""`holdfast watch`: a run's events while they happen, for people and for programs."""
+"""`holdfast watch`: a run while it happens, as a live tree in a terminal and as lines anywhere else."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 
 from holdfast.client.cli import render
 from holdfast.client.cli.asking import is_session, joined
+from holdfast.client.cli.completing import run_ids
 from holdfast.client.cli.options import AsJson, with_server
 from holdfast.client.cli.progress import Lines
 from holdfast.client.cli.runs import STOPPED
@@ -22,7 +24,12 @@ from holdfast.core.observed import AgentExecutionStopped
 @with_server()
 def watch(
     execution_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The run's id, a UUID; or an agent's, for all its runs from now on.")
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="The run's id, a UUID; or an agent's, for all its runs from now on.",
+            autocompletion=run_ids,
+        ),
     ],
     *,
     as_json: AsJson = False,
@@ -37,12 +44,22 @@ async def _watch(settings: Settings, given: str, *, as_json: bool) -> int:
     lives = await is_session(holdfast.client, given)
     try:
         watched = holdfast.agent(given).watch() if lives else holdfast.client.watch(given)
-        stopped = await _print_events(watched, as_json=as_json)
+        if as_json or not _draws():
+            stopped = await _print_events(watched, as_json=as_json)
+        else:
+            from holdfast.client.cli.tree_view import TreeView
+
+            stopped = await TreeView(holdfast.client, render.console(), None if lives else given).show(watched)
     except asyncio.CancelledError:
         on = f"the agent lives on: holdfast chat --id {given}"
         render.hint(on if lives else f"the run goes on: holdfast show {given}, holdfast stop {given}")
         raise
     return STOPPED if stopped and not lives else 0
+
+
+def _draws() -> bool:
+    """Return whether standard output is a terminal that pictures can be drawn on."""
+    return sys.stdout.isatty() and not render.console().is_dumb_terminal
 
 
 async def _print_events(events: AsyncGenerator[Watched, None], *, as_json: bool) -> bool:

@@ -16,9 +16,10 @@ from tests.client.cli.page import PAGE, first_words, rows
 from tests.client.cli.program import HOLDFAST, Project
 
 ROOT = PAGE.parents[1]
-RUNS = ("dev", "worker", "run", "watch", "stop", "waiting", "approve", "deny", "edit", "show", "list")
-AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tree")
-COMMANDS = (*RUNS, *AGENTS, "session")
+RUNS = ("dev", "worker", "run", "watch", "stop", "waiting", "approve", "deny", "edit", "show", "export", "list")
+AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tree", "codec-key", "codec-server")
+SERVERS = ("setup", "doctor")
+COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
 ACTIONS = ("show", "stop", "clear", "suspend", "resume", "close", "change")
 
 
@@ -62,9 +63,9 @@ def test_every_exit_code_of_the_program_is_told() -> None:
 
 
 def test_every_command_has_its_section(helps: dict[str, str]) -> None:
-    offered = re.findall(r"^│ (\w+)  ", helps[""], flags=re.MULTILINE)
+    offered = re.findall(r"^│ ([\w-]+)  ", helps[""], flags=re.MULTILINE)
     assert tuple(offered) == COMMANDS
-    assert re.findall(r"^## holdfast (\w+)", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE) == list(COMMANDS)
+    assert re.findall(r"^## holdfast ([\w-]+)", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE) == list(COMMANDS)
 
 
 def test_every_action_on_a_session_is_told(helps: dict[str, str]) -> None:

@@ -1,0 +1,132 @@
+"""How the views of a run look to people: its transcript, its steps as a table, the facts first asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rich.markup import escape
+from rich.table import Table
+
+from holdfast.client.cli.render import console, hint, moment, short, tables, tokens
+from holdfast.client.report.rows import CallRow, StepRow
+from holdfast.client.report.words import beginning, lasting
+from holdfast.core.messages import DEFAULT_SECTION, Message
+from holdfast.core.state import AgentState
+from holdfast.core.texts import printable
+
+ROLES: Final = {"system": "magenta", "user": "blue", "assistant": "green", "tool": "cyan"}
+
+OUTCOMES: Final = {"succeeded": "green", "failed": "red", "running": "cyan", "approval": "yellow"}
+"""The colours of calls; what did not run is yellow."""
+
+ROWS_AT_ONCE: Final = 50
+"""So many steps are put into one table: it is printed while further ones are read."""
+
+SHOWN_CHARS_MAX: Final = 1_200
+"""How much of one text a transcript shows."""
+
+
+class Transcript:
+    """Prints messages one after another; long texts are cut unless it is `full`, and the end says so."""
+
+    def __init__(self, *, full: bool) -> None:
+        self._full = full
+        self._cut = 0
+        self._section = DEFAULT_SECTION
+        self._shown = 0
+
+    def show(self, section: str, message: Message) -> None:
+        """Print a message that stands in that section."""
+        screen = console()
+        if section != self._section:
+            screen.print(f"[dim]— section {escape(section)} —[/dim]")
+            self._section = section
+        answers = f" [dim]{escape(printable(message.tool_call_id))}[/dim]" if message.tool_call_id else ""
+        screen.print(f"[bold {ROLES[message.role]}]{message.role}[/]{answers}")
+        if message.text:
+            screen.print(escape(self._text(message.text)))
+        for call in message.tool_calls:
+            told = self._text(call.arguments_text)
+            screen.print(f"  [cyan]{escape(call.name)}[/cyan]({escape(told)}) [dim]{escape(printable(call.id))}[/dim]")
+        screen.print()
+        self._shown += 1
+
+    def end(self) -> None:
+        """Say what was left out, and how to see it."""
+        if not self._shown:
+            hint("nothing has been said yet")
+        if self._cut:
+            texts = "1 text is" if self._cut == 1 else f"{self._cut} texts are"
+            hint(f"{texts} cut to {SHOWN_CHARS_MAX:,} characters; --full shows all of it, --json too")
+
+    def _text(self, text: str) -> str:
+        begun, left_out = beginning(text, len(text) if self._full else SHOWN_CHARS_MAX)
+        self._cut += bool(left_out)
+        return printable(begun) + (f"\n[{left_out}]" if left_out else "")
+
+
+class Steps:
+    """Prints a table of steps, a piece at a time."""
+
+    def __init__(self) -> None:
+        self._rows: list[StepRow] = []
+        self._printed = False
+
+    def show(self, row: StepRow) -> None:
+        """Take in a step."""
+        self._rows.append(row)
+        if len(self._rows) >= ROWS_AT_ONCE:
+            self._print()
+
+    def end(self, head: AgentState) -> None:
+        """Print what is left, and what all of them took."""
+        self._print()
+        if not self._printed:
+            hint("no step has begun yet")
+            return
+        taken = head.execution_duration
+        told = f"{head.status}, {tokens(head.usage, head.cost)}, {lasting(taken.total_seconds() if taken else None)}"
+        console().print(f"[dim]{escape(told)}[/dim]")
+
+    def _print(self) -> None:
+        if not self._rows:
+            return
+        shown = Table(box=None, pad_edge=False, show_header=not self._printed)
+        for name, width in (("step", 4), ("began", 20), ("took", 11), ("in", 9), ("out", 9), ("cost", 9)):
+            right = "left" if name in ("step", "began") else "right"
+            shown.add_column(name, justify=right, min_width=width, no_wrap=True)  # type: ignore[arg-type]
+        shown.add_column("calls", overflow="fold")
+        for row in self._rows:
+            shown.add_row(
+                str(row.number),
+                moment(row.started_at) if row.started_at else "-",
+                lasting(row.seconds) if row.completed_at else "under way",
+                f"{row.usage.input_tokens:,}",
+                f"{row.usage.output_tokens:,}",
+                f"{row.cost:.4f}" if row.cost else "-",
+                _calls(row),
+            )
+        tables().print(shown)
+        self._rows, self._printed = [], True
+
+
+def _calls(row: StepRow) -> str:
+    """Return what the step came to: its calls with their ends, an error, or that it answers."""
+    errors = [f"[red]{escape(short(f'{each.type}: {each.message}'))}[/red]" for each in row.errors]
+    answers = ["[green]answers[/green]"] if row.kind == "final_response" else []
+    return "\n".join([*map(_call, row.calls), *errors, *answers])
+
+
+def _call(call: CallRow) -> str:
+    taken = "" if call.seconds is None else f" [dim]{lasting(call.seconds)}[/dim]"
+    colour = OUTCOMES.get(call.outcome, "yellow")
+    return f"{escape(printable(call.tool))} [{colour}]{call.outcome}[/]{taken}"
+
+
+def debug(told: Mapping[str, Any]) -> None:
+    """Print facts, one per line."""
+    for name, value in told.items():
+        shown = value if isinstance(value, str) else json.dumps(value, default=str)
+        console().print(f"[dim]{escape(name):16}[/dim] {escape(printable(shown))}")

@@ -1,0 +1,98 @@
+"""`holdfast top`: all agents at work on a server, on a screen of its own, or once as a table or JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from holdfast.client.cli import render
+from holdfast.client.cli.asking import connected
+from holdfast.client.cli.options import AsJson, Limit, with_server
+from holdfast.client.settings import Settings
+from holdfast.core.errors import MissingPart
+from holdfast.core.limits import TOP_ROWS
+
+if TYPE_CHECKING:
+    from holdfast.client.executions import Client
+    from holdfast.client.overview import Overview
+
+NOTHING: str = 'nothing is under way; start a run with: holdfast run AGENT "question"'
+
+
+@with_server()
+def top(
+    *,
+    query: Annotated[
+        str, typer.Option(help="Only those that this visibility query finds, such as HoldfastAgent = 'clerk'.")
+    ] = "",
+    limit: Limit = TOP_ROWS,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once and end, as into a pipe.")] = False,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Show all agents at work, and stop, approve and deny from there; q quits."""
+    raise typer.Exit(asyncio.run(_top(settings, query, limit, once=once, as_json=as_json)))
+
+
+async def _top(settings: Settings, query: str, limit: int, *, once: bool, as_json: bool) -> int:
+    client = await connected(settings)
+    from holdfast.client.overview import overview
+
+    found = await overview(client, query or None, limit)  # what is wrong with the query is told before any screen
+    if once or as_json or not _is_terminal():
+        await _print(client, found, as_json=as_json)
+        return 0
+    return await _show(client, found, query, limit)
+
+
+async def _show(client: Client, found: Overview, query: str, limit: int) -> int:
+    if find_spec("textual") is None:
+        raise MissingPart(
+            "the screen of `top` needs textual, which is not installed: pip install 'holdfast[temporal]'; "
+            "`holdfast top --once` does without"
+        )
+    from holdfast.client.cli.board import INTERRUPTED, Board
+    from holdfast.client.cli.leaving import put_back
+
+    board = Board(client, found, query=query, limit=limit)
+    with put_back():
+        code = await board.run_async()
+    if code is not None:
+        return code
+    return INTERRUPTED if board.return_code is None else board.return_code  # none: it was cancelled, by a signal
+
+
+async def _print(client: Client, found: Overview, *, as_json: bool) -> None:
+    from holdfast.client.cli.bars import glyphs_of
+    from holdfast.client.cli.columns import COLUMNS, FIRST, as_data, ordered
+    from holdfast.client.overview import rows
+
+    now = datetime.now(UTC)
+    told = ordered(await rows(client, found.rows, now), FIRST, now)
+    if as_json:
+        render.as_json([as_data(each, now) for each in told])
+        return
+    if not told:
+        render.hint(NOTHING)
+        return
+    screen, shown = render.tables(), Table(box=None, pad_edge=False)
+    for each in COLUMNS:
+        whole = each.name == "id"  # to be copied from there
+        shown.add_column(each.name, justify="right" if each.right else "left", no_wrap=whole, overflow="fold")
+    for row in told:
+        cells = {each.name: each.text(row, now, glyphs_of(screen)) for each in COLUMNS}
+        cells["id"].plain = row.listed.id
+        shown.add_row(*cells.values())
+    screen.print(shown)
+    if found.in_all > len(told):
+        render.hint(f"{found.in_all - len(told):,} more are under way: --limit, or --query")
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and not render.console().is_dumb_terminal

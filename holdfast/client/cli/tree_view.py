@@ -1,0 +1,158 @@
+"""A run drawn as a tree again and again while it goes on, on a screen of its own; at its end its last picture stays."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+
+from holdfast.client.cli.bars import glyphs_of
+from holdfast.client.cli.frame import Picture
+from holdfast.client.cli.leaving import put_back
+from holdfast.client.cli.render import COLOURS, used
+from holdfast.client.live import LiveView, RunView, after, limited
+from holdfast.client.watched import Watched
+from holdfast.core.errors import HoldfastError
+from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.texts import printable
+from holdfast.core.usage import Usage
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+
+FRAME_SECONDS: Final = 0.125
+"""How often the picture is drawn."""
+
+HEAD_SECONDS: Final = 5.0
+"""How often a worker is asked for the limits, which can change, and so found to be there."""
+
+FIRST_HEAD_SECONDS: Final = 0.5
+"""The same at the beginning, and while there is something amiss."""
+
+LAST_LINES_MAX: Final = 100
+"""How many lines of the tree stay when all is over."""
+
+
+class TreeView:
+    """One watch on one terminal, of the run of that id, or of whatever an agent runs."""
+
+    def __init__(self, client: Client, console: Console, execution_id: str | None) -> None:
+        self._client = client
+        self._console = console
+        self._execution_id = execution_id
+        self._view = LiveView()
+        self._notice = ""
+        """What is not as it should be."""
+        self._late = 0.0
+        """How many seconds the workers' clocks are ahead of ours, as far as events have told."""
+
+    async def show(self, events: AsyncGenerator[Watched, None]) -> bool:
+        """Draw what happens until its end; return whether the last run was stopped. Raises what the watch raises."""
+        try:
+            with put_back(), Live(console=self._console, screen=True, auto_refresh=False) as live:
+                beside = [asyncio.create_task(self._draw(live)), asyncio.create_task(self._ask())]
+                try:
+                    async with aclosing(events) as watched:
+                        async for each in watched:
+                            self._take(each)
+                finally:
+                    for task in beside:
+                        task.cancel()
+                    await asyncio.gather(*beside, return_exceptions=True)
+        finally:
+            self._leave()
+        root = self._view.root
+        return root is not None and root.status is ExecutionStatus.STOPPED
+
+    def _take(self, each: Watched) -> None:
+        self._view = after(self._view, each)
+        at: datetime | None = getattr(each, "at", None)
+        if at is not None:
+            self._late = max(self._late, (at - datetime.now(UTC)).total_seconds())
+
+    def _picture(self, height: int) -> Picture:
+        now = datetime.fromtimestamp(time.time() + self._late, UTC)
+        return Picture(now, self._console.width, height, glyphs_of(self._console))
+
+    async def _draw(self, live: Live) -> None:
+        while True:
+            lines = self._picture(self._console.height).frame(self._view, self._notice)
+            live.update(Group(*lines), refresh=True)
+            await asyncio.sleep(FRAME_SECONDS)
+
+    async def _ask(self) -> None:
+        """Ask again and again for what no event tells: the limits, and whether anybody works at the run at all."""
+        from holdfast.client.heads import head
+
+        while True:
+            asked_for = self._runs
+            if asked_for is None:
+                self._notice, pause = "", FIRST_HEAD_SECONDS
+            else:
+                try:
+                    page = await head(self._client, asked_for)
+                except HoldfastError as error:
+                    self._notice, pause = str(error), FIRST_HEAD_SECONDS
+                else:
+                    self._notice, pause = "", HEAD_SECONDS
+                    self._limit(page.head)
+            await self._pause(asked_for, pause)
+
+    @property
+    def _runs(self) -> str | None:
+        """The run that is under way, as far as we know."""
+        root = self._view.root
+        if root is None:
+            return self._execution_id
+        return None if root.is_over else root.execution_id
+
+    def _limit(self, head: AgentState) -> None:
+        root, execution = self._view.root, head.execution
+        if root is not None and execution is not None and execution.execution_id == root.execution_id:
+            paused, at = execution.paused_seconds, execution.paused_at
+            self._view = limited(self._view, execution.budget, paused_seconds=paused, paused_at=at)
+
+    async def _pause(self, asked_for: str | None, seconds: float) -> None:
+        """Wait for the next question; not so long where another run has begun meanwhile."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and (self._runs == asked_for or not self._view.roots):  # noqa: ASYNC110  # of time
+            await asyncio.sleep(FRAME_SECONDS)
+
+    def _leave(self) -> None:
+        """Leave the tree as it is now, and below it the end of the run with its answer."""
+        root = self._view.root
+        if root is None:
+            return
+        with suppress(OSError):  # nobody may be there any more to read it
+            for line in self._picture(LAST_LINES_MAX).last(_without_answer(self._view, root)):
+                self._console.print(line)
+            if root.is_over:
+                self._end(root)
+
+    def _end(self, root: RunView) -> None:
+        colour, why = COLOURS[root.status], f" ({printable(root.why)})" if root.why else ""
+        seconds = None
+        if root.started_at is not None and root.ended_at is not None:
+            seconds = (root.ended_at - root.started_at).total_seconds()
+        spent = used(root.step_count, Usage(input_tokens=root.tokens), root.cost, seconds)
+        self._console.print(f"[{colour}]{root.status}[/{colour}]{escape(why)}  [dim]{spent}[/dim]")
+        if root.answer:
+            self._console.print()
+            self._console.print(Text(printable(root.answer)))
+
+
+def _without_answer(view: LiveView, root: RunView) -> LiveView:
+    """Return the view without the text of the answer that is printed whole below it."""
+    if not root.answer:
+        return view
+    steps = tuple(replace(each, text="") if each is root.steps[-1] else each for each in root.steps)
+    return replace(view, runs={**view.runs, root.execution_id: replace(root, steps=steps)})

@@ -1,0 +1,53 @@
+"""`Finding`: one line of a diagnosis. Gathers and judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.core.errors import HoldfastError
+
+
+class Level(StrEnum):
+    """How bad it is: a `warning` costs something, an `error` keeps agents from running."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check has found, and what to do about it where it is not `ok`."""
+
+    check: str
+    level: Level
+    found: str
+    remedy: str = ""
+
+
+def fine(check: str, found: str) -> Finding:
+    """Return what is as it should be."""
+    return Finding(check, Level.OK, found)
+
+
+def warned(check: str, found: str, remedy: str) -> Finding:
+    """Return what works, and not as well as it could."""
+    return Finding(check, Level.WARNING, found, remedy)
+
+
+def wrong(check: str, found: str, remedy: str) -> Finding:
+    """Return what keeps agents from running."""
+    return Finding(check, Level.ERROR, found, remedy)
+
+
+def told(check: str, error: HoldfastError) -> Finding:
+    """Return what an error of ours says: its text has the remedy behind the first semicolon."""
+    found, _, remedy = error.message.partition("; ")
+    return wrong(check, found, remedy or "the text says it all")
+
+
+def sound(findings: Iterable[Finding]) -> bool:
+    """Return whether nothing keeps agents from running."""
+    return all(each.level is not Level.ERROR for each in findings)

@@ -1,0 +1,213 @@
+"""What facts about a Temporal server, its namespace and its workers mean: pure functions from facts to findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from holdfast.client.attributes import Attribute, complete, remedies, told_of
+from holdfast.client.connection import Target
+from holdfast.client.diagnosis.findings import Finding, fine, warned, wrong
+from holdfast.client.refusals import worker_for
+from holdfast.core.contracts import ToolCatalog, waiting_queue
+from holdfast.core.definition import AgentDefinition
+
+CONFIGURATION: Final = "configuration"
+SERVER: Final = "server"
+NAMESPACE: Final = "namespace"
+ATTRIBUTES: Final = "search attributes"
+SERVER_SETTINGS: Final = "server settings"
+CLOCK: Final = "clock"
+WORKFLOWS: Final = "workflow worker"
+ACTIVITIES: Final = "activity worker"
+TOOLS: Final = "tools"
+TOOL_QUEUES: Final = "tool queues"
+
+RETENTION_WANTED: Final = timedelta(days=1)
+"""With less than this a run that ended yesterday cannot be looked at."""
+
+APART_WARNED_SECONDS: Final = 2.0
+APART_MAX_SECONDS: Final = 300.0
+"""Buckets and certificates refuse a clock that is further off than some minutes."""
+
+SILENT_SECONDS_MAX: Final = 90.0
+"""Whoever polls asks anew every minute at the latest."""
+
+ANY_AGENT: Final = AgentDefinition(name="any")
+"""Asked for where the folder has no agents: it gets all tools that the worker has."""
+
+SHOWN_MAX: Final = 5
+"""So many workers or names one line shows."""
+
+DYNAMIC_CONFIG: Final = "deploy/temporal/dynamic-config.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceFacts:
+    """What the server says of a namespace and of what it can do there."""
+
+    name: str
+    retention: timedelta
+    takes_updates: bool
+    pushes_cancels: bool
+    """Whether a stop reaches a running call without waiting for its heartbeat."""
+    starts_activities: bool
+    """Whether a worker can be asked what it offers without a run."""
+    tells_workers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Poller:
+    """One who asks a queue for work. `silent_seconds` is how long ago it last did, by this machine's clock."""
+
+    identity: str
+    silent_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A worker of the queue, as it describes itself."""
+
+    identity: str
+    host: str
+    sdk: str
+    build: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A reading of the server's clock between two of ours; seconds of the same epoch."""
+
+    before: float
+    server: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What workers say of one agent: the tools it gets, or why it cannot be served."""
+
+    agent: str
+    catalog: ToolCatalog | None
+    problem: str = ""
+
+
+def configuration(target: Target, task_queue: str) -> Finding:
+    """Tell where commands go, and why there."""
+    tls = ", TLS" if target.tls else ""
+    where = f"{target.address}{tls}, namespace {target.namespace!r}, task queue {task_queue!r}"
+    return fine(CONFIGURATION, f"{where}; the address is from {target.decided_by}")
+
+
+def namespace(facts: NamespaceFacts) -> Finding:
+    """Judge how long runs are remembered."""
+    found = f"{facts.name!r} keeps runs that have ended for {_time(facts.retention)}"
+    if facts.retention < RETENTION_WANTED:
+        command = f"temporal operator namespace update --namespace {facts.name} --retention 30d"
+        return warned(NAMESPACE, f"{found}: lists and `show` forget them then", f"run `{command}`")
+    return fine(NAMESPACE, found)
+
+
+def search_attributes(found: Sequence[Attribute], namespace: str) -> Finding:
+    """Judge what runs can be listed by: without one of them they are started without any."""
+    if complete(found):
+        return fine(ATTRIBUTES, f"all {len(found)} are registered")
+    remedy = "; ".join((*remedies(found, namespace), "run `holdfast setup`"))
+    return warned(ATTRIBUTES, f"{told_of(found)}: runs are started without any, and cannot be found by them", remedy)
+
+
+def server_settings(facts: NamespaceFacts) -> Finding:
+    """Judge what can be seen of the server's own settings."""
+    if not facts.takes_updates:
+        found = "the server takes no updates: messages, decisions and sessions need them"
+        return wrong(SERVER_SETTINGS, found, "use a Temporal server of 1.25 or later with updates on")
+    if not facts.pushes_cancels:
+        found = "cancelling waits for a running call's next heartbeat, up to 1.2 s"
+        return warned(SERVER_SETTINGS, found, f"set frontend.WorkerCommandsEnabled, as {DYNAMIC_CONFIG} does")
+    return fine(SERVER_SETTINGS, "a stop reaches running calls at once")
+
+
+def clock(moment: Moment) -> Finding:
+    """Judge how far this machine's clock is from the server's: deadlines are told in ours and kept in the server's."""
+    ahead = max(moment.before - moment.server, 0.0) or min(moment.after - moment.server, 0.0)
+    if abs(ahead) < APART_WARNED_SECONDS:
+        return fine(CLOCK, f"within {APART_WARNED_SECONDS:g} s of the server's")
+    found = f"this machine's is {abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
+    remedy = "set both by NTP (`timedatectl set-ntp true`): a deadline that you give is off by as much"
+    return (wrong if abs(ahead) > APART_MAX_SECONDS else warned)(CLOCK, found, remedy)
+
+
+def worker(check: str, task_queue: str, pollers: Sequence[Poller], serving: Sequence[Serving]) -> Finding:
+    """Judge whether anybody serves a queue: without a worker everything waits."""
+    if not pollers:
+        return wrong(
+            check, f"nobody serves the task queue {task_queue!r}: what is put there waits", worker_for(task_queue)
+        )
+    silent = min(each.silent_seconds for each in pollers)
+    found = f"{len(pollers)} on {task_queue!r}: {_shown(_worker_told(each, serving) for each in pollers)}"
+    if silent > SILENT_SECONDS_MAX:
+        return warned(
+            check, f"{found}; the last one asked for work {silent:.0f} s ago", "is it still there? see its log"
+        )
+    return fine(check, found)
+
+
+def tools(equipment: Sequence[Equipment], left_out: int) -> Finding:
+    """Judge whether the worker offers what the agents of the folder name; ANY_AGENT alone stands for none there."""
+    bad = [each for each in equipment if each.catalog is None]
+    if bad:
+        more = f" (and {len(bad) - 1} agents more)" if len(bad) > 1 else ""
+        found, remedy = (
+            bad[0].problem,
+            "start the worker with the module that has it: `holdfast worker --import MODULE`",
+        )
+        return wrong(TOOLS, f"{found}{more}", remedy)
+    names = _shown(sorted({tool.name for each in equipment if each.catalog for tool in each.catalog.tools})) or "none"
+    if [each.agent for each in equipment] == [ANY_AGENT.name]:
+        return fine(TOOLS, f"the worker offers: {names}")
+    more = f"; {left_out} agents more were not asked for" if left_out else ""
+    return fine(TOOLS, f"the worker has all that {len(equipment)} agents name: {names}{more}")
+
+
+def named_queues(equipment: Iterable[Equipment], task_queue: str) -> dict[str, tuple[str, ...]]:
+    """Return the queues that calls of the agents' tools can go to, besides the worker's own, each with its tools."""
+    found: dict[str, set[str]] = {}
+    for each in equipment:
+        for tool in each.catalog.tools if each.catalog else ():
+            if tool.task_queue not in (None, task_queue):
+                found.setdefault(tool.task_queue or "", set()).add(tool.name)
+            elif not tool.local:
+                found.setdefault(waiting_queue(task_queue), set()).add(tool.name)
+    return {queue: tuple(sorted(names)) for queue, names in sorted(found.items())}
+
+
+def tool_queues(served: Sequence[tuple[str, Sequence[str], bool]]) -> Finding:
+    """Judge whether the queues of tools are served: each a queue, the tools it is for, whether anybody polls it."""
+    unserved = [(queue, names) for queue, names, there in served if not there]
+    if not unserved:
+        return fine(TOOL_QUEUES, f"served: {_shown(repr(queue) for queue, *_ in served) or 'none are named'}")
+    queue, names = unserved[0]
+    found = f"nobody serves {_shown(repr(queue) for queue, _ in unserved)}: calls of {_shown(names)} wait there"
+    return warned(
+        TOOL_QUEUES, found, f"start `holdfast worker --tools-only --task-queue {queue}`, or that queue's own worker"
+    )
+
+
+def _worker_told(poller: Poller, serving: Sequence[Serving]) -> str:
+    for each in serving:
+        if each.identity == poller.identity:
+            return f"{poller.identity} ({each.sdk}, host {each.host})"
+    return poller.identity
+
+
+def _shown(names: Iterable[str]) -> str:
+    every = list(dict.fromkeys(names))
+    more = f" and {len(every) - SHOWN_MAX} more" if len(every) > SHOWN_MAX else ""
+    return ", ".join(every[:SHOWN_MAX]) + more
+
+
+def _time(time: timedelta) -> str:
+    days = time / timedelta(days=1)
+    return f"{days:g} days" if days >= 1 else f"{time / timedelta(hours=1):g} h"

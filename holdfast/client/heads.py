@@ -1,0 +1,45 @@
+"""How far a run under way is, asked of its worker in one short question: no steps, no messages, and no patience."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.service import RPCError
+
+from holdfast.client.reading import Reader
+from holdfast.client.refusals import refusal
+from holdfast.core.contracts import HEAD_ALONE, STATE_QUERY, PageRequest, StatePage
+from holdfast.core.errors import ServerUnavailable
+from holdfast.core.state import call_name
+
+if TYPE_CHECKING:
+    from holdfast.client.executions import Client
+
+HEAD_TIMEOUT: Final = timedelta(seconds=3)
+"""How long one question may take: it is asked again and again, so it is better given up than waited for."""
+
+
+async def head(client: Client, execution_id: str, *, steps_from: int | None = None) -> StatePage:
+    """Return a run's state without its messages and steps; with `steps_from`, its steps from that place on.
+
+    Asked once: where no worker answers within HEAD_TIMEOUT, that is told. Raises ExecutionNotFound, ServerUnavailable.
+    """
+    wanted = HEAD_ALONE if steps_from is None else PageRequest(messages_total=0, steps_from=steps_from)
+    handle: Any = client.temporal.get_workflow_handle(execution_id)
+    try:
+        page: StatePage = await handle.query(STATE_QUERY, wanted, result_type=StatePage, rpc_timeout=HEAD_TIMEOUT)
+    except RPCError as error:
+        raise refusal(error, execution_id, asks_worker=client.settings.task_queue) from None
+    except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+        raise ServerUnavailable(f"the worker cannot answer for run {execution_id}: {error}") from None
+    return page
+
+
+async def text_so_far(client: Client, execution_id: str, run_id: str, step_number: int) -> str:
+    """Return the end of what has come of the answer of a step under way; empty where nothing is known of it."""
+    reader = Reader(client.temporal, execution_id, client.closed_runs)
+    call = await reader.pending(run_id, call_name(step_number))
+    progress = None if call is None else await reader.progress(call)
+    return "" if progress is None else progress.tail

@@ -1,0 +1,324 @@
+"""What a watcher sees of a tree of runs at a moment, as a value: `after(view, what happened)` is the next one.
+
+Pure: it asks nobody, draws nothing and knows no clock but that of the events. All texts are as models and tools gave
+them; whoever shows them makes them safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
+
+from holdfast.client.watched import AttemptFailed, TextDelta, Watched
+from holdfast.core import observed
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.limits import (
+    ERROR_CHARS_MAX,
+    LIVE_RESULT_CHARS_MAX,
+    LIVE_RUNS_MAX,
+    LIVE_STEPS_KEPT,
+    LIVE_TEXT_CHARS_MAX,
+)
+from holdfast.core.messages import ToolCall
+from holdfast.core.state import ExecutionStatus, call_name, named_id
+from holdfast.core.steps import Outcome, ToolExecution
+
+Stage: TypeAlias = Literal["asked", "waiting", "running"] | Outcome
+"""How far a call is: asked for by the model, waiting for a person, running, or how it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """One tool call of a step. `told` is the beginning of its result or error."""
+
+    call: ToolCall
+    stage: Stage = "asked"
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    told: str = ""
+    expires_at: datetime | None = None
+    digest: str = ""
+    """Binds a decision to this call while it waits for a person."""
+    execution_id: str | None = None
+    """The run of the subagent that the call has started."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has no end yet."""
+        return not isinstance(self.stage, Outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """One step. `text` is the end of the model's answer as far as it came, `skipped` whether more came before."""
+
+    number: int
+    started_at: datetime
+    ended_at: datetime | None = None
+    asking: bool = False
+    """Whether the model is being asked."""
+    attempt: int = 1
+    retry: str = ""
+    """Why the attempt before this one failed."""
+    text: str = ""
+    skipped: bool = False
+    tokens: int = 0
+    calls: tuple[CallView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One execution. `step_count` counts those that are complete; the latest `steps` are kept.
+
+    `tokens` and `cost` (US dollars) are what was reported, its subagents' included.
+    """
+
+    execution_id: str
+    agent: str = ""
+    parent: str | None = None
+    """The run that started it as a subagent's; none for one at the root."""
+    status: ExecutionStatus = ExecutionStatus.PENDING
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    steps: tuple[StepView, ...] = ()
+    step_count: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    retries: int = 0
+    why: str = ""
+    """Why it was stopped, or has failed; while it runs, what wants it to stop."""
+    answer: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.status.is_terminal
+
+    @property
+    def tokens_so_far(self) -> int:
+        """With those of the step under way."""
+        return self.tokens + sum(each.tokens for each in self.steps if each.ended_at is None)
+
+
+NO_RUNS: Final[Mapping[str, RunView]] = MappingProxyType({})
+UNLIMITED: Final = ExecutionBudget()
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """Runs by their ids, and the ids of those at the root in the order they began: a session has several, a run one.
+
+    `budget` limits the latest root; `paused_seconds` of it do not count, nor does the time since `paused_at`.
+    """
+
+    runs: Mapping[str, RunView] = field(default_factory=lambda: NO_RUNS)
+    roots: tuple[str, ...] = ()
+    budget: ExecutionBudget = UNLIMITED
+    paused_seconds: float = 0.0
+    paused_at: datetime | None = None
+
+    @property
+    def root(self) -> RunView | None:
+        """The run that is followed: the latest at the root."""
+        return self.runs.get(self.roots[-1]) if self.roots else None
+
+    @property
+    def waiting(self) -> tuple[tuple[RunView, CallView], ...]:
+        """The calls that wait for a person, with their runs."""
+        return tuple(
+            (run, call)
+            for run in self.runs.values()
+            for step in run.steps[-1:]
+            for call in step.calls
+            if call.stage == "waiting"
+        )
+
+    @property
+    def steps_used(self) -> int:
+        """How many steps are complete below the root, its own included: what its limit counts."""
+        root = self.root
+        return 0 if root is None else sum(each.step_count for each in self.runs.values() if self._below(each, root))
+
+    def _below(self, run: RunView, root: RunView) -> bool:
+        while run is not root:
+            parent = self.runs.get(run.parent or "")
+            if parent is None:
+                return False
+            run = parent
+        return True
+
+
+def limited(
+    view: LiveView, budget: ExecutionBudget, *, paused_seconds: float = 0.0, paused_at: datetime | None = None
+) -> LiveView:
+    """Return the view with the limits of its latest root."""
+    return replace(view, budget=budget, paused_seconds=paused_seconds, paused_at=paused_at)
+
+
+def after(view: LiveView, told: Watched) -> LiveView:
+    """Return what is to be seen once this has happened."""
+    if isinstance(told, observed.AgentExecutionStarted):
+        return _begun(view, told)
+    run = view.runs.get(told.execution_id) or RunView(told.execution_id)
+    if isinstance(told, observed.SubagentSpawned):
+        child_id = named_id(told.execution_id, call_name(told.step_number, told.index))
+        child = view.runs.get(child_id) or RunView(child_id)
+        view = _with(view, replace(child, agent=told.agent, parent=told.execution_id))
+        run = _called(run, told, told.call_id, lambda call: replace(call, execution_id=child_id))
+    return _with(view, _run_after(run, told))
+
+
+def _with(view: LiveView, run: RunView) -> LiveView:
+    runs = {**view.runs, run.execution_id: run}
+    if len(runs) > LIVE_RUNS_MAX:
+        gone = next((id_ for id_, each in runs.items() if each.is_over and id_ not in view.roots[-1:]), None)
+        runs = {id_: each for id_, each in runs.items() if id_ != gone}
+    return replace(view, runs=MappingProxyType(runs))
+
+
+def _begun(view: LiveView, told: observed.AgentExecutionStarted) -> LiveView:
+    known = view.runs.get(told.execution_id)
+    run = known or RunView(told.execution_id, started_at=told.at)
+    began = replace(run, agent=told.agent, status=ExecutionStatus.IN_PROGRESS, started_at=run.started_at or told.at)
+    view = _with(view, replace(began, ended_at=None))
+    if known is not None:
+        return view
+    # nobody has spawned it that we know of: it is a root, and the limits of the one before are not its own
+    return replace(limited(view, UNLIMITED), roots=(*view.roots, told.execution_id)[-LIVE_STEPS_KEPT:])
+
+
+def _run_after(run: RunView, told: Watched) -> RunView:  # noqa: C901, PLR0912  # one case per kind
+    match told:
+        case TextDelta():
+            return _step(run, told.step_number, lambda step: _texted(step, told))
+        case AttemptFailed():
+            return replace(_step(run, told.step_number, lambda step: _failed(step, told)), retries=run.retries + 1)
+        case observed.AgentStepStarted():
+            return _stepped(run, told)
+        case observed.InferenceRequestStarted():
+            return _step(_stepped(run, told), told.step_number, lambda step: replace(step, asking=True))
+        case observed.InferenceResponseReceived():
+            return _step(_stepped(run, told), told.step_number, lambda step: _answered(step, told))
+        case observed.ToolCallStarted():
+            return _called(
+                run, told, told.call.id, lambda call: replace(call, call=told.call, stage="running", started_at=told.at)
+            )
+        case observed.ApprovalRequested():
+            return _called(run, told, told.call.id, lambda call: _waiting(call, told))
+        case observed.ApprovalResolved():
+            return _called(
+                run, told, told.call_id, lambda call: replace(call, stage="asked", digest="", expires_at=None)
+            )
+        case observed.ToolCallCompleted() | observed.ToolCallBlocked():
+            done = told.tool_execution
+            return _called(run, told, done.call.id, lambda call: _ended(call, done))
+        case observed.AgentStepCompleted():
+            stepped = _step(_stepped(run, told), told.step_number, lambda step: _completed(step, told))
+            return replace(stepped, step_count=max(run.step_count, told.step_number))
+        case observed.TokenUsageReported():
+            return replace(run, tokens=told.total.total_tokens, cost=told.total_cost)
+        case observed.StopSignalReceived():
+            return replace(run, why=_why(told.signal.reason, told.signal.message))
+        case observed.AgentExecutionCompleted():
+            return _over(run, ExecutionStatus.COMPLETED, told.at, answer=told.answer)
+        case observed.AgentExecutionStopped():
+            return _over(run, ExecutionStatus.STOPPED, told.at, why=_why(told.reason, told.message))
+        case observed.AgentExecutionFailed():
+            return _over(run, ExecutionStatus.FAILED, told.at, why=_why(told.error.type, told.error.message))
+        case _:
+            return run
+
+
+# --- runs
+
+
+def _over(run: RunView, status: ExecutionStatus, at: datetime, *, why: str | None = None, answer: str = "") -> RunView:
+    steps = tuple(replace(each, asking=False, calls=_closed(each.calls)) for each in run.steps)
+    ended = replace(run, status=status, ended_at=at, steps=steps, answer=answer)
+    return ended if why is None else replace(ended, why=why)
+
+
+def _closed(calls: tuple[CallView, ...]) -> tuple[CallView, ...]:
+    """Return the calls of a run that has ended: what has no end by now was cancelled."""
+    return tuple(replace(each, stage=Outcome.CANCELLED) if each.is_open else each for each in calls)
+
+
+def _why(kind: str, message: str) -> str:
+    return ": ".join(filter(None, (kind, message[:ERROR_CHARS_MAX])))
+
+
+def _stepped(run: RunView, told: observed.Observed) -> RunView:
+    """Return the run with this step, which can have begun before we were told."""
+    if any(each.number == told.step_number for each in run.steps[-1:]):
+        return run
+    return replace(run, steps=(*run.steps, StepView(told.step_number, told.at))[-LIVE_STEPS_KEPT:])
+
+
+def _step(run: RunView, number: int, change: Callable[[StepView], StepView]) -> RunView:
+    steps = tuple(change(each) if each.number == number else each for each in run.steps)
+    return replace(run, steps=steps)
+
+
+# --- steps
+
+
+def _texted(step: StepView, told: TextDelta) -> StepView:
+    text = told.text if told.skipped else step.text + told.text
+    cut = len(text) > LIVE_TEXT_CHARS_MAX
+    return replace(step, text=text[-LIVE_TEXT_CHARS_MAX:], skipped=step.skipped or cut or told.skipped > 0)
+
+
+def _failed(step: StepView, told: AttemptFailed) -> StepView:
+    retry = told.message[:LIVE_RESULT_CHARS_MAX] or "the attempt brought no answer"
+    return replace(step, text="", skipped=False, attempt=told.attempt + 1, retry=retry)
+
+
+def _answered(step: StepView, told: observed.InferenceResponseReceived) -> StepView:
+    response = told.response
+    return replace(
+        step,
+        asking=False,
+        retry="",
+        text=response.text[-LIVE_TEXT_CHARS_MAX:],
+        skipped=len(response.text) > LIVE_TEXT_CHARS_MAX,
+        tokens=response.usage.total_tokens,
+        calls=tuple(CallView(each) for each in response.tool_calls),
+    )
+
+
+def _completed(step: StepView, told: observed.AgentStepCompleted) -> StepView:
+    return replace(step, ended_at=told.at, asking=False, tokens=told.step.usage.total_tokens)
+
+
+# --- calls
+
+
+def _called(run: RunView, told: observed.Observed, call_id: str, change: Callable[[CallView], CallView]) -> RunView:
+    def changed(step: StepView) -> StepView:
+        calls = tuple(change(each) if each.call.id == call_id else each for each in step.calls)
+        return replace(step, calls=calls)
+
+    return _step(run, told.step_number, changed)
+
+
+def _waiting(call: CallView, told: observed.ApprovalRequested) -> CallView:
+    return replace(
+        call, call=told.call, stage="waiting", started_at=told.at, expires_at=told.expires_at, digest=told.digest
+    )
+
+
+def _ended(call: CallView, done: ToolExecution) -> CallView:
+    told = done.error.message if done.error else done.result or ""
+    return replace(
+        call,
+        call=done.call,
+        stage=done.outcome,
+        started_at=call.started_at or done.started_at,
+        ended_at=done.completed_at,
+        told=told[:LIVE_RESULT_CHARS_MAX],
+        digest="",
+        expires_at=None,
+    )

@@ -1,0 +1,136 @@
+"""A report on a run as Markdown: what was asked and answered, a table of the steps, the conversation, subagents."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from holdfast.client.report.document import Report
+from holdfast.client.report.rows import CallRow, RunSummary, StepRow, SubagentRow
+from holdfast.client.report.words import beginning, lasting, moment, money, tokens
+from holdfast.core.messages import Message
+from holdfast.core.texts import printable
+
+SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()<>#+!|~&-])")
+"""What means something in Markdown, or begins HTML in it."""
+
+CELL_CHARS_MAX: Final = 200
+"""How much of a text one cell of a table shows."""
+
+
+def markdown(told: Report) -> str:
+    """Return the report. What models, tools and people said stands in fences and cannot become markup."""
+    return "\n".join(_lines(told)).rstrip() + "\n"
+
+
+def _lines(told: Report) -> Iterator[str]:
+    summary = told.summary
+    yield f"# Run of {plain(summary.agent or 'an agent')}: {summary.status}"
+    yield ""
+    yield from _table(("", ""), _facts(told))
+    yield from _text("Asked", summary.task)
+    yield from _text("Answer", summary.answer)
+    if told.steps:
+        yield "## Steps"
+        yield ""
+        headings = ("step", "what", "began", "took", "calls", "tokens", "cost")
+        yield from _table(headings, map(_step, told.steps))
+    if told.subagents:
+        yield "## Subagents"
+        yield ""
+        yield from _subagents(told.subagents, 0)
+        yield ""
+    yield "## Conversation"
+    yield ""
+    for section in told.state.store.sections:
+        for message in section.messages:
+            yield from _message(message)
+    yield f"*Exported {moment(told.made_at)}.*"
+
+
+def _facts(told: Report) -> Iterator[tuple[str, str]]:
+    summary = told.summary
+    yield "run", f"`{summary.execution_id}`"
+    yield "agent", f"`{summary.agent_id}`"
+    yield "status", summary.status + _why(summary)
+    yield "began", moment(summary.started_at)
+    yield "took", lasting(summary.seconds)
+    yield "steps", str(summary.step_count)
+    yield "tokens", tokens(summary.usage)
+    yield "cost", plain(money(summary.cost, unpriced=summary.unpriced))
+    for warning in summary.warnings:
+        yield "warning", plain(warning)
+    if told.told_by == "record":
+        yield "told by", "the record that was kept; the server has forgotten the run"
+
+
+def _why(summary: RunSummary) -> str:
+    said = ": ".join(filter(None, (summary.stop_reason, plain(summary.why))))
+    return f" ({said})" if said else ""
+
+
+def _step(step: StepRow) -> tuple[str, ...]:
+    calls = "; ".join(f"{plain(call.tool)} {call.outcome}{_took(call)}" for call in step.calls)
+    kind = step.kind.replace("_", " ")
+    taken = lasting(step.seconds)
+    return (str(step.number), kind, moment(step.started_at), taken, calls, tokens(step.usage), money(step.cost))
+
+
+def _took(call: CallRow) -> str:
+    return "" if call.seconds is None else f" ({lasting(call.seconds)})"
+
+
+def _subagents(rows: Iterable[SubagentRow], depth: int) -> Iterator[str]:
+    for each in rows:
+        began = f"{moment(each.started_at)}, {lasting(each.seconds)}"
+        spent = f"{tokens(each.usage)}, {money(each.cost)}"
+        yield f"{'  ' * depth}* {plain(each.agent)} `{each.execution_id}`: {plain(each.status)}, {began}, {spent}"
+        yield from _subagents(each.subagents, depth + 1)
+
+
+def _message(message: Message) -> Iterator[str]:
+    yield f"### {message.role}"
+    yield ""
+    if message.text:
+        yield from fenced(message.text)
+    for call in message.tool_calls:
+        yield f"calls {plain(call.name)}"
+        yield ""
+        yield from fenced(json.dumps(dict(call.arguments), ensure_ascii=False, indent=1), "json")
+
+
+def _text(heading: str, text: str) -> Iterator[str]:
+    if text:
+        yield f"## {heading}"
+        yield ""
+        yield from fenced(text)
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(headings)} |"
+    yield "|" + "---|" * len(headings)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+    yield ""
+
+
+def fenced(text: str, language: str = "") -> Iterator[str]:
+    """Yield a text between fences that are longer than any in it; a long text is cut, which is said behind it."""
+    begun, left_out = beginning(printable(text))
+    longest = max((len(ticks) for ticks in re.findall(r"`+", begun)), default=0)
+    fence = "`" * max(3, longest + 1)
+    yield f"{fence}{language}"
+    yield begun
+    yield fence
+    yield ""
+    if left_out:
+        yield f"*{left_out}; the JSON export has them.*"
+        yield ""
+
+
+def plain(text: str) -> str:
+    """Return a text on one line that Markdown shows as it is."""
+    flat = " ".join(printable(text).split())
+    return SPECIAL.sub(r"\\\1", flat if len(flat) <= CELL_CHARS_MAX else flat[: CELL_CHARS_MAX - 1] + "…")

@@ -1,0 +1,48 @@
+"""How reports say times, amounts and money. Knows nothing of markup."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from holdfast.core.limits import REPORTED_TEXT_CHARS_MAX
+from holdfast.core.usage import Usage
+
+MINUTE: Final = 60
+HOUR: Final = 3_600
+
+
+def moment(at: datetime | None) -> str:
+    """Return a time as people read it, in UTC."""
+    return "–" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def lasting(seconds: float | None) -> str:
+    """Return how long something took, in the units that fit."""
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return f"{round(seconds * 1000)} ms"
+    if seconds < MINUTE:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < HOUR:
+        return f"{whole // MINUTE} min {whole % MINUTE:02} s"
+    return f"{whole // HOUR} h {whole % HOUR // MINUTE:02} min"
+
+
+def money(dollars: float, *, unpriced: bool = False) -> str:
+    """Return a sum of US dollars; `unpriced`: it is more than that."""
+    return f"{'> ' if unpriced else ''}{dollars:.4f} USD"
+
+
+def tokens(used: Usage) -> str:
+    """Return tokens in and out."""
+    return f"{used.input_tokens:,} in, {used.output_tokens:,} out"
+
+
+def beginning(text: str, chars_max: int = REPORTED_TEXT_CHARS_MAX) -> tuple[str, str]:
+    """Return the beginning of `text`, and what to say about the rest: nothing where there is none."""
+    if len(text) <= chars_max:
+        return text, ""
+    return text[:chars_max], f"{len(text) - chars_max:,} of {len(text):,} characters are left out here"

@@ -1,0 +1,84 @@
+"""The observed events of a run made up again from its state, where nobody can tell them as they were. Asks nobody.
+
+A state has the times of steps and tool calls; a model call's end is not among them, nor what hooks did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from holdfast.core import observed
+from holdfast.core.observed import AnyObserved
+from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.steps import AgentStep, StepExecution
+from holdfast.core.stopping import StopReason
+from holdfast.core.usage import NOTHING_USED
+
+
+def retold(state: AgentState, agent: str) -> Iterator[AnyObserved]:
+    """Yield what the state still knows of the events that led to it; nothing for an agent without an execution."""
+    execution = state.execution
+    if execution is None:
+        return
+
+    def envelope(at: datetime, step_number: int) -> dict[str, Any]:
+        return {
+            "agent_id": state.agent_id,
+            "execution_id": execution.execution_id,
+            "parent_id": state.parent_agent_id,
+            "at": at,
+            "step_number": step_number,
+        }
+
+    yield observed.AgentExecutionStarted(**envelope(execution.started_at, 0), agent=agent, resumed=False)
+    used, cost = NOTHING_USED, 0.0
+    for done in state.step_executions:
+        used, cost = used + done.step.usage, cost + done.step.cost
+        for at, kind, told in _of_step(done):
+            yield kind(**envelope(at, done.step.number), **told)
+        yield observed.TokenUsageReported(
+            **envelope(done.completed_at, done.step.number),
+            usage=done.step.usage,
+            total=used,
+            cost=done.step.cost,
+            total_cost=cost,
+        )
+    if execution.completed_at is not None:
+        at, kind, told = _end(state, execution.completed_at)
+        yield kind(**envelope(at, state.step_count), **told)
+
+
+def _of_step(done: StepExecution) -> Iterator[tuple[datetime, Any, dict[str, Any]]]:
+    """Yield what happened in a step: when, the event's class, and its own fields."""
+    yield done.started_at, observed.AgentStepStarted, {}
+    if done.step.inference_response is not None:
+        answered_at = min((each.started_at for each in done.step.tool_executions), default=done.completed_at)
+        yield answered_at, observed.InferenceResponseReceived, {"response": done.step.inference_response}
+    calls = [each for each in _of_calls(done.step) if each[0] <= done.completed_at]
+    yield from sorted(calls, key=lambda told: told[0])
+    yield done.completed_at, observed.AgentStepCompleted, {"step": done.step}
+
+
+def _of_calls(step: AgentStep) -> Iterator[tuple[datetime, Any, dict[str, Any]]]:
+    for each in step.tool_executions:
+        if each.approval is not None:
+            told = each.approval
+            decided = {name: getattr(told, name) for name in ("decision", "by", "reason", "digest")}
+            yield told.at, observed.ApprovalResolved, {"call_id": each.call.id, **decided}
+        if each.ran:
+            yield each.started_at, observed.ToolCallStarted, {"call": each.call}
+        kind = observed.ToolCallBlocked if each.was_blocked else observed.ToolCallCompleted
+        yield each.completed_at, kind, {"tool_execution": each}
+
+
+def _end(state: AgentState, at: datetime) -> tuple[datetime, Any, dict[str, Any]]:
+    error = state.running.error
+    if state.status is ExecutionStatus.FAILED and error is not None:
+        return at, observed.AgentExecutionFailed, {"error": error}
+    if state.status is ExecutionStatus.STOPPED:
+        signal = state.stop_signal
+        told = {"reason": state.stop_reason or StopReason.UNKNOWN, "message": signal.message if signal else ""}
+        return at, observed.AgentExecutionStopped, told
+    return at, observed.AgentExecutionCompleted, {"answer": state.final_response}

@@ -1,0 +1,65 @@
+"""The metrics endpoint of a worker: where it listens, and the SDK's configuration of it. Off unless asked for."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from temporalio.runtime import PrometheusConfig
+
+from holdfast.core.errors import HoldfastError, InvalidInput, PortTaken
+from holdfast.core.metering import METRICS, SDK_BUCKETS
+
+HOST: Final = "127.0.0.1"
+"""Where it listens when only a port is said: it asks nobody who is calling."""
+
+ADDRESS: Final = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.]+\]|[0-9.]+|localhost):)?(?P<port>[0-9]{1,5})")
+PORT_MAX: Final = 65_535
+
+
+def metrics_address(given: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return HOST:PORT as the SDK wants it, of what is `given` or HOLDFAST_METRICS; none where metrics are off.
+
+    Raises InvalidInput for what is no address of this machine's: HOST is a number, not a name, and PORT not 0.
+    """
+    text = given or environment.get("HOLDFAST_METRICS")
+    if not text:
+        return None
+    found = ADDRESS.fullmatch(text)
+    host = (found["host"] or HOST).replace("localhost", HOST) if found else ""
+    if found is None or not _is_number(host) or not 1 <= int(found["port"]) <= PORT_MAX:
+        told = f"the metrics address is {text[:80]!r}"
+        raise InvalidInput(f"{told}; give HOST:PORT with a numeric host, like {HOST}:9464, or the port alone")
+    return f"{host}:{int(found['port'])}"
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def prometheus(address: str) -> PrometheusConfig:
+    """Return the SDK's configuration of an endpoint at `address`, with our buckets."""
+    buckets = {metric.name: metric.buckets for metric in METRICS if metric.buckets}
+    return PrometheusConfig(
+        bind_address=address,
+        counters_total_suffix=True,
+        unit_suffix=True,
+        durations_as_seconds=True,
+        histogram_bucket_overrides={**buckets, **SDK_BUCKETS},
+    )
+
+
+def not_listening(address: str, error: Exception) -> HoldfastError:
+    """Return why the endpoint cannot be there."""
+    text = str(error)
+    if "in use" in text:
+        taken = f"the metrics address {address} is taken by another program"
+        return PortTaken(f"{taken}; stop it or choose another one with --metrics or HOLDFAST_METRICS")
+    return InvalidInput(f"the metrics address {address} cannot be used: {' '.join(text.split())[:200]}")

@@ -1,0 +1,76 @@
+"""Whether traces are told, and with which content: read once from the environment. Imports no OpenTelemetry."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final
+
+from holdfast.core.errors import InvalidInput, MissingPart
+
+ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+"""OpenTelemetry's own variables that turn traces on; what they mean the exporter reads itself."""
+
+PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+
+CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""OpenTelemetry's own variable for prompts, answers and arguments in spans."""
+
+PARTS: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """What is told to a collector of traces. `content`: prompts, answers and arguments too."""
+
+    traces: bool = False
+    content: bool = False
+    problem: str | None = None
+    """Why no traces are told although OpenTelemetry's variables ask for them."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Telemetry:
+        """Return what HOLDFAST_TELEMETRY (`otlp`, `off`) and OpenTelemetry's own variables ask for.
+
+        Raises InvalidInput for another word, and MissingPart where `otlp` is asked for and cannot be had. Variables
+        that a machine has for all its programs break none of ours: what is wrong with those is a `problem`.
+        """
+        word = environment.get("HOLDFAST_TELEMETRY") or ""
+        if word not in ("", "otlp", "off"):
+            raise InvalidInput(f"HOLDFAST_TELEMETRY is {word[:40]!r}; set otlp or off, or leave it unset")
+        if word == "off" or not (word or _is_implied(environment)):
+            return cls()
+        problem = _problem(environment)
+        if problem and word:
+            raise MissingPart(f"HOLDFAST_TELEMETRY is otlp, but {problem}")
+        content = (environment.get(CONTENT) or "").lower() == "true"
+        return cls(traces=problem is None, content=content, problem=problem and f"no traces are told: {problem}")
+
+
+NO_TELEMETRY: Final = Telemetry()
+"""Nothing is told."""
+
+
+def _is_implied(environment: Mapping[str, str]) -> bool:
+    if (environment.get("OTEL_SDK_DISABLED") or "").lower() == "true":
+        return False
+    exporter = environment.get("OTEL_TRACES_EXPORTER") or "otlp"
+    return exporter == "otlp" and any(environment.get(name) for name in ENDPOINTS)
+
+
+def _problem(environment: Mapping[str, str]) -> str | None:
+    protocol = next((environment[name] for name in PROTOCOLS if environment.get(name)), "http/protobuf")
+    if protocol != "http/protobuf":
+        return f"traces travel by http/protobuf alone, and the protocol asked for is {protocol[:40]!r}"
+    if not all(_is_there(part) for part in PARTS):
+        return "OpenTelemetry is not installed: pip install 'holdfast[telemetry]'"
+    return None
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # its parent is not there
+        return False

@@ -1,0 +1,173 @@
+"""The spans of activities, by OpenTelemetry's conventions for generative AI: one per attempt of a call.
+
+Names and facts of a call are told always, what was said only where that was asked for. No error's text is told: it can
+quote anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from pydantic_core import to_json
+from temporalio import activity
+
+from holdfast.core.errors import ModelFailure
+from holdfast.core.inference import ModelRequest
+from holdfast.core.limits import SPAN_MESSAGES_MAX, SPAN_TEXT_CHARS_MAX
+from holdfast.core.messages import Message
+from holdfast.core.steps import InferenceResponse
+from holdfast.core.texts import clamped
+
+SCOPE: Final = "holdfast"
+OPERATION: Final = "gen_ai.operation.name"
+PROVIDER: Final = "gen_ai.provider.name"
+AGENT_NAME: Final = "gen_ai.agent.name"
+CONVERSATION_ID: Final = "gen_ai.conversation.id"
+TOOL_NAME: Final = "gen_ai.tool.name"
+TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
+ERROR_TYPE: Final = "error.type"
+EXECUTION_ID: Final = "holdfast.execution.id"
+
+COMPATIBLE: Final = "openai"
+"""The provider's name of every endpoint that speaks OpenAI's protocol: which one it is, `server.address` says."""
+
+CALL_STATE: Final = "holdfast"
+"""The trace state's entry that has a tool call's id."""
+
+STEP: Final = re.compile(r"step-([0-9]+)-")
+
+
+class Spans:
+    """Makes the spans of this worker's activities."""
+
+    def __init__(self, *, content: bool) -> None:
+        self._content = content
+
+    @contextmanager
+    def model_call(self, request: ModelRequest, model: str, server: tuple[str, int | None]) -> Generator[ModelSpan]:
+        """Time one request to a model's endpoint."""
+        facts: dict[str, Any] = {
+            OPERATION: "chat",
+            PROVIDER: COMPATIBLE,
+            "gen_ai.request.model": model,
+            "server.address": server[0],
+        }
+        optional = {
+            "server.address": server[0],
+            "server.port": server[1],
+            "gen_ai.request.max_tokens": request.max_output_tokens,
+            "gen_ai.request.temperature": request.llm.temperature,
+        }
+        facts |= {name: value for name, value in optional.items() if value is not None}
+        with _span(f"chat {model}", SpanKind.CLIENT, facts) as span:
+            if self._content:
+                span.set_attributes(_asked(request))
+            yield ModelSpan(span, content=self._content)
+
+    @contextmanager
+    def tool_call(self, tool: str, arguments: Mapping[str, Any]) -> Generator[ToolSpan]:
+        """Time one attempt of a tool."""
+        facts: dict[str, Any] = {OPERATION: "execute_tool", TOOL_NAME: tool, "gen_ai.tool.type": "function"}
+        call_id = trace.get_current_span().get_span_context().trace_state.get(CALL_STATE)
+        if call_id:
+            facts[TOOL_CALL_ID] = call_id
+        with _span(f"execute_tool {tool}", SpanKind.INTERNAL, facts) as span:
+            if self._content:
+                span.set_attribute("gen_ai.tool.call.arguments", _json(arguments))
+            yield ToolSpan(span, content=self._content)
+
+
+class ModelSpan:
+    """The span of a model call under way."""
+
+    def __init__(self, span: Span, *, content: bool) -> None:
+        self._span = span
+        self._content = content
+
+    def answered(self, response: InferenceResponse) -> None:
+        """Tell what has come."""
+        self._span.set_attributes(
+            {
+                "gen_ai.response.model": response.model,
+                "gen_ai.response.id": response.response_id,
+                "gen_ai.response.finish_reasons": [response.finish_reason],
+                "gen_ai.usage.input_tokens": response.usage.input_tokens,
+                "gen_ai.usage.output_tokens": response.usage.output_tokens,
+            }
+        )
+        if self._content:
+            said = Message(role="assistant", content=response.text, tool_calls=response.tool_calls)
+            message = {**_message(said), "finish_reason": response.finish_reason}
+            self._span.set_attribute("gen_ai.output.messages", _json([message]))
+
+
+class ToolSpan:
+    """The span of a tool call under way."""
+
+    def __init__(self, span: Span, *, content: bool) -> None:
+        self._span = span
+        self._content = content
+
+    def answered(self, text: str) -> None:
+        """Tell what it returned."""
+        if self._content:
+            self._span.set_attribute("gen_ai.tool.call.result", clamped(text, SPAN_TEXT_CHARS_MAX))
+
+
+@contextmanager
+def _span(name: str, kind: SpanKind, facts: dict[str, Any]) -> Generator[Span]:
+    tracer = trace.get_tracer(SCOPE)
+    attributes = {**facts, **_place()}
+    with tracer.start_as_current_span(
+        name, kind=kind, attributes=attributes, record_exception=False, set_status_on_exception=False
+    ) as span:
+        try:
+            yield span
+        except asyncio.CancelledError:
+            span.set_attribute("holdfast.cancelled", True)  # noqa: FBT003  # positional only
+            raise
+        except Exception as error:
+            span.set_attribute(ERROR_TYPE, error.kind if isinstance(error, ModelFailure) else type(error).__name__)
+            span.set_status(Status(StatusCode.ERROR))
+            raise
+
+
+def _place() -> dict[str, Any]:
+    """Return where in a run this attempt is."""
+    info = activity.info()
+    step = STEP.match(info.activity_id)
+    place = {EXECUTION_ID: info.workflow_id or "", "holdfast.attempt": info.attempt}
+    return {**place, "holdfast.step": int(step[1])} if step else place
+
+
+def _asked(request: ModelRequest) -> dict[str, str]:
+    """Return what the model is told, the latest messages of it."""
+    asked = {"gen_ai.input.messages": _json([_message(each) for each in request.messages[-SPAN_MESSAGES_MAX:]])}
+    if request.system_prompt:
+        prompt = clamped(request.system_prompt, SPAN_TEXT_CHARS_MAX)
+        asked["gen_ai.system_instructions"] = _json([{"type": "text", "content": prompt}])
+    return asked
+
+
+def _message(message: Message) -> dict[str, Any]:
+    """Return a message as the conventions have it; pictures are left out."""
+    text = clamped(message.text, SPAN_TEXT_CHARS_MAX)
+    parts: list[dict[str, Any]] = []
+    if message.tool_call_id is not None:
+        parts.append({"type": "tool_call_response", "id": message.tool_call_id, "response": text})
+    elif text:
+        parts.append({"type": "text", "content": text})
+    for call in message.tool_calls:
+        arguments = clamped(call.arguments_text, SPAN_TEXT_CHARS_MAX)
+        parts.append({"type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments})
+    return {"role": message.role, "parts": parts}
+
+
+def _json(value: Mapping[str, Any] | Sequence[Any]) -> str:
+    return clamped(to_json(value).decode(), SPAN_MESSAGES_MAX * SPAN_TEXT_CHARS_MAX)

@@ -1,0 +1,32 @@
+"""A Temporal server that is not ours, for all tests of clients."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from holdfast.client.ports import HOST, choose_ports
+from holdfast.client.server_process import Launch, ServerProcess
+
+
+@pytest.fixture(scope="session")
+def plain_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """The address of a server as `temporal server start-dev` gives it: no search attributes, no settings of ours.
+
+    Register nothing in its namespace `default`.
+    """
+    folder = tmp_path_factory.mktemp("plain")
+    program = str(Path(sys.executable).with_name("temporal"))
+    ports = choose_ports(0, 0)
+    command = [program, "server", "start-dev", "--headless", "--ip", HOST, "--port", str(ports.grpc)]
+    with (folder / "inherited").open("wb") as inherited:
+        launch = Launch([*command, "--http-port", str(ports.http)], folder, folder / "log", inherited.fileno())
+        server = ServerProcess(launch)
+    assert server.wait_until_ready(ports.http) is None
+    yield f"{HOST}:{ports.grpc}"
+    os.kill(server.pid, signal.SIGKILL)

@@ -1,0 +1,71 @@
+"""Long results where a codec is on: kept in parts, read in pieces, none in the clear or in another one's place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import ObjectMissing, PayloadRefused, StorageFailed
+from holdfast.core.limits import RESULT_PART_BYTES
+from holdfast.core.tools import ToolContext
+from holdfast.storage.encryption import EncryptionCodec
+from holdfast.storage.keys import Key, KeyRing
+from holdfast.storage.objects import Objects
+from holdfast.storage.parts import EncodedParts
+from holdfast.storage.results import KeptResults
+from tests.storage.reading import part_of
+
+CODEC = EncryptionCodec(KeyRing((Key("one", b"1" * 32),)))
+RUN = "5f0c1d52-9d2c-4d39-b1a5-6a8f4a1d6a01"
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def at(folder: Path, codec: EncryptionCodec = CODEC) -> EncodedParts:
+    return EncodedParts(Objects(folder.as_uri()), codec)
+
+
+@pytest.mark.parametrize("size", [0, 1, RESULT_PART_BYTES, RESULT_PART_BYTES + 1, 2 * RESULT_PART_BYTES + 7])
+async def test_every_piece_is_what_was_written(size: int, tmp_path: Path) -> None:
+    data = bytes(number * 31 % 251 for number in range(size))
+    parts = at(tmp_path)
+    await parts.write("a", data)
+    places = {0, 1, size // 2, size - 1, size, RESULT_PART_BYTES - 1, RESULT_PART_BYTES, RESULT_PART_BYTES + 1}
+    for start in sorted(place for place in places if place >= 0):
+        for length in (1, 100, size):
+            assert await parts.read_range("a", start, start + length) == (data[start : start + length], size)
+
+
+async def test_a_parts_place_is_its_own_and_what_is_not_ours_is_refused(tmp_path: Path) -> None:
+    parts = at(tmp_path)
+    for name in ("a", "b"):
+        await parts.write(name, name.encode() * RESULT_PART_BYTES * 2)
+    with pytest.raises(ObjectMissing):
+        await parts.read_range("c", 0, 1)
+    with pytest.raises(PayloadRefused, match="with the key 'one', and the key file has only two"):
+        await at(tmp_path, EncryptionCodec(KeyRing((Key("two", b"2" * 32),)))).read_range("a", 0, 1)
+    (tmp_path / "a.0").write_bytes((tmp_path / "b.0").read_bytes())
+    with pytest.raises(PayloadRefused, match=r"a payload of 'object:b\.0' stands in the place of one of 'object:a\.0'"):
+        await parts.read_range("a", 0, 1)
+    (tmp_path / "b.1").write_bytes(b"\xff")
+    with pytest.raises(StorageFailed, match=r"the object b\.1 in .* is damaged"):
+        await parts.read_range("b", RESULT_PART_BYTES, RESULT_PART_BYTES + 1)
+    assert (await parts.read_range("b", 0, 1))[0] == b"b"
+
+
+async def test_a_model_reads_on_in_an_encrypted_result(tmp_path: Path) -> None:
+    results = KeptResults(at(tmp_path))
+    text = "".join(f"canary {number}\n" for number in range(150_000))
+    shown = part_of(await results.bounded(text, ToolContext(RUN, "key", 1), 60))
+    read = shown.text
+    while len(read) < 200_000:
+        part = part_of(await results.read(RUN, shown.ref, len(read), 40_000))
+        read += part.text
+    assert text.startswith(read)
+    assert (await results.read(RUN, shown.ref, len(text) - 5, 100)) == text[-5:]
+    kept = files_in(tmp_path)
+    assert len(kept) == 2 + 1
+    assert all(b"canary" not in path.read_bytes() for path in kept)

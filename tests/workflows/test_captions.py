@@ -1,0 +1,85 @@
+"""The lines beside activities, timers and children, from state and command alone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast import ExecutionBudget
+from holdfast.core.commands import AskApproval, CallTool, RunHooks
+from holdfast.core.definition import LLM
+from holdfast.core.limits import SUMMARY_LINE_CHARS_MAX
+from holdfast.core.messages import ToolCall
+from holdfast.core.session_contracts import Branch
+from tests.core.building import AGENT_ID, START, Run, call, hook_at, moment
+from tests.core.sessions import execution_id, finish, running
+from tests.rendering import HOSTILE, STEERING, kinds
+from workflows import captions
+
+TIMED = ExecutionBudget(max_seconds=600)
+
+
+def test_a_model_call_is_told_by_its_step_its_model_what_it_answers_and_what_was_used() -> None:
+    run = Run(llm=LLM(model="gpt-x")).begin()
+    assert captions.of_model_call(run.state, 1) == "step 1 · gpt-x"
+    run.answer("", *(call(f"c{n}") for n in range(2))).returns("c0").returns("c1")
+    assert captions.of_model_call(run.state, 2) == "step 2 · gpt-x · answers 2 calls · 120 tok so far"
+    assert captions.of_model_call(Run().begin().state, 1) == "step 1"
+
+
+def test_a_time_limit_says_which_limit_it_is() -> None:
+    assert captions.of_time_limit(Run(TIMED).begin().state.running, moment(601)) == "budget: 10 min until 12:10:01 UTC"
+    late = ExecutionBudget(max_seconds=600, deadline=START + timedelta(days=1))
+    assert captions.of_time_limit(Run(late).begin().state.running, moment(601)).startswith("budget: 10 min")
+    soon = ExecutionBudget(max_seconds=600, deadline=moment(60))
+    assert captions.of_time_limit(Run(soon).begin().state.running, moment(60)) == "deadline 12:01:00 UTC"
+
+
+def test_an_approval_says_what_waits_and_until_when() -> None:
+    asked = AskApproval(1, 0, ToolCall(id="a", name="pay", arguments={"amount": 5}), moment(60))
+    assert captions.of_approval(asked, moment(60), START) == "approval of pay(5) until 12:01:00 UTC"
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (captions.of_summary(3), "step 3 · summary of older messages"),
+        (captions.of_grace(0), "grace: what was cancelled tells its end (model call)"),
+        (captions.of_grace(2), "grace: what was cancelled tells its end (2 subagents)"),
+        (captions.of_record(Run().begin().answer("done").state), "record: completed, 1 step"),
+        (captions.of_record(Run().begin().stop().state), "record: stopped (user_requested), 0 steps"),
+        (captions.of_finding(AGENT_ID), f"what is kept of agent {AGENT_ID}"),
+        (captions.of_idle(600), "idle: leaves the server after 10 min without a message"),
+        (captions.of_keeping(running("queue", "two")), "session kept: 1 execution, 1 message waiting"),
+        (captions.of_keeping(finish(running())), "session kept: 1 execution"),
+    ],
+)
+def test_other_lines_say_what_happens(told: str, expected: str) -> None:
+    assert told == expected
+    assert len(told) <= SUMMARY_LINE_CHARS_MAX
+
+
+def test_a_place_to_go_back_to_is_told_by_its_execution_and_step() -> None:
+    place = Branch(agent_id=AGENT_ID, execution_id=execution_id(1), steps=2)
+    assert captions.of_branch(place) == f"back to execution {execution_id(1)}, after 2 steps"
+
+
+def test_hooks_are_told_by_their_place_and_names() -> None:
+    run = Run(hooks=[hook_at("before_tool", "audit"), hook_at("before_tool", "limit")]).begin().answer("", call("a"))
+    (command,) = run.wanted(RunHooks)
+    assert captions.of_hooks(command) == "step 1 · before_tool add: audit, limit"
+
+
+@pytest.mark.parametrize("text", [HOSTILE, STEERING, "\U0001f600" * 9_000])
+def test_hostile_words_stay_one_short_line(text: str) -> None:
+    odd = ToolCall(id=text[:200], name=text[:60], arguments={text[:60]: text, "z": text})
+    run = Run(llm=LLM(model=text[:200])).begin()
+    for told in (
+        captions.of_tool_call(CallTool(1, 0, odd)),
+        captions.of_approval(AskApproval(1, 0, odd, START), START, START),
+        captions.of_model_call(run.state, 1),
+    ):
+        assert told.isprintable()
+        assert len(told) <= SUMMARY_LINE_CHARS_MAX
+        assert not {"link_open", "image", "html_inline"} & set(kinds(told))

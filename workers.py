@@ -1,0 +1,249 @@
+"""The Temporal workers of one process: workflows, activities and their slots, put together. Begins no process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypedDict
+
+from temporalio.client import Client as TemporalClient
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError
+from temporalio.worker import Interceptor, PollerBehaviorSimpleMaximum, Worker
+
+from activities.heartbeats import Heartbeats
+from activities.hooks import Hooks
+from activities.inference import Inference
+from activities.provider import OpenAIModel
+from activities.records import RecordKeeping
+from activities.sinks import EventSinks
+from activities.tools import Catalog, ToolSlots, take_up, tool_activities
+from activities.transcripts import TranscriptCache
+from holdfast.client.refusals import refusal
+from holdfast.client.settings import Settings
+from holdfast.client.worker_settings import WorkerSettings
+from holdfast.core.contracts import waiting_queue
+from holdfast.core.errors import InvalidInput
+from holdfast.core.offer import Offer
+from holdfast.core.remote import RemoteTool
+from holdfast.core.sink_contracts import EVENT_SINK, SinkStart, sink_id, sink_queue
+from holdfast.core.tools import AnyTool
+from holdfast.local.calling import Results
+from holdfast.local.prices import PriceList
+from holdfast.sinks.batches import Sink
+from holdfast.storage.payloads import records_of
+from workflows.agent_execution import AgentExecution
+from workflows.agent_session import AgentSession
+from workflows.event_sink import EventSink
+
+if TYPE_CHECKING:  # an extra
+    from holdfast.telemetry.spans import Spans
+
+REFUSED_MAX: Final = 50
+"""Slots for tool calls that are on their way to the waiting queue; each takes one for a moment."""
+
+
+class Workers:
+    """The parts of one worker process, begun and ended together; their graces run at the same time."""
+
+    def __init__(self, *parts: Worker, begun: Callable[[], Awaitable[None]] | None = None) -> None:
+        self.parts: Final = parts
+        self._begun = begun
+
+    async def __aenter__(self) -> Self:
+        for part in self.parts:
+            await part.__aenter__()
+        if self._begun is not None:
+            await self._begun()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ends = await asyncio.gather(
+            *(part.__aexit__(kind, error, trace) for part in self.parts), return_exceptions=True
+        )
+        for end in ends:  # a part that cannot serve any more has cancelled our task, and says here why
+            if end is not None:
+                raise end
+
+
+def make_worker(  # noqa: PLR0913  # the worker is put together here
+    client: TemporalClient,
+    settings: Settings,
+    offer: Offer,
+    model: OpenAIModel,
+    cache: TranscriptCache | None = None,
+    serving: WorkerSettings = WorkerSettings(),  # noqa: B008  # frozen
+    results: Results | None = None,
+    prices: PriceList | None = None,
+    *,
+    sinks: Sequence[Sink] = (),
+) -> Workers:
+    """Return what serves `offer` and every agent on the settings' task queue.
+
+    Tools have slots of their own there and, beyond those, in a queue of their own: hung ones keep no model call, hook
+    or workflow from running. `results` keeps what is too long to be shown to a model. `sinks` are told the events of
+    all executions of the task queue (`holdfast.sinks`), each by one worker at a time of those that have it. Where the
+    settings have traces on, `client` must have been connected with the same ones.
+    """
+    told = _told(settings)
+    prices = prices or PriceList(model=model.settings.model, base_url=model.settings.base_url)
+    inference = Inference(model, offer, cache or TranscriptCache(), told.spans)
+    records = records_of(client.data_converter)
+    keeping = RecordKeeping(records)
+    ours: list[Callable[..., Any]] = [
+        inference.run,
+        inference.summarise,
+        Hooks(offer.hooks).run,
+        Catalog(offer, prices).resolve,
+        take_up,
+        keeping.record,
+        keeping.branch,
+        keeping.find_session,
+        keeping.keep_session,
+    ]
+    tools = _served_on(settings.task_queue, offer.tools, also_unnamed=True)
+    agents = Worker(
+        client,
+        task_queue=settings.task_queue,
+        workflows=[AgentExecution, AgentSession],
+        activities=[*ours, *tool_activities(tools, ToolSlots(serving.tool_slots), results, told.spans)],
+        max_concurrent_workflow_tasks=serving.workflow_slots,
+        max_concurrent_activities=serving.inference_slots + serving.tool_slots + REFUSED_MAX,
+        max_concurrent_local_activities=serving.local_slots,
+        max_cached_workflows=serving.cached_runs,
+        # An update of 2 to 4 MB passes the server. To refuse it is to send it back, and the SDK's check would not let
+        # it through: the run could do nothing more until the server forgets it. What is large of ours is kept outside.
+        disable_payload_error_limit=True,
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=serving.sticky_seconds),
+        workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.workflow_pollers),
+        activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
+        **_alike(serving, *told.workflows),
+    )
+    parts = [agents]
+    if tools:
+        queue = waiting_queue(settings.task_queue)
+        activities = tool_activities(tools, results=results, spans=told.spans)
+        parts.append(_tools_part(client, queue, activities, serving, serving.waiting_slots))
+    starts = [SinkStart(consumer=each.name, task_queue=settings.task_queue) for each in sinks]
+    delivering = EventSinks(sinks, records)
+    parts += (_sink_part(client, start, delivering, serving) for start in starts)
+    return Workers(*parts, begun=partial(_begin_sinks, client, starts))
+
+
+def _sink_part(client: TemporalClient, start: SinkStart, delivering: EventSinks, serving: WorkerSettings) -> Worker:
+    """Return what serves one sink, on a queue that only workers with that sink poll, with slots of its own."""
+    return Worker(
+        client,
+        task_queue=sink_queue(start),
+        workflows=[EventSink],
+        activities=[delivering.deliver],
+        max_concurrent_workflow_tasks=2,
+        max_concurrent_activities=2,  # one that has just ended, and the next
+        max_cached_workflows=0,  # a task a day needs no cache, and no sticky queue
+        workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
+        activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
+        max_heartbeat_throttle_interval=timedelta(seconds=1),
+        default_heartbeat_throttle_interval=timedelta(seconds=1),
+        graceful_shutdown_timeout=timedelta(seconds=serving.grace_seconds),
+    )
+
+
+async def _begin_sinks(client: TemporalClient, starts: Sequence[SinkStart]) -> None:
+    """Have the server see to it that each sink is served; nothing where it does already. Raises ServerUnavailable."""
+    for start in starts:
+        try:
+            await client.start_workflow(
+                EVENT_SINK,
+                start,
+                id=sink_id(start),
+                task_queue=sink_queue(start),
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                static_summary=f"events of {start.task_queue} to {start.consumer}",
+            )
+        except RPCError as error:
+            raise refusal(error) from None
+
+
+def make_tools_worker(
+    client: TemporalClient, settings: Settings, offer: Offer, serving: WorkerSettings, results: Results | None = None
+) -> Workers:
+    """Return what serves the tools that name the settings' task queue, and nothing else; InvalidInput without any."""
+    tools = _served_on(settings.task_queue, offer.tools)
+    if not tools:
+        for each in offer.tools:
+            if isinstance(each, RemoteTool) and each.traits.task_queue == settings.task_queue:
+                here = f"{each.name!r}, which names the task queue {settings.task_queue!r}, is a remote tool"
+                raise InvalidInput(f"{here}: there is no code of it here; start the worker that has it")
+        named = sorted({tool.traits.task_queue for tool in offer.tools if tool.traits.task_queue})
+        there = f"the queues named are {named}" if named else "none names a queue"
+        raise InvalidInput(
+            f"no tool here names the task queue {settings.task_queue!r}: {there}; see @tool(task_queue=)"
+        )
+    activities = tool_activities(tools, results=results, spans=_told(settings).spans)
+    return Workers(_tools_part(client, settings.task_queue, activities, serving, serving.tool_slots))
+
+
+def _served_on(task_queue: str, tools: Sequence[AnyTool], *, also_unnamed: bool = False) -> list[AnyTool]:
+    """Return the tools of ours that name the queue, and those that name none."""
+    ours = (tool for tool in tools if not isinstance(tool, RemoteTool))
+    return [
+        tool for tool in ours if tool.traits.task_queue == task_queue or (also_unnamed and not tool.traits.task_queue)
+    ]
+
+
+def _tools_part(
+    client: TemporalClient,
+    task_queue: str,
+    activities: Sequence[Callable[..., Any]],
+    serving: WorkerSettings,
+    slots: int,
+) -> Worker:
+    return Worker(
+        client,
+        task_queue=task_queue,
+        activities=activities,
+        max_concurrent_activities=slots,
+        activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
+        **_alike(serving),
+    )
+
+
+class _Told(NamedTuple):
+    """What tells the traces of a worker; nothing does where they are off."""
+
+    spans: Spans | None = None
+    workflows: tuple[Interceptor, ...] = ()
+
+
+def _told(settings: Settings) -> _Told:
+    if not settings.telemetry.traces:
+        return _Told()
+    from holdfast.telemetry.traces import tracing  # noqa: PLC0415  # an extra
+    from workflows.tracing import WorkflowsTraced  # noqa: PLC0415  # an extra
+
+    told = tracing(settings.telemetry)
+    return _Told(told.spans, (WorkflowsTraced(told),)) if told else _Told()
+
+
+def _alike(serving: WorkerSettings, *more: Interceptor) -> _Alike:
+    throttle = timedelta(seconds=serving.heartbeat_throttle_seconds)
+    return _Alike(
+        interceptors=[Heartbeats(), *more],
+        max_heartbeat_throttle_interval=throttle,
+        default_heartbeat_throttle_interval=throttle,
+        graceful_shutdown_timeout=timedelta(seconds=serving.grace_seconds),
+    )
+
+
+class _Alike(TypedDict):
+    """What all parts of a worker process have in common."""
+
+    interceptors: list[Interceptor]
+    max_heartbeat_throttle_interval: timedelta
+    default_heartbeat_throttle_interval: timedelta
+    graceful_shutdown_timeout: timedelta

@@ -1,0 +1,114 @@
+"""The one line that Temporal's UI shows beside each activity, timer and child of a run. Decides nothing.
+
+Each follows from the state and the command alone, so that a replay writes the same; none holds an address or a key.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.core.commands import AskApproval, CallTool, RunHooks
+    from holdfast.core.excerpts import amount, call_line, clock, on_a_line, span, summary_line
+    from holdfast.core.session import SessionState
+    from holdfast.core.session_contracts import Branch
+    from holdfast.core.state import AgentState, ExecutionState, ExecutionStatus
+    from holdfast.core.stopping import StopReason
+
+MODEL_CHARS_MAX = 30
+CALL_CHARS_MAX = 40
+"""How much of a call is told where more is said than the call."""
+
+
+def model_of(state: AgentState) -> str:
+    """Return the model: the agent's own, else the one that answered last; nothing before the worker's has answered."""
+    said = state.last_step.inference_response if state.last_step else None
+    return (state.llm.model if state.llm else None) or (said.model if said else "")
+
+
+def ending(status: ExecutionStatus, reason: StopReason | None) -> str:
+    """Return the status, with its reason where that says more: `stopped (steps_limit)`."""
+    return f"{status}" if reason is None or reason == status.value else f"{status} ({reason})"
+
+
+def of_model_call(state: AgentState, step_number: int) -> str:
+    """Return `step 3 · gpt-x · answers 2 calls · 1.2k tok so far`."""
+    model = model_of(state)
+    last = state.last_step
+    calls = len(last.requested_tool_calls) if last and last.number == step_number - 1 else 0
+    facts = (
+        f"step {step_number}",
+        on_a_line(model, MODEL_CHARS_MAX) if model else "",
+        counted(calls, "call", "answers ") if calls else "",
+        f"{amount(state.usage.total_tokens)} tok so far" if state.usage.total_tokens else "",
+    )
+    return summary_line(" · ".join(filter(None, facts)))
+
+
+def of_summary(step_number: int) -> str:
+    """Return what is told of the call that sums older messages up."""
+    return f"step {step_number} · summary of older messages"
+
+
+def of_tool_call(command: CallTool) -> str:
+    """Return `read_file(src/a.py)`."""
+    return summary_line(call_line(command.call))
+
+
+def of_hooks(command: RunHooks) -> str:
+    """Return `step 3 · before_tool pay: audit, limit_amount`."""
+    names, context = ", ".join(traits.name for traits in command.hooks), command.context
+    call = f" {on_a_line(context.call.name, CALL_CHARS_MAX)}" if context.call else ""
+    return summary_line(f"step {context.step_number} · {context.trigger}{call}: {names}")
+
+
+def of_time_limit(execution: ExecutionState, fires_at: datetime) -> str:
+    """Return `budget: 10 min until 14:05:09 UTC`, or `deadline 14:05:09 UTC` where that comes first."""
+    at, seconds = clock(fires_at, execution.started_at), execution.budget.max_seconds
+    if seconds is None or fires_at == execution.budget.deadline:
+        return f"deadline {at}"
+    return f"budget: {span(seconds)} until {at}"
+
+
+def of_approval(command: AskApproval, expires_at: datetime, since: datetime) -> str:
+    """Return `approval of pay(5) until 14:05:09 UTC`."""
+    return summary_line(f"approval of {call_line(command.call, CALL_CHARS_MAX)} until {clock(expires_at, since)}")
+
+
+def of_grace(calls: int) -> str:
+    """Return what is told of the timer that bounds how long what was cancelled may take to tell its end."""
+    return f"grace: what was cancelled tells its end ({counted(calls, 'subagent') if calls else 'model call'})"
+
+
+def of_record(state: AgentState) -> str:
+    """Return `record: stopped (steps_limit), 7 steps`."""
+    return f"record: {ending(state.status, state.stop_reason)}, {counted(state.step_count, 'step')}"
+
+
+def of_finding(agent_id: str) -> str:
+    """Return what is told of looking up what is kept of a session's agent."""
+    return f"what is kept of agent {agent_id}"
+
+
+def of_branch(branch: Branch) -> str:
+    """Return which place a session goes back to."""
+    after = "" if branch.steps is None else f", after {counted(branch.steps, 'step')}"
+    return f"back to execution {branch.execution_id}{after}"
+
+
+def of_keeping(session: SessionState) -> str:
+    """Return what is told of a session that leaves the server."""
+    waiting = f", {counted(len(session.queue), 'message')} waiting" if session.queue else ""
+    return f"session kept: {counted(session.executions, 'execution')}{waiting}"
+
+
+def of_idle(seconds: float) -> str:
+    """Return what is told of the timer after which a session leaves the server."""
+    return f"idle: leaves the server after {span(seconds)} without a message"
+
+
+def counted(count: int, noun: str, before: str = "") -> str:
+    """Return `1 call`, `2 calls`."""
+    return f"{before}{count:,} {noun}{'' if count == 1 else 's'}"

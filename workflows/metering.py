@@ -1,0 +1,130 @@
+"""What an execution comes to, as metrics: counted from what the loop tells, once each, never in a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.core import metering, observed
+    from holdfast.core.events import Event, ExecutionStarted, StopRequested, SubagentReturned
+    from holdfast.core.metering import Labels, Metric
+    from holdfast.core.observed import Observed
+    from holdfast.core.state import AgentState, ExecutionStatus
+    from holdfast.core.steps import ToolExecution
+    from holdfast.core.stopping import StopReason
+    from holdfast.core.subagents import SPAWN_TOOL
+
+UNKNOWN_TOOL: Final = "unknown"
+"""The label of what a model asked for and is no tool: its name is the model's own words."""
+
+WITHDRAWN: Final = "withdrawn"
+"""The decision about a call whose execution ended before anybody decided."""
+
+AGENTS: Final = Labels()
+MODELS: Final = Labels()
+TOOLS: Final = Labels()
+
+
+class Metering:
+    """The metrics of one execution's run; `agent` gives its name, `tools` those it has."""
+
+    def __init__(self, agent: Callable[[], str], tools: Callable[[], Collection[str]]) -> None:
+        self._agent = agent
+        self._tools = tools
+        self._asked_at: dict[str, datetime] = {}
+        self._stop_at: datetime | None = None
+        self._made: dict[str, Any] = {}
+
+    def count(self, event: Event, before: AgentState, after: AgentState, told: Sequence[Observed]) -> None:
+        """Count what `event` has led to: from the state before it to the one after it, with what listeners heard."""
+        if isinstance(event, StopRequested) and event.mode == "now" and self._stop_at is None:
+            self._stop_at = event.at
+        if not isinstance(event, ExecutionStarted | SubagentReturned):  # a subagent counts its use itself
+            self._count_use(before, after)
+        for each in told:
+            self._count_told(each)
+        if after.status.is_terminal and not before.status.is_terminal:
+            self._count_end(after)
+
+    def count_unkept(self) -> None:
+        """Count that no record could be kept."""
+        self._add(metering.UNKEPT, 1)
+
+    def _count_use(self, before: AgentState, after: AgentState) -> None:
+        model = {"model": MODELS.of((after.llm.model if after.llm else None) or metering.DEFAULT_MODEL)}
+        tokens_in = after.usage.input_tokens - before.usage.input_tokens
+        tokens_out = after.usage.output_tokens - before.usage.output_tokens
+        if tokens_in > 0:
+            self._add(metering.TOKENS, tokens_in, direction="input", **model)
+        if tokens_out > 0:
+            self._add(metering.TOKENS, tokens_out, direction="output", **model)
+        if after.cost > before.cost:
+            self._record(metering.COST, after.cost - before.cost, **model)
+
+    def _count_told(self, told: Observed) -> None:
+        match told:
+            case observed.AgentExecutionStarted(resumed=False):
+                self._add(metering.STARTED, 1)
+                self._announce()
+            case observed.AgentStepCompleted():
+                self._add(metering.STEPS, 1)
+            case observed.ToolCallCompleted() | observed.ToolCallBlocked():
+                self._count_call(told.tool_execution)
+            case observed.ApprovalRequested():
+                self._asked_at[told.call.id] = told.at
+                self._add(metering.APPROVALS, 1)
+            case observed.ApprovalResolved():
+                self._count_decision(told.call_id, told.decision, told.at)
+            case _:
+                pass
+
+    def _announce(self) -> None:
+        """Tell of what alerts are about before it happens: a rate sees nothing of a counter that begins with 1."""
+        self._add(metering.ENDED, 0, status=ExecutionStatus.FAILED.value, stop_reason=StopReason.ERROR.value)
+        self._add(metering.APPROVALS, 0)
+        self._add(metering.UNKEPT, 0)
+
+    def _count_call(self, ran: ToolExecution) -> None:
+        name = ran.call.name
+        tool = TOOLS.of(name) if name in self._tools() or name == SPAWN_TOOL else UNKNOWN_TOOL
+        seconds = (ran.completed_at - ran.started_at).total_seconds()
+        self._record(metering.TOOL_CALLS, seconds, tool=tool, outcome=ran.outcome.value)
+
+    def _count_decision(self, call_id: str, decision: str, at: datetime) -> None:
+        asked_at = self._asked_at.pop(call_id, at)
+        self._record(metering.APPROVAL_WAIT, (at - asked_at).total_seconds(), decision=decision)
+
+    def _count_end(self, state: AgentState) -> None:
+        execution, reason = state.running, state.stop_reason or StopReason.UNKNOWN
+        at = execution.completed_at or execution.started_at
+        for call_id in tuple(self._asked_at):
+            self._count_decision(call_id, WITHDRAWN, at)
+        self._add(metering.ENDED, 1, status=state.status.value, stop_reason=reason.value)
+        seconds = (at - execution.started_at).total_seconds()
+        self._record(metering.LASTED, seconds, status=state.status.value)
+        if self._stop_at is not None:
+            self._record(metering.STOP_LATENCY, (at - self._stop_at).total_seconds())
+        budget = execution.budget
+        uses = (
+            ("steps", state.steps_used, budget.max_steps),
+            ("tokens", state.usage.total_tokens, budget.max_tokens),
+            ("seconds", seconds - execution.paused_seconds, budget.max_seconds),
+            ("cost", state.cost, budget.max_cost),
+        )
+        for kind, used, limit in uses:
+            if limit is not None:
+                self._record(metering.BUDGET_USE, used / limit if limit else 1.0, kind=kind)
+
+    def _add(self, metric: Metric, count: int, **labels: str) -> None:
+        if metric.name not in self._made:
+            self._made[metric.name] = workflow.metric_meter().create_counter(metric.name, metric.about)
+        self._made[metric.name].add(count, {"agent": AGENTS.of(self._agent()), **labels})
+
+    def _record(self, metric: Metric, value: float, **labels: str) -> None:
+        if metric.name not in self._made:
+            self._made[metric.name] = workflow.metric_meter().create_histogram_float(metric.name, metric.about)
+        self._made[metric.name].record(max(0.0, value), {"agent": AGENTS.of(self._agent()), **labels})
