@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -9,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from holdfast import AgentDefinition
 from holdfast.client import Settings
@@ -23,6 +24,10 @@ from holdfast.testing.script import say
 from tests.serving import Served, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.temporal, pytest.mark.asyncio(loop_scope="module")]
+
+
+SECONDS_MAX = 20
+LOOK_SECONDS = 0.05
 
 
 @asynccontextmanager
@@ -54,7 +59,16 @@ async def test_an_encrypted_run_is_decoded_in_the_browser(page: Page, tmp_path: 
             await page.goto(f"{run}/user-metadata")
             summary = page.frame_locator("iframe").first
             await expect(summary.get_by_text("canary-question").first).to_be_visible()
-            await page.route(f"http://127.0.0.1:{port}/**", lambda route: route.abort())
+            asked: list[str] = []
+
+            async def away(route: Route) -> None:
+                asked.append(route.request.url)
+                await route.abort()
+
+            await page.route(f"http://127.0.0.1:{port}/**", away)
             await page.goto(f"{run}/history")
-            await expect(page.get_by_text("holdfast/sealed-1").first).to_be_attached()
+            await expect(page.get_by_text("Workflow Execution Started").first).to_be_visible()
+            async with asyncio.timeout(SECONDS_MAX):
+                while not asked:  # noqa: ASYNC110  # the page asks when it has drawn itself
+                    await asyncio.sleep(LOOK_SECONDS)
             assert "canary" not in await page.content()

@@ -102,7 +102,6 @@ def worker(
         bool, typer.Option("--tools-only", help="Serve the tools that name the task queue, and no agents.")
     ] = False,
     storage: Storage = None,
-    sinks: Sinks = None,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -110,6 +109,7 @@ def worker(
             metavar="HOST:PORT",
         ),
     ] = None,
+    sinks: Sinks = None,
     **serving: str | None,
 ) -> None:
     """Run a worker against a Temporal server, until SIGTERM or Ctrl-C."""

@@ -12,6 +12,7 @@ from holdfast.client.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.client.cli.failing import Failing, begun
 from tests.client.cli.program import SCRIPTS, Project, Running
+from tests.client.cli.warm import Warm, warm
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -49,6 +50,13 @@ def dev(project: Project) -> Generator[Running]:
     """`holdfast dev` in `project`, for everybody: do not stop it."""
     with project.dev() as dev:
         yield dev
+
+
+@pytest.fixture(scope="session")
+def quick(project: Project) -> Generator[Warm]:
+    """What runs commands in `project` in a tenth of the time."""
+    with warm(project) as opened:
+        yield opened
 
 
 @pytest.fixture
