@@ -141,7 +141,7 @@ async def test_a_run_that_went_on_in_new_ones_is_told_in_order(settings: Setting
         run = await ToldRun.found(Holdfast(serving.client), execution_id)
         told = await events_of(run)
         expected = await watched(serving.client, execution_id)
-        assert len(await run._runs()) > 1, "it did not go on in a new run"
+        assert len(await run.runs()) > 1, "it did not go on in a new run"
     assert told == expected
     assert [(each.step_number, each.kind) for each in told if each.kind == "AgentStepCompleted"] == [
         (n, "AgentStepCompleted") for n in (1, 2, 3, 4)
