@@ -23,6 +23,9 @@ if TYPE_CHECKING:  # an extra
 MODELS: Final = Labels()
 KINDS: Final = Labels()
 
+REFUSED: Final = ("NotAuthorised", "QuotaExceeded", "ModelNotFound")
+"""Failures that alerts are about, told of before there is one: a rate sees nothing of a counter that begins with 1."""
+
 OPENAI: Final = "api.openai.com"
 """Where the client goes when nobody says another place."""
 
@@ -42,6 +45,8 @@ class ToldModel:
         telling = self._spans.model_call(request, name, self._server) if self._spans else nullcontext()
         label = MODELS.of(request.llm.model or metering.DEFAULT_MODEL)
         begun, outcome = perf_counter(), "failed"
+        for kind in REFUSED:
+            _count_failures(0, label, kind)
         try:
             with telling as span:
                 response = await self._model(request)
@@ -53,14 +58,15 @@ class ToldModel:
             raise
         except Exception as error:
             kind = error.kind if isinstance(error, ModelFailure) else type(error).__name__
-            failures = activity.metric_meter().create_counter(
-                metering.MODEL_FAILURES.name, metering.MODEL_FAILURES.about
-            )
-            failures.add(1, {"model": label, "type": KINDS.of(kind)})
+            _count_failures(1, label, KINDS.of(kind))
             raise
         finally:
-            calls = activity.metric_meter().create_histogram_float(
-                metering.MODEL_CALLS.name, metering.MODEL_CALLS.about
-            )
-            calls.record(perf_counter() - begun, {"model": label, "outcome": outcome})
+            calls, meter = metering.MODEL_CALLS, activity.metric_meter()
+            told = meter.create_histogram_float(calls.name, calls.about)
+            told.record(perf_counter() - begun, {"model": label, "outcome": outcome})
         return response
+
+
+def _count_failures(count: int, model: str, kind: str) -> None:
+    failures, meter = metering.MODEL_FAILURES, activity.metric_meter()
+    meter.create_counter(failures.name, failures.about).add(count, {"model": model, "type": kind})

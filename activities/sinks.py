@@ -10,6 +10,7 @@ from typing import Final
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from activities.counted_sinks import CountedSink
 from holdfast.core.contracts import WORKER_SHUTDOWN
 from holdfast.core.errors import HoldfastError
 from holdfast.core.sink_contracts import DELIVER_ACTIVITY, HEARTBEAT_SECONDS, TURN_SECONDS, SinkStart
@@ -24,7 +25,7 @@ class EventSinks:
     """The sinks that a worker has, by their names."""
 
     def __init__(self, sinks: Iterable[Sink], records: Records) -> None:
-        self._sinks: Final = {each.name: each for each in sinks}
+        self._sinks: Final = {each.name: CountedSink(each) for each in sinks}
         self._records = records
 
     @activity.defn(name=DELIVER_ACTIVITY)

@@ -1,13 +1,16 @@
-"""Markdown as a browser would get it: read by a CommonMark parser with tables, as Temporal's UI reads it."""
+"""Markdown as a browser would get it: read by a parser that makes tables, and links of bare addresses too."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-READER = MarkdownIt("commonmark").enable("table")
+from holdfast.core.markdown import GAP
+
+READER = MarkdownIt("gfm-like")
 ACTIVE = {"link_open", "image", "html_inline", "html_block", "heading_open"}
 """What foreign words must never become."""
 
@@ -27,6 +30,11 @@ def words_in(text: str) -> str:
     return " ".join(
         token.content for token in _all(READER.parse(text)) if token.type in ("text", "code_inline", "fence")
     )
+
+
+def outside_code(text: str) -> str:
+    """What is left without code: nothing that anybody has said may be in it."""
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"```text\n.*?\n```", "", text, flags=re.DOTALL))
 
 
 def rows(text: str) -> list[list[int]]:
@@ -50,7 +58,9 @@ def assert_tame(text: str) -> None:
     assert not ACTIVE & set(kinds(text)), text
     for table in rows(text):
         assert len(set(table)) == 1, text
-    assert all(char.isprintable() or char == "\n" for char in text), ascii(text)
+    assert all(char.isprintable() or char in f"\n{GAP}" for char in text), ascii(text)
+    bare = outside_code(text)
+    assert not re.search(r"[`\[<]|://|mailto:", bare), bare  # what a more generous reader takes for a link
 
 
 def _all(tokens: list[Token]) -> Iterator[Token]:

@@ -72,10 +72,11 @@ def types_in_code() -> set[str]:
                 continue
             given = [each.value for each in node.keywords if each.arg == TYPED[name]]
             for value in given or (node.args[:1] if name == "Refused" else []):
-                if isinstance(value, ast.Constant):
-                    found.add(str(value.value))
-                elif isinstance(value, ast.Name) and value.id in known:
-                    found.add(known[value.id])
+                for part in ast.walk(value):  # as in `cause.type or "ApplicationError"`
+                    if isinstance(part, ast.Constant) and re.fullmatch("[A-Z][A-Za-z]+", str(part.value)):
+                        found.add(str(part.value))
+                    elif isinstance(part, ast.Name) and part.id in known:
+                        found.add(known[part.id])
     return found
 
 

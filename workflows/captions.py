@@ -41,7 +41,7 @@ def of_model_call(state: AgentState, step_number: int) -> str:
     facts = (
         f"step {step_number}",
         on_a_line(model, MODEL_CHARS_MAX) if model else "",
-        _counted(calls, "call", "answers ") if calls else "",
+        counted(calls, "call", "answers ") if calls else "",
         f"{amount(state.usage.total_tokens)} tok so far" if state.usage.total_tokens else "",
     )
     return summary_line(" · ".join(filter(None, facts)))
@@ -79,12 +79,12 @@ def of_approval(command: AskApproval, expires_at: datetime, since: datetime) -> 
 
 def of_grace(calls: int) -> str:
     """Return what is told of the timer that bounds how long what was cancelled may take to tell its end."""
-    return f"grace: what was cancelled tells its end ({_counted(calls, 'subagent') if calls else 'model call'})"
+    return f"grace: what was cancelled tells its end ({counted(calls, 'subagent') if calls else 'model call'})"
 
 
 def of_record(state: AgentState) -> str:
     """Return `record: stopped (steps_limit), 7 steps`."""
-    return f"record: {ending(state.status, state.stop_reason)}, {_counted(state.step_count, 'step')}"
+    return f"record: {ending(state.status, state.stop_reason)}, {counted(state.step_count, 'step')}"
 
 
 def of_finding(agent_id: str) -> str:
@@ -94,14 +94,14 @@ def of_finding(agent_id: str) -> str:
 
 def of_branch(branch: Branch) -> str:
     """Return which place a session goes back to."""
-    after = "" if branch.steps is None else f", after {_counted(branch.steps, 'step')}"
+    after = "" if branch.steps is None else f", after {counted(branch.steps, 'step')}"
     return f"back to execution {branch.execution_id}{after}"
 
 
 def of_keeping(session: SessionState) -> str:
     """Return what is told of a session that leaves the server."""
-    waiting = f", {_counted(len(session.queue), 'message')} waiting" if session.queue else ""
-    return f"session kept: {_counted(session.executions, 'execution')}{waiting}"
+    waiting = f", {counted(len(session.queue), 'message')} waiting" if session.queue else ""
+    return f"session kept: {counted(session.executions, 'execution')}{waiting}"
 
 
 def of_idle(seconds: float) -> str:
@@ -109,5 +109,6 @@ def of_idle(seconds: float) -> str:
     return f"idle: leaves the server after {span(seconds)} without a message"
 
 
-def _counted(count: int, noun: str, before: str = "") -> str:
+def counted(count: int, noun: str, before: str = "") -> str:
+    """Return `1 call`, `2 calls`."""
     return f"{before}{count:,} {noun}{'' if count == 1 else 's'}"

@@ -13,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.events import Event, ExecutionStarted, StopRequested, SubagentReturned
     from holdfast.core.metering import Labels, Metric
     from holdfast.core.observed import Observed
-    from holdfast.core.state import AgentState
+    from holdfast.core.state import AgentState, ExecutionStatus
     from holdfast.core.steps import ToolExecution
     from holdfast.core.stopping import StopReason
     from holdfast.core.subagents import SPAWN_TOOL
@@ -69,6 +69,7 @@ class Metering:
         match told:
             case observed.AgentExecutionStarted(resumed=False):
                 self._add(metering.STARTED, 1)
+                self._announce()
             case observed.AgentStepCompleted():
                 self._add(metering.STEPS, 1)
             case observed.ToolCallCompleted() | observed.ToolCallBlocked():
@@ -80,6 +81,12 @@ class Metering:
                 self._count_decision(told.call_id, told.decision, told.at)
             case _:
                 pass
+
+    def _announce(self) -> None:
+        """Tell of what alerts are about before it happens: a rate sees nothing of a counter that begins with 1."""
+        self._add(metering.ENDED, 0, status=ExecutionStatus.FAILED.value, stop_reason=StopReason.ERROR.value)
+        self._add(metering.APPROVALS, 0)
+        self._add(metering.UNKEPT, 0)
 
     def _count_call(self, ran: ToolExecution) -> None:
         name = ran.call.name

@@ -8,9 +8,9 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
     from holdfast.core.cover import limits_of
     from holdfast.core.excerpts import clock, span
-    from holdfast.core.markdown import table, words
+    from holdfast.core.markdown import code, table
     from holdfast.core.session import SessionState
-    from workflows.captions import ending
+    from workflows.captions import counted, ending
     from workflows.story import bounded, listed
 
 _CHARS = limits.STORY_WORDS_CHARS_MAX
@@ -26,7 +26,7 @@ def _status(state: SessionState) -> str:
     facts = (
         f"**{state.status}**" + (" (closing)" if state.closing and state.status != "closed" else ""),
         f"agent `{state.definition.name}`",
-        f"{state.executions:,} executions",
+        counted(state.executions, "execution"),
         f"{state.usage.total_tokens:,} tokens",
         f"{state.cost:.4f} US dollars",
         f"this is of {clock(state.updated_at)}",
@@ -43,7 +43,7 @@ def _under_way(state: SessionState) -> str:
         lines.append(f"(told to stop: {'at once' if turn.stop == 'now' else 'after its step'})")
     if state.clearing:
         lines.append("(the conversation is forgotten at its end)")
-    said = listed("Said to it", (*turn.said, *turn.injected), lambda each: words(each.text, _CHARS))
+    said = listed("Said to it", (*turn.said, *turn.injected), lambda each: code(each.text, _CHARS))
     return " ".join(lines) + f"\n\n{said}"
 
 
@@ -53,14 +53,14 @@ def _queue(state: SessionState) -> str:
         return ""
     shown = state.queue[: limits.STORY_LISTED_MAX]
     more = len(state.queue) - len(shown)
-    lines = [f"{place}. {words(each.text, _CHARS)}" for place, each in enumerate(shown, 1)]
+    lines = [f"{place}. {code(each.text, _CHARS)}" for place, each in enumerate(shown, 1)]
     if more:
         lines.append(f"\n({more:,} more after these)")
     return "\n".join((f"**Waiting**: {len(state.queue):,}", "", *lines))
 
 
 def _unanswered(state: SessionState) -> str:
-    told = listed("Said to executions that left nothing", state.unanswered, lambda each: words(each.text, _CHARS))
+    told = listed("Said to executions that left nothing", state.unanswered, lambda each: code(each.text, _CHARS))
     return f"{told}\n\nThey are said again with the next message, or by `holdfast session resume`." if told else ""
 
 
@@ -87,12 +87,12 @@ def _settings(state: SessionState) -> str:
     settings, model = state.settings, state.definition.llm.model
     idle = "never" if settings.idle_seconds is None else f"after {span(settings.idle_seconds)} without a message"
     rows = [
-        ("model", words(model, limits.WORD_CHARS_MAX) if model else "the worker's"),
+        ("model", code(model, limits.WORD_CHARS_MAX) if model else "the worker's"),
         ("a message while it runs", settings.while_running),
         ("leaves the server", idle),
     ]
     if settings.tenant:
-        rows.append(("tenant", words(settings.tenant, limits.TENANT_CHARS_MAX)))
+        rows.append(("tenant", code(settings.tenant, limits.TENANT_CHARS_MAX)))
     if state.place is not None:
         after = "" if state.place.steps is None else f", after {state.place.steps:,} steps"
         rows.append(("the conversation stands at", f"execution `{state.place.execution_id}`{after}"))

@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
     from holdfast.core.digests import short_digest
     from holdfast.core.excerpts import call_line, clock, span
-    from holdfast.core.markdown import bar, block, code, table, words
+    from holdfast.core.markdown import bar, block, code, table
     from holdfast.core.messages import ToolCall
     from holdfast.core.state import AgentState, ExecutionState, call_name, named_id
     from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall, Outcome, StepExecution, ToolExecution
@@ -147,14 +147,14 @@ def _parts(
 
 def _status(state: AgentState, execution: ExecutionState, agent: str) -> str:
     model, since = model_of(state), execution.started_at
-    facts = [f"agent `{agent}`", f"model {words(model, limits.WORD_CHARS_MAX)}" if model else "the worker's model"]
+    facts = [f"agent `{agent}`", f"model {code(model, limits.WORD_CHARS_MAX)}" if model else "the worker's model"]
     if execution.completed_at is not None:
         took = (execution.completed_at - since).total_seconds()
         facts.append(f"{clock(since)} to {clock(execution.completed_at, since)}, {span(took)}")
     else:
         facts.append(f"since {clock(since)}; this is of {clock(state.updated_at, since)}")
     signal = state.stop_signal
-    why = f"\n\nWhy: {words(signal.message, limits.STORY_WORDS_CHARS_MAX)}" if signal and signal.message else ""
+    why = f"\n\nWhy: {code(signal.message, limits.STORY_WORDS_CHARS_MAX)}" if signal and signal.message else ""
     return " · ".join((f"**{ending(state.status, state.stop_reason)}**", *facts)) + why
 
 
@@ -235,15 +235,15 @@ def _stops(execution: ExecutionState, chars: int) -> str:
         execution.continuation.stop_signals,
         lambda each: (
             f"{each.reason}"
-            + (f" by {words(each.source, chars)}" if each.source else "")
+            + (f" by {code(each.source, chars)}" if each.source else "")
             + f" at {clock(each.at, since)}"
-            + (f": {words(each.message, chars)}" if each.message else "")
+            + (f": {code(each.message, chars)}" if each.message else "")
         ),
     )
 
 
 def _waiting_messages(execution: ExecutionState, chars: int) -> str:
-    return listed("Messages for the next model call", execution.waiting_messages, lambda each: words(each.text, chars))
+    return listed("Messages for the next model call", execution.waiting_messages, lambda each: code(each.text, chars))
 
 
 def _steps(state: AgentState, execution: ExecutionState, steps: Sequence[ToldStep], width: int) -> str:
@@ -282,7 +282,7 @@ def _deeds(step: AgentStep, width: int) -> str:
     if not calls:
         said = step.inference_response or step.partial_response
         if step.errors:
-            return f"✗ {words(step.errors[-1].type, width)}"
+            return f"✗ {code(step.errors[-1].type, width)}"
         return f"says {code(said.text, width)}" if said else "no answer"
     ended = {each.call.id: each for each in step.tool_executions}
     most = limits.STORY_LISTED_MAX
@@ -299,7 +299,7 @@ def _deed(call: ToolCall, end: ToolExecution | None, width: int) -> str:
     ran = code(call_line(end.call, width), width)  # as a hook or a person has left it
     if end.outcome is Outcome.DENIED and end.approval and end.approval.decision == "expired":
         return f"{ran} ⊘ expired"
-    why = f" {words(end.error.type, width)}" if end.outcome is Outcome.FAILED and end.error else ""
+    why = f" {code(end.error.type, width)}" if end.outcome is Outcome.FAILED and end.error else ""
     return f"{ran} {MARKS[end.outcome]}{why}"
 
 
@@ -321,7 +321,7 @@ def _subagents(execution: ExecutionState, steps: Sequence[ToldStep], width: int)
     def line(child: Child) -> str:
         arguments = child[0].arguments
         agent, task = (str(arguments.get(name, "")) for name in ("agent", "task"))
-        return f"{code(agent, limits.NAME_CHARS_MAX)} {words(task, width)}: {child[1]}, `{child[2]}`"
+        return f"{code(agent, limits.NAME_CHARS_MAX)} {code(task, width)}: {child[1]}, `{child[2]}`"
 
     return listed("Subagents", told, line)
 
@@ -331,8 +331,8 @@ def _problems(state: AgentState, execution: ExecutionState, steps: Sequence[Told
     errors = [error for each in steps for error in each.errors]
     if execution.error is not None and execution.error not in errors:
         errors.append(execution.error)
-    told = listed("Errors", errors, lambda each: f"{words(each.type, chars)}: {words(each.message, chars)}")
-    warned = listed("Warnings", state.warnings, lambda each: words(each, chars))
+    told = listed("Errors", errors, lambda each: f"{code(each.type, chars)}: {code(each.message, chars)}")
+    warned = listed("Warnings", state.warnings, lambda each: code(each, chars))
     return "\n\n".join(filter(None, (told, warned)))
 
 

@@ -116,7 +116,7 @@ async def connect(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a client goes, and what has decided it: an option, a variable, a profile, or what is there."""
+    """Where a client goes, and whose address that is: an option's, a variable's, a profile's, or what is there."""
 
     address: str
     decided_by: str
@@ -130,15 +130,15 @@ def target(settings: Settings, environment: Mapping[str, str] = os.environ) -> T
     chosen = _target(settings, configured)
     address = chosen.get("target_host", DEFAULT_ADDRESS)
     if settings.address is not None:
-        decided_by = "--address"
+        decided_by = "from --address"
     elif "TEMPORAL_ADDRESS" in environment and configured.get("target_host"):
-        decided_by = "TEMPORAL_ADDRESS"
+        decided_by = "from TEMPORAL_ADDRESS"
     elif configured.get("target_host"):
-        decided_by = f"the Temporal profile {environment.get(PROFILE) or 'default'!r}"
+        decided_by = f"from the Temporal profile {environment.get(PROFILE) or 'default'!r}"
     elif running_server(settings.data_dir) is not None:
-        decided_by = f"the embedded server of {settings.data_dir}"
+        decided_by = f"that of the embedded server of {settings.data_dir}"
     else:
-        decided_by = f"nothing: no address is set, and no embedded server runs in {settings.data_dir}"
+        decided_by = f"Temporal's usual one: none is set, and no embedded server runs in {settings.data_dir}"
     return Target(address, decided_by, chosen.get("namespace", DEFAULT_NAMESPACE), bool(chosen.get("tls")))
 
 

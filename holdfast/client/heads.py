@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError
 
+from holdfast.client.queries import queue_of
 from holdfast.client.reading import Reader
 from holdfast.client.refusals import refusal
-from holdfast.core.contracts import HEAD_ALONE, STATE_QUERY, PageRequest, StatePage
+from holdfast.core.contracts import STATE_QUERY, PageRequest, StatePage
 from holdfast.core.errors import ServerUnavailable
 from holdfast.core.state import call_name
 
 if TYPE_CHECKING:
     from holdfast.client.executions import Client
 
-HEAD_TIMEOUT: Final = timedelta(seconds=3)
+HEAD_SECONDS_MAX: Final = 3.0
 """How long one question may take: it is asked again and again, so it is better given up than waited for."""
 
+BEYOND: Final = 2**31
+"""A place behind all steps: what is told of them then is how many they are."""
 
-async def head(client: Client, execution_id: str, *, steps_from: int | None = None) -> StatePage:
+
+async def head(
+    client: Client, execution_id: str, *, steps_from: int | None = None, task_queue: str | None = None
+) -> StatePage:
     """Return a run's state without its messages and steps; with `steps_from`, its steps from that place on.
 
-    Asked once: where no worker answers within HEAD_TIMEOUT, that is told. Raises ExecutionNotFound, ServerUnavailable.
+    `task_queue` is where its worker is looked for; the server is asked where that is not given.
+
+    Asked once: where no worker answers in time, that is told. Raises ExecutionNotFound, ServerUnavailable.
     """
-    wanted = HEAD_ALONE if steps_from is None else PageRequest(messages_total=0, steps_from=steps_from)
+    wanted = PageRequest(messages_total=0, steps_from=BEYOND if steps_from is None else steps_from)
     handle: Any = client.temporal.get_workflow_handle(execution_id)
     try:
-        page: StatePage = await handle.query(STATE_QUERY, wanted, result_type=StatePage, rpc_timeout=HEAD_TIMEOUT)
+        async with asyncio.timeout(HEAD_SECONDS_MAX + 1):  # the SDK tries for longer where the server is away
+            limit = timedelta(seconds=HEAD_SECONDS_MAX)
+            page: StatePage = await handle.query(STATE_QUERY, wanted, result_type=StatePage, rpc_timeout=limit)
+    except TimeoutError:
+        raise ServerUnavailable(f"the Temporal server at {client.address} does not answer") from None
     except RPCError as error:
-        raise refusal(error, execution_id, asks_worker=client.settings.task_queue) from None
+        queue = task_queue or await queue_of(handle, client.settings.task_queue)
+        raise refusal(error, execution_id, asks_worker=queue) from None
     except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
         raise ServerUnavailable(f"the worker cannot answer for run {execution_id}: {error}") from None
     return page

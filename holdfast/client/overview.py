@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from temporalio.client import WorkflowExecution
@@ -35,7 +35,7 @@ T = TypeVar("T")
 UNDER_WAY: Final = f"WorkflowType IN ('{AGENT_EXECUTION}', '{AGENT_SESSION}') AND ExecutionStatus = 'Running'"
 """The server's query for runs and sessions that it has."""
 
-LIST_TIMEOUT: Final = timedelta(seconds=5)
+LIST_SECONDS_MAX: Final = 5.0
 """How long one listing may take: it is made again and again, and silence is to be told of."""
 
 SILENT: Final = frozenset({RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
@@ -58,6 +58,7 @@ class Listed:
     tenant: str | None
     parent: str | None
     """The run or session that began it."""
+    task_queue: str
     started_at: datetime
 
 
@@ -126,29 +127,33 @@ async def overview(client: Client, query: str | None = None, limit: int = TOP_RO
     check_limit(limit)
     wanted = f"{UNDER_WAY} AND ({check_query(query)})" if query else UNDER_WAY
     temporal = client.temporal
+    silent = f"the Temporal server at {client.address} does not answer"
     try:
-        found = [_listed(each) async for each in temporal.list_workflows(wanted, limit=limit, rpc_timeout=LIST_TIMEOUT)]
-        in_all = len(found)
-        if in_all == limit:
-            in_all = (await temporal.count_workflows(wanted, rpc_timeout=LIST_TIMEOUT)).count
+        async with asyncio.timeout(LIST_SECONDS_MAX):  # the SDK tries for longer, which is not to be waited for
+            found = [_listed(each) async for each in temporal.list_workflows(wanted, limit=limit)]
+            in_all = len(found)
+            if in_all == limit:
+                in_all = (await temporal.count_workflows(wanted)).count
+    except TimeoutError:
+        raise ServerUnavailable(silent) from None
     except RPCError as error:
         if error.status in SILENT:
-            raise ServerUnavailable(f"the Temporal server at {client.address} does not answer") from None
+            raise ServerUnavailable(silent) from None
         raise query_refusal(error, query) from None
     return Overview(tuple(found), max(in_all, len(found)))
 
 
-async def progress(client: Client, execution_id: str, now: datetime, *, whole: bool = False) -> Progress:
+async def progress(client: Client, listed: Listed, now: datetime, *, whole: bool = False) -> Progress:
     """Ask the worker of a run how far it is; with `whole`, also for its last step where none is under way.
 
     Raises ExecutionNotFound, ServerUnavailable.
     """
-    page = await head(client, execution_id)
+    page = await head(client, listed.id, task_queue=listed.task_queue)
     if whole and page.steps_total and (page.head.execution is None or page.head.execution.current_step is None):
-        page = await head(client, execution_id, steps_from=page.steps_total - 1)
+        page = await head(client, listed.id, steps_from=page.steps_total - 1, task_queue=listed.task_queue)
     state, execution = page.head, page.head.execution
     if execution is None:
-        raise ExecutionNotFound(f"run {execution_id} has not begun yet")
+        raise ExecutionNotFound(f"run {listed.id} has not begun yet")
     agent, stop = state.metadata.get("agent"), state.stop_signal
     step = execution.current_step or (page.steps[-1].step if page.steps else None)
     said = None if step is None else step.inference_response or step.partial_response
@@ -188,7 +193,7 @@ async def asked(client: Client, listed: Listed, now: datetime) -> Row:
     if listed.kind == "session":
         return Row(listed)
     try:
-        return Row(listed, await progress(client, listed.id, now))
+        return Row(listed, await progress(client, listed, now))
     except HoldfastError as error:
         return Row(listed, unread=str(error))
 
@@ -208,6 +213,7 @@ def _listed(found: WorkflowExecution) -> Listed:
         waiting=_known(found, listing.WAITING) == listing.FOR_APPROVAL,
         tenant=_known(found, listing.TENANT),
         parent=_known(found, listing.PARENT),
+        task_queue=found.task_queue,
         started_at=found.start_time,
     )
 

@@ -32,13 +32,13 @@ async def queried(
                 raise
             answer = await ask(rpc_timeout=reading.ASK_TIMEOUT)
     except RPCError as error:
-        raise refusal(error, handle.id, what=what, asks_worker=await _queue_of(handle, task_queue)) from None
+        raise refusal(error, handle.id, what=what, asks_worker=await queue_of(handle, task_queue)) from None
     except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
         raise ServerUnavailable(f"the worker cannot answer for {what} {handle.id}: {error}") from None
     return cast("T", answer)
 
 
-async def _queue_of(handle: WorkflowHandle[Any, Any], otherwise: str) -> str:
+async def queue_of(handle: WorkflowHandle[Any, Any], otherwise: str) -> str:
     """Return the task queue that the workflow's worker serves; `otherwise` where the server does not say."""
     try:
         return (await handle.describe(rpc_timeout=reading.ASK_TIMEOUT)).task_queue

@@ -20,7 +20,7 @@ from holdfast.core.limits import (
     SUMMARY_LINE_CHARS_MAX,
     WORD_CHARS_MAX,
 )
-from holdfast.core.markdown import table, words
+from holdfast.core.markdown import block, code, table
 
 AGENT: Final = "agent"
 VERSION: Final = "holdfast"
@@ -86,12 +86,12 @@ def limits_of(budget: ExecutionBudget) -> list[tuple[str, str]]:
 def _details(definition: AgentDefinition, asked: str, budget: ExecutionBudget) -> str:
     about = f"**{definition.name}**"
     if definition.description:
-        about += f": {words(definition.description, COVER_QUESTION_CHARS_MAX)}"
+        about += f": {code(definition.description, COVER_QUESTION_CHARS_MAX)}"
     limits = limits_of(budget)
     parts = (
         about,
-        f"Model: {words(definition.llm.model, WORD_CHARS_MAX)}" if definition.llm.model else "",
-        f"Asked: {words(asked, COVER_QUESTION_CHARS_MAX)}" if asked.strip() else "",
+        f"Model: {code(definition.llm.model, WORD_CHARS_MAX)}" if definition.llm.model else "",
+        f"Asked:\n\n{block(asked, COVER_QUESTION_CHARS_MAX)}" if asked.strip() else "",
         table(("limit", ">"), limits) if limits else "No limits.",
     )
     return "\n\n".join(filter(None, parts))

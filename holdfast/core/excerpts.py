@@ -29,6 +29,9 @@ _SECRET: Final = re.compile(
     re.IGNORECASE,
 )
 
+_LINK: Final = re.compile(r"\]\s*([(\[])")
+_ADDRESS: Final = re.compile(r"(https?|ftps?|file|mailto|javascript|data):", re.IGNORECASE)
+
 
 def on_a_line(text: str, chars_max: int = SUMMARY_LINE_CHARS_MAX) -> str:
     """Return the beginning of `text` as one line of at most so many characters, with nothing in it that steers.
@@ -50,7 +53,7 @@ def summary_line(text: str, chars_max: int = SUMMARY_LINE_CHARS_MAX) -> str:
 
     It makes no link and no markup there; it stays within what a server takes (SUMMARY_LINE_BYTES_MAX).
     """
-    line = on_a_line(text.replace("](", "] (").replace("<", "‹"), chars_max)
+    line = on_a_line(_ADDRESS.sub(r"\1: ", _LINK.sub(r"]·\1", text[: 4 * chars_max])).replace("<", "‹"), chars_max)
     room = SUMMARY_LINE_BYTES_MAX
     if len(line) * 4 <= room or len(line.encode()) <= room:
         return line

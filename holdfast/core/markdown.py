@@ -1,6 +1,7 @@
-"""Markdown of what people, models and tools have said: escaped, so that it is words wherever it stands. Pure text.
+"""Markdown in which what people, models and tools have said stands as code: words wherever it stands. Pure text.
 
-Read by Temporal's UI (CommonMark with tables); nothing that is shown makes a link, markup, or another row of a table.
+Temporal's UI reads it, in some versions more generously than CommonMark (`[a] (b)` is a link, so is a bare address, and
+escapes do not help): in code nothing is a link, markup, or another row of a table.
 """
 
 from __future__ import annotations
@@ -11,37 +12,33 @@ from typing import Final
 from holdfast.core.excerpts import on_a_line
 from holdfast.core.texts import clamped, printable
 
-_ESCAPES: Final = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#&~"})
 _CODE: Final = str.maketrans({"`": "'", "|": "¦"})
 """What would end a code span, or a table's cell within one, where no escape holds."""
 
 BAR_CELLS: Final = 10
 
-
-def words(text: str, chars_max: int) -> str:
-    """Return the beginning of `text` on one line, to stand within a line or a cell as the words that it is."""
-    return on_a_line(text, chars_max).translate(_ESCAPES)
+GAP: Final = "\u2003"
+"""An em space after a cell: the UI may draw tables without any room between their columns."""
 
 
 def code(text: str, chars_max: int) -> str:
-    """Return the same as code; backticks and bars are shown as their like."""
+    """Return the beginning of `text` on one line as code, for a line or a cell; backticks and bars become others."""
     return f"`{on_a_line(text, chars_max).translate(_CODE) or ' '}`"
 
 
 def block(text: str, chars_max: int) -> str:
     """Return the beginning of a text of several lines as a block of its own, its lines kept."""
-    shown = printable(clamped(text, chars_max)).rstrip()
-    fence = "```"
-    while fence in shown:
-        fence += "`"
-    return f"{fence}text\n{shown}\n{fence}"
+    shown = printable(clamped(text, chars_max)).rstrip().replace("```", "'''")
+    return f"```text\n{shown}\n```"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table; a column whose name begins with `>` has its cells to the right. Cells are Markdown already."""
     marks = ("---:" if name.startswith(">") else "---" for name in columns)
     head = (name.removeprefix(">") for name in columns)
-    return "\n".join(f"| {' | '.join(row)} |" for row in (tuple(head), tuple(marks), *rows))
+    apart = f"{GAP} | "
+    lines = (apart.join(head), " | ".join(marks), *(apart.join(row) for row in rows))
+    return "\n".join(f"| {line} |" for line in lines)
 
 
 def bar(used: float, limit: float) -> str:

@@ -46,10 +46,12 @@ TOOL_CALLS: Final = Metric("holdfast_tool_call_seconds", "how long tool calls to
 MODEL_CALLS: Final = Metric("holdfast_model_call_seconds", "how long requests to a model took, by outcome", SECONDS)
 MODEL_FAILURES: Final = Metric("holdfast_model_call_failures", "requests to a model that failed, by type")
 UNKEPT: Final = Metric("holdfast_records_unkept", "executions of which no record could be kept")
+SINK_EVENTS: Final = Metric("holdfast_sink_events", "events that a sink has taken; some twice, after a fault")
+SINK_FAILURES: Final = Metric("holdfast_sink_failures", "deliveries that a sink did not take, by what it said")
 
 METRICS: Final = (
     *(STARTED, ENDED, LASTED, STEPS, TOKENS, COST, BUDGET_USE, APPROVALS, APPROVAL_WAIT, STOP_LATENCY, TOOL_CALLS),
-    *(MODEL_CALLS, MODEL_FAILURES, UNKEPT),
+    *(MODEL_CALLS, MODEL_FAILURES, UNKEPT, SINK_EVENTS, SINK_FAILURES),
 )
 """All of them."""
 

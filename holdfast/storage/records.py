@@ -171,12 +171,14 @@ class Records:
 
     async def write_sink(self, name: str, data: bytes) -> None:
         """Keep how far a sink has got, or what it has not taken, in the place of what it was. Raises StorageFailed."""
-        await self._objects.replace(f"{SINKS}/{name}", await self._encoded(data))
+        place = f"{SINKS}/{name}"
+        await self._objects.replace(place, await self._encoded(place, data))
 
     async def read_sink(self, name: str) -> bytes | None:
         """Return what was last kept by `write_sink`, none if nothing was. Raises StorageFailed."""
         try:
-            return await self._decoded(f"{SINKS}/{name}", await self._objects.read(f"{SINKS}/{name}"))
+            place = f"{SINKS}/{name}"
+            return await self._decoded(place, await self._objects.read(place))
         except ObjectMissing:
             return None
 

@@ -17,7 +17,7 @@ def test_a_run_is_introduced_by_its_agent_and_question() -> None:
     budget = ExecutionBudget(max_steps=20, max_tokens=5_000, max_seconds=600, max_cost=0.5, deadline=NOON)
     made = cover.of_run(CLERK, "Why?", budget, "1.0")
     assert made.summary == "clerk: Why?"
-    assert "Model: gpt-x\n\nAsked: Why?\n\n" in made.details
+    assert "Model: `gpt-x`\n\nAsked:\n\n```text\nWhy?\n```\n\n" in made.details
     assert rows(made.details) == [[2] * 6]
     for told in ("20", "5,000", "10 min", "0.5", "2026-11-21 12:00:00 UTC"):
         assert told in words_in(made.details)

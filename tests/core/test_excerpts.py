@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -45,8 +46,11 @@ def test_a_summary_fits_what_a_server_takes(text: str) -> None:
 
 
 def test_a_summary_makes_no_link_where_it_is_read_as_markdown() -> None:
-    for text in ("[click](http://evil/)", "![i](http://evil/i)", "<http://evil/>", "<b>bold</b>", HOSTILE):
-        assert not {"link_open", "image", "html_inline"} & set(kinds(summary_line(text, 120)))
+    links = ("[click](http://evil/)", "![i](http://evil/i)", "<http://evil/>", "[x] \n(http://e)", "[x][y]", "http://e")
+    for text in (*links, "<b>bold</b>", HOSTILE):
+        made = summary_line(text, 120)
+        assert not {"link_open", "image", "html_inline"} & set(kinds(made))
+        assert not re.search(r"<|://|\]\s*[(\[]", made)  # not for a more generous reader either
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.markdown import bar, block, code, table, words
+from holdfast.core.markdown import GAP, bar, block, code, table
 from tests.rendering import HOSTILE, STEERING, assert_tame, kinds, rows, words_in
 
 any_text = st.text(st.characters(codec="utf-8"), max_size=60) | st.text("|`\\[]()<>!*_# \n&~-a", max_size=60)
@@ -14,14 +14,18 @@ any_text = st.text(st.characters(codec="utf-8"), max_size=60) | st.text("|`\\[](
 
 @given(any_text, any_text)
 def test_a_table_keeps_its_shape_whatever_stands_in_it(one: str, other: str) -> None:
-    made = table(("a", ">b", "c"), [(words(one, 80), code(other, 80), "x"), (code(one, 80), words(other, 80), "y")])
+    made = table(("a", ">b", "c"), [(code(one, 80), code(other, 80), "x"), ("y", code(other, 80), code(one, 80))])
     assert rows(made) == [[3, 3, 3]]
     assert_tame(made)
 
 
-@given(any_text)
-def test_words_are_shown_as_they_were(text: str) -> None:
-    assert words_in(f"x {words(text, 80)}").split() == f"x {' '.join(text.split())}".split() or not text.isprintable()
+def test_code_shows_what_was_said_but_for_what_would_end_it() -> None:
+    assert code("a `b` | c \\ <d>\n[e](f)", 80) == "`a 'b' ¦ c \\ <d> [e](f)`"
+    assert code("", 80) == "` `"
+
+
+def test_the_columns_of_a_table_stand_apart_where_nothing_is_drawn_between_them() -> None:
+    assert table(("a", ">b"), [("1", "2")]) == f"| a{GAP} | b |\n| --- | ---: |\n| 1{GAP} | 2 |"
 
 
 def test_a_block_ends_where_its_text_does() -> None:

@@ -74,6 +74,8 @@ def test_what_lives_on_is_restarted_and_what_runs_once_is_not() -> None:
         "temporal": "unless-stopped",
         "temporal-ui": "unless-stopped",
         "worker": "unless-stopped",
+        "prometheus": "unless-stopped",
+        "grafana": "unless-stopped",
         "temporal-schema": "no",
         "temporal-namespace": "no",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import urllib.request
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ from holdfast.client import Client, Settings
 from holdfast.client.connection import connect, core_runtime
 from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.offer import Offer
+from holdfast.sinks.batches import Sink
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Script
 from workers import make_worker
@@ -36,10 +37,10 @@ class Metered:
         return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     def told(self, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-        """Return the values of a metric, by those labels."""
+        """Return the values of a metric that are not 0, by those labels."""
         found: dict[tuple[str, ...], float] = {}
         for sample in self.samples():
-            if sample.name == name:
+            if sample.name == name and sample.value:
                 key = tuple(sample.labels.get(label, "") for label in labels)
                 found[key] = found.get(key, 0.0) + sample.value
         return found
@@ -52,6 +53,7 @@ async def metered(
     offer: Offer,
     serving: WorkerSettings | None = None,
     address: str | None = None,
+    sinks: Sequence[Sink] = (),
 ) -> AsyncGenerator[Metered]:
     """Run a worker in this process, with a runtime that serves metrics: a new one, or that of `address`."""
     address = address or f"127.0.0.1:{free_port()}"
@@ -59,7 +61,9 @@ async def metered(
         client = Client(await connect(settings, runtime=core_runtime(address)), settings)
         model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         try:
-            async with make_worker(client.temporal, settings, offer, model, serving=serving or WorkerSettings()):
+            async with make_worker(
+                client.temporal, settings, offer, model, serving=serving or WorkerSettings(), sinks=sinks
+            ):
                 yield Metered(client, endpoint, address)
         finally:
             await model.close()

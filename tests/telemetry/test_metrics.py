@@ -14,15 +14,19 @@ from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.definition import LLM
 from holdfast.core.errors import ExecutionFailed, InvalidInput, PortTaken
 from holdfast.core.metering import OTHER, Labels
+from holdfast.core.observed import AgentExecutionCompleted, AgentExecutionFailed, AgentExecutionStopped
 from holdfast.core.offer import Offer
 from holdfast.core.policies import ApprovalRule
 from holdfast.core.state import AgentState, call_name, named_id
 from holdfast.core.usage import Prices
 from holdfast.core.verdicts import Verdict
+from holdfast.sinks.batches import Away, Batch
 from holdfast.telemetry.metrics import metrics_address
 from holdfast.testing.script import Call, Turn, call, calls, say
+from tests.sinks.delivering import end_sink, until
 from tests.telemetry.scraping import Metered, free_port, labels_of, metered
 from tests.telemetry.test_traces import by_agent
+from tests.telemetry.watching import PROMETHEUS_OWN, named_in_rules_and_dashboard
 from tests.workflows.waiting import waiting_calls
 
 LAZY = WorkerSettings(cached_runs=0, grace_seconds=0.1)
@@ -54,6 +58,32 @@ SCRIPT = by_agent(
 
 def agent(name: str, **rules: object) -> AgentDefinition:
     return AgentDefinition.model_validate({"name": name, "system_prompt": name, "llm": MODEL, **rules})
+
+
+class Taking:
+    """A sink that is away at first, and takes everything then."""
+
+    name = "taking"
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.ended = set[str]()
+        self._away = True
+
+    async def open(self) -> None:
+        """Nothing to open."""
+
+    async def deliver(self, batch: Batch) -> None:
+        """Count what comes."""
+        if self._away:
+            self._away = False
+            raise Away("not yet", after=0.01)
+        self.taken += len(batch.events)
+        ends = (AgentExecutionCompleted, AgentExecutionStopped, AgentExecutionFailed)
+        self.ended |= {each.event.execution_id for each in batch.events if isinstance(each.event, ends)}
+
+    async def close(self) -> None:
+        """Nothing to close."""
 
 
 async def ran(here: Metered, begun: asyncio.Event) -> dict[str, AgentState]:
@@ -92,7 +122,8 @@ async def test_every_number_is_what_the_runs_say(settings: Settings) -> None:
         await asyncio.Event().wait()
         return "never"
 
-    async with metered(settings, SCRIPT, Offer(tools=(add, wait))) as here:
+    sink = Taking()
+    async with metered(settings, SCRIPT, Offer(tools=(add, wait)), sinks=[sink]) as here:
         states = await ran(here, begun)
         asked = len(here.endpoint.requests)
         helper, boss = states["helper"], states["boss"]
@@ -144,7 +175,13 @@ async def test_every_number_is_what_the_runs_say(settings: Settings) -> None:
             ("ProviderUnavailable",): 1,
             ("NotAuthorised",): 1,
         }
-        said = labels_of(here.samples())
+        await until(lambda: len(sink.ended) == len(states), lambda: sink.ended)
+        await until(lambda: here.told("holdfast_sink_events_total", "sink") == {("taking",): sink.taken}, here.samples)
+        assert here.told("holdfast_sink_failures_total", "sink", "type") == {("taking", "away"): 1}
+        samples = here.samples()
+    await end_sink(here.client.temporal, settings, sink.name)
+    assert named_in_rules_and_dashboard() <= {sample.name for sample in samples} | PROMETHEUS_OWN
+    said = labels_of(samples)
     assert {"agent", "model", "tool", "outcome", "status", "stop_reason", "task_queue"} < set(said)
     told = " ".join(value for values in said.values() for value in values)
     for private in (WORDS, "no_tool_of_ours", "test-key", *(state.agent_id for state in states.values())):

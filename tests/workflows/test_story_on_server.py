@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.sdk.v1 import WorkflowMetadata
 
-from holdfast import AgentDefinition, ExecutionBudget, __version__
-from holdfast.client import Client, Holdfast
+from holdfast import AgentDefinition, ExecutionBudget, __version__, tool
+from holdfast.client import Client, Holdfast, Settings
 from holdfast.core.cover import memo_of
 from holdfast.core.errors import ExecutionFailed
 from holdfast.core.limits import SUMMARY_LINE_CHARS_MAX
+from holdfast.core.markdown import GAP
+from holdfast.core.offer import Offer
 from holdfast.core.state import call_name, named_id
 from holdfast.core.verdicts import Verdict
-from holdfast.testing.script import Turn, say
+from holdfast.testing.script import Turn, call, say
 from tests.rendering import assert_tame
-from tests.serving import Serve
+from tests.serving import Serve, served
 from tests.workflows.chats import LOOK_SECONDS
 from tests.workflows.histories import history_of, markers, replayed
 from tests.workflows.rich import HELPER, RICH, Stage
@@ -45,7 +49,7 @@ async def current_details(client: Client, workflow_id: str) -> str:
     handle = client.temporal.get_workflow_handle(workflow_id)
     told: WorkflowMetadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
     assert_tame(told.current_details)
-    return told.current_details
+    return told.current_details.replace(GAP, "")
 
 
 async def details_with(client: Client, workflow_id: str, what: str) -> str:
@@ -86,8 +90,8 @@ def children(events: Iterable[HistoryEvent]) -> list[str]:
 
 async def test_a_rich_run_tells_its_story_at_every_moment_and_beside_every_event(serve: Serve) -> None:
     stage = Stage()
-    async with serve(stage.play, offer=stage.offer) as served:
-        client, budget = served.client, ExecutionBudget(max_seconds=600, max_steps=20)
+    async with serve(stage.play, offer=stage.offer) as at_work:
+        client, budget = at_work.client, ExecutionBudget(max_seconds=600, max_steps=20)
         id_ = await client.start(PATIENT, "do it | all", subagents=[HELPER], budget=budget)
         await stage.tool.until_held()
         at_tool = await current_details(client, id_)
@@ -109,16 +113,16 @@ async def test_a_rich_run_tells_its_story_at_every_moment_and_beside_every_event
         await replayed(client, id_)
     assert state.final_response == '{"right": true}'
 
-    assert at_tool.startswith("**in_progress** · agent `rich` · model scripted · since ")
+    assert at_tool.startswith("**in_progress** · agent `rich` · model `scripted` · since ")
     assert "**Under way in step 1**\n\n- `nap()`: running since " in at_tool
     assert "| steps | 0 | 20 | ░░░░░░░░░░ 0 % |" in at_tool
-    assert "- meanwhile" in with_message
+    assert "- `meanwhile`" in with_message
     assert f"`holdfast approve {id_} CALL` lets it run" in at_approval
     assert re.search(r"^\| `pay\(3\)` \| `\S+` \| `[0-9a-f]{12}` \| [\d: -]+ UTC \|$", at_approval, re.MULTILINE)
     assert re.search(r"^\| 1 \| `nap\(\)` ✓ \| [\d.]+ s \| 100 / 20 \| 0.0000 \|$", at_approval, re.MULTILINE)
     assert at_end.startswith("**completed** · agent `rich`")
     assert '**Answer**\n\n```text\n{"right": true}\n```' in at_end
-    assert f"- `helper` look: succeeded, `{child_id}`" in at_end
+    assert f"- `helper` `look`: succeeded, `{child_id}`" in at_end
     assert "`pay(0)` ✓; `pay(1)` ✓; `pay(2)` ✓; `pay(3)` ✓" in at_end
 
     assert activities(events) == {
@@ -140,7 +144,9 @@ async def test_a_rich_run_tells_its_story_at_every_moment_and_beside_every_event
 
     assert shown == ["rich: do it | all", "helper: look"]
     assert_tame(about)
-    assert about.startswith("**rich**: Does all there is to do.\n\nModel: scripted\n\nAsked: do it \\| all\n\n")
+    assert about.startswith(
+        "**rich**: `Does all there is to do.`\n\nModel: `scripted`\n\nAsked:\n\n```text\ndo it | all\n```"
+    )
     assert memos == [memo_of(PATIENT, __version__), memo_of(HELPER, __version__)]
 
 
@@ -155,10 +161,10 @@ async def test_a_stopped_run_and_a_failed_one_say_why(serve: Serve) -> None:
         fails = "fail" in json.dumps(request["messages"])
         return Turn(status=401, text="no such key") if fails else say("too late", delay_seconds=60)
 
-    async with serve(turn) as served:
-        client = served.client
+    async with serve(turn) as at_work:
+        client = at_work.client
         stopped_id = await client.start(FRIEND, "wait", budget=ExecutionBudget(max_seconds=60))
-        await served.endpoint.until(lambda requests: len(requests) == 1)
+        await at_work.endpoint.until(lambda requests: len(requests) == 1)
         under_way = await current_details(client, stopped_id)
         await client.stop(stopped_id, "enough <b>of</b> it", source="ann")
         await client.result(stopped_id)
@@ -167,8 +173,8 @@ async def test_a_stopped_run_and_a_failed_one_say_why(serve: Serve) -> None:
         failed = await current_details(client, await refused(client))
     assert "**Under way**\n\n- the model call of step 1, since " in under_way
     assert stopped.startswith("**stopped (user_requested)** · agent `friend` · ")
-    assert "Why: enough \\<b\\>of\\</b\\> it" in stopped
-    assert re.search(r"- user_requested by ann at [\d: -]+ UTC: enough", stopped)
+    assert "Why: `enough <b>of</b> it`" in stopped
+    assert re.search(r"- user_requested by `ann` at [\d: -]+ UTC: `enough", stopped)
     assert timers(events) == ["budget: 1 min until T UTC", "grace: what was cancelled tells its end (model call)"]
     assert activities(events)["record_execution"] == "record: stopped (user_requested), 0 steps"
     assert failed.startswith("**failed (error)** · agent `friend` · ")
@@ -180,8 +186,8 @@ async def test_a_session_tells_its_story(serve: Serve) -> None:
     def answer(_: dict[str, object]) -> Turn:
         return say("hello to you")
 
-    async with serve(answer) as served:
-        client = served.client
+    async with serve(answer) as at_work:
+        client = at_work.client
         agent = Holdfast(client).agent(definition=FRIEND, idle_seconds=600, tenant="acme")
         first = await agent.ask("hello [there](http://evil/)")
         await agent.ask("and again")
@@ -201,9 +207,31 @@ async def test_a_session_tells_its_story(serve: Serve) -> None:
     assert closed.startswith("**closed** · ")
     assert (shown, memo, child_memo) == ("session of friend", memo_of(FRIEND, __version__), memo)
     assert about.startswith("**friend**\n\n")
-    assert children(events) == ["execution 1: hello [there] (http://evil/)", "execution 2: and again"]
+    assert children(events) == ["execution 1: hello [there]·(http: //evil/)", "execution 2: and again"]
     assert set(timers(events)) == {"idle: leaves the server after 10 min without a message"}
     assert set(activities(events).values()) == {
         f"what is kept of agent {agent.agent_id}",
         "session kept: 2 executions",
     }
+
+
+async def test_a_run_that_went_on_as_a_new_one_tells_the_whole_story(settings: Settings, tmp_path: Path) -> None:
+    @tool
+    def look(number: int) -> str:
+        """Look."""
+        return f"seen {number}"
+
+    script = [*(call("look", number=number) for number in range(3)), say("arrived")]
+    often = dataclasses.replace(settings, continue_events=1)
+    async with served(often, tmp_path / "ledger.jsonl", script, Offer(tools=(look,))) as at_work:
+        id_ = await at_work.client.start(AgentDefinition(name="walker"), "go", budget=ExecutionBudget(max_seconds=600))
+        await at_work.client.result(id_)
+        told = await current_details(at_work.client, id_)
+        last = await at_work.client.temporal.get_workflow_handle(id_).describe()
+        memo, events = await last.memo(), (await history_of(at_work.client, id_)).events
+    assert last.run_id != last.raw_description.workflow_execution_info.first_run_id
+    assert memo == memo_of(AgentDefinition(name="walker"), __version__)
+    assert told.startswith("**completed** · agent `walker` · ")
+    assert all(f"| {number + 1} | `look({number})` ✓ |" in told for number in range(3))
+    assert timers(events) == ["budget: 10 min until T UTC"]
+    assert {line(each) for each in markers(events)} == {"when a worker took this run up"}

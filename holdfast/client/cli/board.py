@@ -187,7 +187,7 @@ class Board(App[int]):
         if row is None or row.listed.kind != "run" or not self._pane.display:
             return
         try:
-            told = await progress(self._client, row.listed.id, _now(), whole=True)
+            told = await progress(self._client, row.listed, _now(), whole=True)
             coming = ""
             if told.step is not None and told.step.inference_response is None:
                 coming = await text_so_far(self._client, row.listed.id, row.listed.run_id, told.step.number)

@@ -27,6 +27,9 @@ ID_CHARS: Final = 8
 WAITING_SHOWN: Final = 3
 """How many calls that wait are shown with the command that decides about them."""
 
+NOTICE_CHARS_MAX: Final = 300
+"""How much is told of what is not as it should be."""
+
 BAR_CHARS: Final = 20
 BAR_CHARS_MIN: Final = 6
 LABEL_CHARS: Final = 9
@@ -107,7 +110,7 @@ class Picture:
 
     def _notice(self, notice: str) -> Iterator[Text]:
         if notice:
-            yield Text(f"! {_line(notice)}", "bold red")
+            yield from _folded(f"! {printable(notice[:NOTICE_CHARS_MAX])}", self.width, "bold red")
 
     def _earlier(self, view: LiveView) -> Iterator[Text]:
         """Give a line for each of the latest runs of a session before the one that is shown whole."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -88,7 +90,8 @@ async def _model() -> list[Finding]:
 
 async def _data(settings: Settings) -> list[Finding]:
     facts = await machine.apart(partial(machine.data_facts, settings.data_dir))
-    found = [judging.data_directory(facts)]
+    elsewhere = settings.address is not None or "TEMPORAL_ADDRESS" in os.environ
+    found = [judging.data_directory(replace(facts, needed=settings.storage is None or not elsewhere))]
     return [*found, judging.embedded_server(facts)] if facts.there and facts.unusable is None else found
 
 

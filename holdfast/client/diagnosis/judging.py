@@ -49,6 +49,8 @@ class DataFacts:
     there: bool
     unusable: str | None
     free_bytes: int
+    needed: bool = True
+    """False where Temporal and the storage are elsewhere: then nothing is kept here."""
     locked_by: str | None = None
     address: ServerAddress | None = None
     answers: bool = False
@@ -93,6 +95,8 @@ def install(*extras: str) -> str:
 def data_directory(facts: DataFacts) -> Finding:
     """Judge whether there is room, and leave to write it."""
     where = facts.path if facts.there else f"{facts.path} (not there yet)"
+    if not facts.needed:
+        return fine(DATA, f"{where}: not needed, the server and the storage are elsewhere")
     if facts.unusable is not None:
         return wrong(DATA, f"{where} cannot be written: {facts.unusable}", "choose another one: HOLDFAST_DATA_DIR")
     found = f"{where}, {_size(facts.free_bytes)} free"
@@ -156,7 +160,7 @@ def agents(folder: str, names: Sequence[str]) -> Finding:
 
 def keys(path: str, ids: Sequence[str], *, open_to_others: bool) -> Finding:
     """Judge the encryption's keys, by their ids alone: those in the file have been read."""
-    found = f"{len(ids)} keys in {path}, {ids[0]!r} encrypts"
+    found = f"keys in {path}: {', '.join(ids[:SHOWN_MAX])}; the first one encrypts"
     if open_to_others:
         return warned(ENCRYPTION, f"{found}, and others than its owner can read the file", f"run `chmod 600 {path}`")
     return fine(ENCRYPTION, found)

@@ -98,7 +98,7 @@ def configuration(target: Target, task_queue: str) -> Finding:
     """Tell where commands go, and why there."""
     tls = ", TLS" if target.tls else ""
     where = f"{target.address}{tls}, namespace {target.namespace!r}, task queue {task_queue!r}"
-    return fine(CONFIGURATION, f"{where}; the address is from {target.decided_by}")
+    return fine(CONFIGURATION, f"{where}; the address is {target.decided_by}")
 
 
 def namespace(facts: NamespaceFacts) -> Finding:
@@ -158,7 +158,7 @@ def tools(equipment: Sequence[Equipment], left_out: int) -> Finding:
     """Judge whether the worker offers what the agents of the folder name; ANY_AGENT alone stands for none there."""
     bad = [each for each in equipment if each.catalog is None]
     if bad:
-        more = f" (and {len(bad) - 1} agents more)" if len(bad) > 1 else ""
+        more = f" (so do {len(bad) - 1} more)" if len(bad) > 1 else ""
         found, remedy = (
             bad[0].problem,
             "start the worker with the module that has it: `holdfast worker --import MODULE`",
@@ -167,8 +167,8 @@ def tools(equipment: Sequence[Equipment], left_out: int) -> Finding:
     names = _shown(sorted({tool.name for each in equipment if each.catalog for tool in each.catalog.tools})) or "none"
     if [each.agent for each in equipment] == [ANY_AGENT.name]:
         return fine(TOOLS, f"the worker offers: {names}")
-    more = f"; {left_out} agents more were not asked for" if left_out else ""
-    return fine(TOOLS, f"the worker has all that {len(equipment)} agents name: {names}{more}")
+    more = f"; {left_out} more agents were not asked for" if left_out else ""
+    return fine(TOOLS, f"the worker has all that the agents name: {names}{more}")
 
 
 def named_queues(equipment: Iterable[Equipment], task_queue: str) -> dict[str, tuple[str, ...]]:
@@ -187,7 +187,8 @@ def tool_queues(served: Sequence[tuple[str, Sequence[str], bool]]) -> Finding:
     """Judge whether the queues of tools are served: each a queue, the tools it is for, whether anybody polls it."""
     unserved = [(queue, names) for queue, names, there in served if not there]
     if not unserved:
-        return fine(TOOL_QUEUES, f"served: {_shown(repr(queue) for queue, *_ in served) or 'none are named'}")
+        shown = _shown(repr(queue) for queue, *_ in served)
+        return fine(TOOL_QUEUES, f"served: {shown}" if served else "no tool names one")
     queue, names = unserved[0]
     found = f"nobody serves {_shown(repr(queue) for queue, _ in unserved)}: calls of {_shown(names)} wait there"
     return warned(

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import pytest
 
-from holdfast.testing.script import Script, Turn, call, say
+from holdfast.testing.script import Call, Script, Turn, call, calls, say
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 PROJECT = Path(__file__).parent / "project"
@@ -35,6 +35,9 @@ STORY = "Once upon a time, " * 20 + "\x1b[31mthe end."
 
 BROKEN_OFF = Turn(text="Long ago", piece_chars=4, piece_seconds=0.8, pieces_max=3, disconnect=True)
 """a first attempt."""
+
+LETTER = "Dear customer, six times seven is forty-two, and nine times seven is sixty-three. " * 4
+"""What the writer writes, and does not come to an end with."""
 
 
 def clerk(request: dict[str, Any]) -> Turn:
@@ -57,6 +60,12 @@ SCRIPTS: Mapping[str, Script] = {
     "teller": [say(STORY, piece_seconds=0.05, failures=(BROKEN_OFF,))],
     "clerk": clerk,
     "lead": [call("spawn", agent="clerk", task="one"), say("so it is")],
+    "desk": [
+        call("multiply", a=6, b=7),
+        calls(Call("multiply", {"a": 9, "b": 7}), Call("spawn", {"agent": "writer", "task": "a letter"})),
+        say("42 and 63"),
+    ],
+    "writer": [Turn(text=LETTER, piece_chars=8, piece_seconds=0.02, pieces_max=16, hang=True)],
     "napper": [call("nap", seconds=20), say("awake")],
 }
 """What the models of the project's agents say."""

@@ -16,7 +16,7 @@ from tests.client.cli.page import PAGE, first_words, rows
 from tests.client.cli.program import HOLDFAST, Project
 
 ROOT = PAGE.parents[1]
-RUNS = ("dev", "worker", "run", "watch", "stop", "waiting", "approve", "deny", "edit", "show", "export", "list")
+RUNS = ("dev", "worker", "run", "watch", "top", "stop", "waiting", "approve", "deny", "edit", "show", "export", "list")
 AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tree", "codec-key", "codec-server")
 SERVERS = ("setup", "doctor")
 COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
@@ -63,7 +63,7 @@ def test_every_exit_code_of_the_program_is_told() -> None:
 
 
 def test_every_command_has_its_section(helps: dict[str, str]) -> None:
-    offered = re.findall(r"^│ ([\w-]+)  ", helps[""], flags=re.MULTILINE)
+    offered = re.findall(r"^│ (\w[\w-]*)  ", helps[""], flags=re.MULTILINE)
     assert tuple(offered) == COMMANDS
     assert re.findall(r"^## holdfast ([\w-]+)", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE) == list(COMMANDS)
 
@@ -90,7 +90,7 @@ def test_the_defaults_are_the_real_ones(helps: dict[str, str], command: str) -> 
 
 
 def test_every_variable_is_told() -> None:
-    folders = ("holdfast/client", "holdfast/local", "activities")
+    folders = ("holdfast/client", "holdfast/local", "holdfast/sinks", "holdfast/telemetry", "activities")
     sources = [ROOT / "worker.py", *(path for folder in folders for path in (ROOT / folder).rglob("*.py"))]
     read = {
         name

@@ -61,7 +61,7 @@ def tmux(project: Project, command: str, *, columns: int = 100, lines: int = 30)
     command = f"trap : INT; {command}"  # a Ctrl-C is for the program, not for its shell
     env = {**project.env, "LANG": "C.UTF-8", "TERM": "tmux-256color", "PATH": f"{project.program.parent}:/usr/bin:/bin"}
     given = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
-    line = f"cd {shlex.quote(str(project.folder))} && exec env {given} sh -c {shlex.quote(command)}"
+    line = f"cd {shlex.quote(str(project.folder))} && exec env -i {given} sh -c {shlex.quote(command)}"
     try:
         terminal("-u", "new-session", "-d", "-s", "it", "-x", str(columns), "-y", str(lines), line)
         yield terminal

@@ -84,6 +84,7 @@ def test_what_is_not_installed_is_told_with_what_installs_it(
         (replace(DATA, there=False), Level.OK, "not there yet"),
         (replace(DATA, free_bytes=GIGABYTE // 2), Level.WARNING, "512.0 MB free"),
         (replace(DATA, free_bytes=4096), Level.ERROR, "4,096 bytes free"),
+        (replace(DATA, unusable="it is read-only", needed=False), Level.OK, "not needed"),
         (replace(DATA, unusable="it is a file"), Level.ERROR, "it is a file; choose another one"),
     ],
 )
@@ -141,7 +142,7 @@ def test_no_endpoint_is_a_warning_because_workers_elsewhere_have_their_own() -> 
 
 def test_keys_that_others_can_read_are_a_warning() -> None:
     assert judging.keys("keys", ["new", "old"], open_to_others=False) == fine(
-        "encryption", "2 keys in keys, 'new' encrypts"
+        "encryption", "keys in keys: new, old; the first one encrypts"
     )
     assert "chmod 600 keys" in level_and_words(judging.keys("keys", ["new"], open_to_others=True))[1]
 
@@ -199,11 +200,11 @@ def catalog(*tools: ToolTraits) -> ToolCatalog:
 def test_tools_that_an_agent_names_and_nobody_has_are_an_error() -> None:
     there = Equipment("clerk", catalog(ToolTraits(name="add"), ToolTraits(name="far", task_queue="gpu")))
     bad = Equipment("lead", None, "agent 'lead' names the tool 'ad', which is not there")
-    assert "add, far; 3 agents more were not asked for" in judging_server.tools([there], 3).found
+    assert "add, far; 3 more agents were not asked for" in judging_server.tools([there], 3).found
     assert judging_server.tools([replace(there, agent="any")], 0).found == "the worker offers: add, far"
     found, text = level_and_words(judging_server.tools([there, bad, bad], 0))
     assert found is Level.ERROR
-    assert "names the tool 'ad', which is not there (and 1 agents more)" in text
+    assert "names the tool 'ad', which is not there (so do 1 more)" in text
 
 
 def test_the_queues_of_tools_are_those_they_name_and_the_workers_own() -> None:

@@ -1,0 +1,51 @@
+"""A sink whose deliveries are counted as metrics. Decides nothing about what it does not take."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from temporalio import activity
+from temporalio.common import MetricMeter
+
+from holdfast.core import metering
+from holdfast.core.metering import Metric
+from holdfast.sinks.batches import Away, Batch, Refused, Sink
+
+KINDS: Final = {Away: "away", Refused: "refused"}
+"""What a sink says by its errors; any other is `failed`."""
+
+
+class CountedSink:
+    """Delivers to `sink`."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    @property
+    def name(self) -> str:
+        """The sink's own."""
+        return self._sink.name
+
+    async def open(self) -> None:
+        """Open it."""
+        self._count(metering.SINK_EVENTS, 0)
+        for kind in (*KINDS.values(), "failed"):
+            self._count(metering.SINK_FAILURES, 0, type=kind)
+        await self._sink.open()
+
+    async def deliver(self, batch: Batch) -> None:
+        """Deliver and count; raises what the sink does."""
+        try:
+            await self._sink.deliver(batch)
+        except Exception as error:
+            self._count(metering.SINK_FAILURES, 1, type=KINDS.get(type(error), "failed"))
+            raise
+        self._count(metering.SINK_EVENTS, len(batch.events))
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._sink.close()
+
+    def _count(self, metric: Metric, count: int, **labels: str) -> None:
+        meter = activity.metric_meter() if activity.in_activity() else MetricMeter.noop
+        meter.create_counter(metric.name, metric.about).add(count, {"sink": self.name, **labels})
