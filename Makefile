@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test browser pictures chaos check lint types bench histories schema diagrams docs lock clean
+.PHONY: help setup demo test browser pictures chaos check lint types bench histories schema diagrams captures docs lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -64,6 +64,9 @@ docs: setup ## build the documentation's site into site/ (without a network)
 
 diagrams: setup ## draw the pictures of docs/concepts.md anew (needs chromium and npm)
 	$(BIN)/python -m docs.diagrams.write
+
+captures: setup ## take the pictures of docs/watching.md anew (needs tmux)
+	$(BIN)/python -m docs.captures.write
 
 lock: ## renew requirements.lock (needs uv)
 	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes \

@@ -22,7 +22,7 @@ LINK: Final = re.compile(r"\[(?P<words>[^\[\]]*)\]\((?!\w+:|#)(?P<target>[^)#\s]
 ALWAYS: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "bench/README.md", "examples/README.md")
 """What the navigation names."""
 
-COMING: Final = ("encryption.md", "events.md", "operate.md", "reading-runs.md")
+COMING: Final = ("events.md", "operate.md", "reading-runs.md")
 """Pages that are being written; they stand in the navigation from the moment on that they are there."""
 
 

@@ -12,7 +12,7 @@ from temporalio.service import RPCError
 from holdfast.client.queries import queue_of
 from holdfast.client.reading import Reader
 from holdfast.client.refusals import refusal
-from holdfast.core.contracts import HEAD_ALONE, STATE_QUERY, PageRequest, StatePage
+from holdfast.core.contracts import STATE_QUERY, PageRequest, StatePage
 from holdfast.core.errors import ServerUnavailable
 from holdfast.core.state import call_name
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 HEAD_SECONDS_MAX: Final = 3.0
 """How long one question may take: it is asked again and again, so it is better given up than waited for."""
+
+BEYOND: Final = 2**31
+"""A place behind all steps: what is told of them then is how many they are."""
 
 
 async def head(
@@ -32,7 +35,7 @@ async def head(
 
     Asked once: where no worker answers in time, that is told. Raises ExecutionNotFound, ServerUnavailable.
     """
-    wanted = HEAD_ALONE if steps_from is None else PageRequest(messages_total=0, steps_from=steps_from)
+    wanted = PageRequest(messages_total=0, steps_from=BEYOND if steps_from is None else steps_from)
     handle: Any = client.temporal.get_workflow_handle(execution_id)
     try:
         async with asyncio.timeout(HEAD_SECONDS_MAX + 1):  # the SDK tries for longer where the server is away

@@ -47,10 +47,12 @@ def worker_command(
     *,
     tools_only: bool = False,
     serving: Mapping[str, str | None] = MappingProxyType({}),
+    sinks: Sequence[str] = (),
 ) -> list[str]:
     """Return the command line of a worker. `-P` keeps the current folder from shadowing our modules.
 
-    `serving` has those of its WorkerSettings that are to win over the environment, as text.
+    `serving` has those of its WorkerSettings that are to win over the environment, as text; `sinks` its sinks, as
+    `holdfast.sinks.configured` reads them.
     """
     command = [sys.executable, "-P", "-m", "worker", f"--task-queue={settings.task_queue}"]
     command += [f"--data-dir={settings.data_dir}", f"--agents={settings.agents_dir}"]
@@ -60,12 +62,15 @@ def worker_command(
     command += [f"--encryption-key-file={settings.encryption_key_file}"] if settings.encryption_key_file else []
     command += ["--tools-only"] if tools_only else []
     command += [f"--{name.replace('_', '-')}={text}" for name, text in serving.items() if text is not None]
+    command += [f"--sink={sink}" for sink in sinks]
     return [*command, *(f"--import={module}" for module in modules)]
 
 
-def embedded_worker_command(settings: Settings, modules: Sequence[str], address: str) -> list[str]:
+def embedded_worker_command(
+    settings: Settings, modules: Sequence[str], address: str, sinks: Sequence[str] = ()
+) -> list[str]:
     """Return the command line of a worker for the embedded server at `address`, wherever else the settings point."""
-    return worker_command(replace(settings, address=address, namespace=DEFAULT_NAMESPACE), modules)
+    return worker_command(replace(settings, address=address, namespace=DEFAULT_NAMESPACE), modules, sinks=sinks)
 
 
 def worker_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -25,7 +25,12 @@ CLERK = AgentDefinition.model_validate(
         "approvals": [{"tools": ["refund"], "expires_seconds": 3_600}],
     }
 )
-RESEARCHER = AgentDefinition(name="researcher", system_prompt="You find things out.", tools=("find_order",))
+RESEARCHER = AgentDefinition(
+    name="researcher",
+    system_prompt="You find things out.",
+    llm=LLM(model="scripted", prices=PRICES),
+    tools=("find_order",),
+)
 TASK = "What happened to order 1001?"
 STORY = "a long answer about the history of order 1001, written word by word while you watch"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +85,30 @@ def test_hostile_words_stay_one_short_line(text: str) -> None:
         assert told.isprintable()
         assert len(told) <= SUMMARY_LINE_CHARS_MAX
         assert not {"link_open", "image", "html_inline"} & set(kinds(told))
+
+
+def test_nothing_is_begun_without_its_line() -> None:
+    begun = {
+        **dict.fromkeys(("execute_activity", "start_activity", "execute_local_activity", "sleep"), "summary"),
+        **dict.fromkeys(("start_child_workflow", "execute_child_workflow"), "static_summary"),
+        "wait_condition": "timeout_summary",
+    }
+    found: list[str] = []
+    for path in sorted(Path(captions.__file__).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if ast.unparse(node.func.value) != "workflow" or node.func.attr not in begun:
+                continue
+            given = {each.arg for each in node.keywords}
+            if node.func.attr == "wait_condition" and "timeout" not in given:
+                continue  # no timer
+            found.append(node.func.attr)
+            assert begun[node.func.attr] in given, f"{path.name}:{node.lineno} {node.func.attr}"
+    assert set(found) >= {
+        "execute_activity",
+        "execute_local_activity",
+        "sleep",
+        "start_child_workflow",
+        "wait_condition",
+    }

@@ -21,6 +21,7 @@ from holdfast.client.cli.options import (
     DataDir,
     Import,
     Namespace,
+    Sinks,
     Storage,
     TaskQueue,
     settings_from,
@@ -64,6 +65,7 @@ def dev(
     agents: AgentsDir = None,
     task_queue: TaskQueue = None,
     storage: Storage = None,
+    sinks: Sinks = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a Temporal server with Web UI and a worker, until Ctrl-C."""
@@ -76,7 +78,7 @@ def dev(
             server = stack.enter_context(started)
         if server.attached and ui_codec_endpoint:
             _say(f"warning: the server of pid {server.address.pid} runs already, and its Web UI stays as it is")
-        serving = _Serving(server, settings, modules or [], as_json=as_json)
+        serving = _Serving(server, settings, modules or [], sinks or [], as_json=as_json)
         try:
             code = serving.run()
         except KeyboardInterrupt:
@@ -107,6 +109,7 @@ def worker(
             metavar="HOST:PORT",
         ),
     ] = None,
+    sinks: Sinks = None,
     **serving: str | None,
 ) -> None:
     """Run a worker against a Temporal server, until SIGTERM or Ctrl-C."""
@@ -120,7 +123,7 @@ def worker(
     )
     check_parts()
     serving["metrics"] = metrics
-    command = worker_command(settings, modules or [], tools_only=tools_only, serving=serving)
+    command = worker_command(settings, modules or [], tools_only=tools_only, serving=serving, sinks=sinks or [])
     sys.stdout.flush()
     os.execve(command[0], command, worker_environment())  # noqa: S606  # this very interpreter, no shell
 
@@ -128,11 +131,13 @@ def worker(
 class _Serving:
     """A worker kept alive beside the embedded server."""
 
-    def __init__(self, server: EmbeddedServer, settings: Settings, modules: list[str], *, as_json: bool) -> None:
+    def __init__(
+        self, server: EmbeddedServer, settings: Settings, modules: list[str], sinks: list[str], *, as_json: bool
+    ) -> None:
         self.announced = False
         self._server = server
         self._data_dir = settings.data_dir
-        self._command = embedded_worker_command(settings, modules, server.address.address)
+        self._command = embedded_worker_command(settings, modules, server.address.address, sinks)
         self._as_json = as_json
         self._starting = True
         self._fault: str | None = None

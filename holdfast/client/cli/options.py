@@ -48,6 +48,15 @@ Import: TypeAlias = Annotated[
         "--import", help="A Python module whose @tool functions are served; may be repeated.", metavar="MODULE"
     ),
 ]
+Sinks: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sink",
+        help="Where the events of all runs go: jsonl:FILE, webhook:URL, otlp or python:MODULE:NAME, with NAME= before "
+        "it or not; may be repeated; else HOLDFAST_SINKS.",
+        metavar="SINK",
+    ),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
 ExecutionId: TypeAlias = Annotated[
     str, typer.Argument(metavar="ID", help="The run's id, a UUID.", autocompletion=completing.run_ids)

@@ -58,7 +58,7 @@ async def _show(client: Client, found: Overview, query: str, limit: int) -> int:
             "`holdfast top --once` does without"
         )
     from holdfast.client.cli.board import INTERRUPTED, Board
-    from holdfast.client.cli.leaving import put_back
+    from holdfast.client.cli.restoring import put_back
 
     board = Board(client, found, query=query, limit=limit)
     with put_back():

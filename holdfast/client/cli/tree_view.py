@@ -17,8 +17,8 @@ from rich.text import Text
 
 from holdfast.client.cli.bars import glyphs_of
 from holdfast.client.cli.frame import Picture
-from holdfast.client.cli.leaving import put_back
 from holdfast.client.cli.render import COLOURS, used
+from holdfast.client.cli.restoring import put_back
 from holdfast.client.live import LiveView, RunView, after, limited
 from holdfast.client.watched import Watched
 from holdfast.core.errors import HoldfastError

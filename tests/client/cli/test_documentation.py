@@ -90,7 +90,7 @@ def test_the_defaults_are_the_real_ones(helps: dict[str, str], command: str) -> 
 
 
 def test_every_variable_is_told() -> None:
-    folders = ("holdfast/client", "holdfast/local", "holdfast/telemetry", "activities")
+    folders = ("holdfast/client", "holdfast/local", "holdfast/sinks", "holdfast/telemetry", "activities")
     sources = [ROOT / "worker.py", *(path for folder in folders for path in (ROOT / folder).rglob("*.py"))]
     read = {
         name

@@ -26,12 +26,12 @@ def shows(project: Project, *words: str) -> Ended:
 
 def test_top_prints_its_table_once_into_a_pipe(project: Project) -> None:
     agent_id = str(uuid4())
-    execution_id = start_id(project, "careful", "--max-seconds", "600")
+    execution_id = start_id(project, "desk", "--max-seconds", "600")
     assert project.run("send", agent_id, "slow", "--agent", "clerk", "--no-wait").code == 0
-    ended = shows(project, execution_id, agent_id, "session running", "1 call")
+    ended = shows(project, execution_id, agent_id, "session running", "1 call", "writer")
     assert (ended.code, ended.err) == (0, "")
     [line] = [each for each in ended.out.splitlines() if execution_id in each]
-    assert line.split()[0] == "careful"
+    assert line.split()[0] == "desk"
     assert "seconds" in line
     assert "\x1b" not in ended.out, "no colours into a pipe"
 
@@ -41,10 +41,12 @@ def test_top_prints_its_table_once_into_a_pipe(project: Project) -> None:
     [example] = examples("holdfast top")[0]
     assert row.keys() == example.keys()
     assert row["budget"][0].keys() == example["budget"][0].keys()
-    assert (row["id"], row["kind"], row["agent"], row["waiting"]) == (execution_id, "run", "careful", 1)
+    assert (row["id"], row["kind"], row["agent"], row["waiting"]) == (execution_id, "run", "desk", 1)
+    assert (row["steps"], row["tokens"], row["parent"], row["unread"]) == (1, 240, None, None)
     assert [each["limit"] for each in row["budget"]] == ["seconds"]
-    of_agent = json.loads(project.run("top", "--json", "--query", f"HoldfastParent = '{agent_id}'").out)
-    assert [(each["agent"], each["parent"]) for each in of_agent] == [("clerk", agent_id)]
+    parents = f"HoldfastParent IN ('{agent_id}', '{execution_id}')"
+    children = json.loads(project.run("top", "--json", "--query", parents).out)
+    assert {(each["agent"], each["parent"]) for each in children} == {("clerk", agent_id), ("writer", execution_id)}
     for each in (execution_id, agent_id):
         project.run("stop", each)
 

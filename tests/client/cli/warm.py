@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,14 +41,14 @@ class _Process:
             text=True,
         )
 
-    def run(self, arguments: tuple[str, ...], said: str) -> Ended:
+    def run(self, arguments: tuple[str, ...], said: str, env: Mapping[str, str]) -> Ended:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with tempfile.TemporaryDirectory() as folder:
             files = {name: f"{folder}/{name}" for name in ("in", "out", "err")}
             Path(files["in"]).write_text(said, encoding="utf-8", errors="surrogateescape")
             began = time.monotonic()
-            asked = {"arguments": arguments, "folder": str(self._project.folder), **files}
+            asked = {"arguments": arguments, "folder": str(self._project.folder), "env": env, **files}
             self._process.stdin.write(json.dumps(asked) + "\n")
             self._process.stdin.flush()
             code = int(self._process.stdout.readline())
@@ -71,11 +71,11 @@ class Warm:
         for each in self._all:
             self._free.put(each)
 
-    def run(self, *arguments: str, said: str = "") -> Ended:
-        """Run a command to its end."""
+    def run(self, *arguments: str, said: str = "", **env: str) -> Ended:
+        """Run a command to its end, with further variables."""
         process = self._free.get(timeout=SECONDS_MAX * 2)
         try:
-            return process.run(arguments, said)
+            return process.run(arguments, said, env)
         finally:
             self._free.put(process)
 
@@ -126,6 +126,7 @@ def _become(asked: dict[str, Any]) -> None:
         os.close(opened)
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     sys.argv = ["holdfast", *asked["arguments"]]
+    os.environ.update(asked["env"])
     os.chdir(asked["folder"])
 
 

@@ -1,0 +1,101 @@
+"""One event of each kind, as sinks are given them and docs/events.md shows them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from holdfast.core.hooks import Trigger
+from holdfast.core.messages import Message, ToolCall
+from holdfast.core.numbered import NumberedEvent
+from holdfast.core.observed import (
+    AgentExecutionCompleted,
+    AgentExecutionFailed,
+    AgentExecutionStarted,
+    AgentExecutionStopped,
+    AgentStepCompleted,
+    AgentStepStarted,
+    AnyObserved,
+    ApprovalRequested,
+    ApprovalResolved,
+    ContinuationEvaluated,
+    HookExecuted,
+    InferenceRequestStarted,
+    InferenceResponseReceived,
+    MessageInjected,
+    StopSignalReceived,
+    SubagentCompleted,
+    SubagentSpawned,
+    TokenUsageReported,
+    ToolCallBlocked,
+    ToolCallCompleted,
+    ToolCallStarted,
+)
+from holdfast.core.state import ExecutionStatus
+from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, ToolExecution
+from holdfast.core.stopping import StopReason, StopSignal
+from holdfast.core.usage import Usage
+from holdfast.sinks import Batch
+
+AGENT, EXECUTION = "0b7e1f6a-5c3d-4a52-9a01-3f4a5b6c7d8e", "6f1c2d3e-4b5a-4978-8695-a4b3c2d1e0f9"
+AT = datetime(2026, 11, 20, 12, 20, 17, 250_000, tzinfo=UTC)
+CALL = ToolCall(id="call_1", name="refund", arguments={"order": 17, "amount": 40})
+ASKED = InferenceResponse(
+    tool_calls=(CALL,), finish_reason="tool_calls", usage=Usage(input_tokens=210, output_tokens=18), model="gpt-x"
+)
+RAN = ToolExecution(
+    id="9d2f7c1a-0000-4000-8000-000000000001",
+    call=CALL,
+    outcome=Outcome.SUCCEEDED,
+    result="refunded",
+    started_at=AT,
+    completed_at=AT + timedelta(seconds=0.4),
+)
+BLOCKED = RAN.model_copy(
+    update={
+        "outcome": Outcome.BLOCKED,
+        "result": None,
+        "error": ErrorRecord(type="ToolExecutionBlocked", message="not on Fridays", source="hook guard"),
+    }
+)
+STEP = AgentStep(
+    id="9d2f7c1a-0000-4000-8000-000000000002",
+    number=1,
+    input_length=1,
+    inference_response=ASKED,
+    tool_executions=(RAN,),
+)
+STOP = StopSignal(reason=StopReason.USER_REQUESTED, message="enough", source="ada", at=AT)
+_E = (AGENT, EXECUTION, None, AT)
+
+EVENTS: tuple[AnyObserved, ...] = (
+    AgentExecutionStarted(*_E, 0, agent="clerk", resumed=False),
+    AgentStepStarted(*_E, 1),
+    InferenceRequestStarted(*_E, 1, max_output_tokens=4096),
+    InferenceResponseReceived(*_E, 1, response=ASKED),
+    ApprovalRequested(*_E, 1, call=CALL, expires_at=AT + timedelta(hours=1), digest="3f7a91c2"),
+    ApprovalResolved(*_E, 1, call_id="call_1", decision="approve", by="ada", reason="", digest="3f7a91c2"),
+    ToolCallStarted(*_E, 1, call=CALL),
+    ToolCallCompleted(*_E, 1, tool_execution=RAN),
+    ToolCallBlocked(*_E, 1, tool_execution=BLOCKED),
+    SubagentSpawned(*_E, 1, call_id="call_2", index=1, agent="researcher", task="Find the order."),
+    SubagentCompleted(
+        *_E, 1, call_id="call_2", agent="researcher", status=ExecutionStatus.COMPLETED, usage=Usage(input_tokens=90)
+    ),
+    AgentStepCompleted(*_E, 1, step=STEP),
+    TokenUsageReported(*_E, 1, usage=ASKED.usage, total=ASKED.usage, cost=0.0006, total_cost=0.0006),
+    ContinuationEvaluated(*_E, 1, should_stop=False, overridden=False),
+    MessageInjected(*_E, 1, message=Message(role="user", content="And order 18, please.")),
+    HookExecuted(*_E, 1, hook="guard", trigger=Trigger.BEFORE_TOOL, error=None),
+    StopSignalReceived(*_E, 1, signal=STOP),
+    AgentExecutionStopped(*_E, 1, reason=StopReason.USER_REQUESTED, message="enough"),
+    AgentExecutionCompleted(*_E, 2, answer="Order 17 is refunded."),
+    AgentExecutionFailed(*_E, 1, error=ErrorRecord(type="QuotaExceeded", message="no credit left", source="model")),
+)
+"""Every kind once; no execution has them all."""
+
+NUMBERED = tuple(NumberedEvent(number, event) for number, event in enumerate(EVENTS, 1))
+
+
+def batch_of(count: int, *, start: int = 0, again: bool = False) -> Batch:
+    """Return a batch of so many of them."""
+    return Batch("test", NUMBERED[start : start + count], again)

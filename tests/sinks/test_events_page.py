@@ -1,0 +1,53 @@
+"""docs/events.md shows every kind of event as it is delivered, and says what the code does."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from holdfast.core import limits
+from holdfast.core.numbered import from_dict, to_dict
+from holdfast.core.observed import KINDS
+from holdfast.sinks.webhook import AWAY, TIMEOUT_SECONDS
+from tests.sinks.examples import NUMBERED
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "events.md").read_text(encoding="utf-8")
+SCHEMA = json.loads((DOCS / "schema" / "event.json").read_text(encoding="utf-8"))
+SHOWN: list[dict[str, Any]] = [
+    json.loads(block) for block in re.findall(r"^```json\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+]
+VALIDATOR: Any = jsonschema.Draft202012Validator(SCHEMA)  # its own overloads are partly unknown
+
+
+def test_the_page_shows_each_kind_once_as_it_is_delivered() -> None:
+    assert sorted(each["kind"] for each in SHOWN) == sorted(KINDS)
+    assert [to_dict(each) for each in NUMBERED] == SHOWN
+    assert [from_dict(each) for each in SHOWN] == [*NUMBERED]
+
+
+@pytest.mark.parametrize("shown", SHOWN, ids=lambda each: str(each["kind"]))
+def test_each_example_fits_the_published_schema(shown: dict[str, Any]) -> None:
+    VALIDATOR.validate(shown)
+    for field in shown:
+        assert not VALIDATOR.is_valid({name: value for name, value in shown.items() if name != field}), field
+
+
+def test_the_numbers_of_the_page_are_the_real_ones() -> None:
+    told = (
+        f"at most {limits.LISTENER_SECONDS_MAX:g} s",
+        f"{limits.LISTENER_EVENTS_MAX:,} events behind",
+        f"At most {limits.SINK_FOLLOWED_MAX} executions",
+        f"at most {limits.SINK_BATCH_EVENTS_MAX} events or 1 MB",
+        f"tried {limits.SINK_TRIES_MAX} times",
+        f"can take {TIMEOUT_SECONDS:g} s",
+    )
+    flat = " ".join(PAGE.split())
+    assert [each for each in told if each not in flat] == []
+    assert all(str(each) in flat for each in AWAY)
+    assert (limits.SINK_BATCH_BYTES_MAX, limits.SINK_REFUSALS_MAX) == (1024 * 1024, 3)
