@@ -23,7 +23,10 @@ def test_a_run_is_one_trace_over_both_processes_and_a_silent_collector_holds_not
     with collecting() as collector, collecting(silent=True) as silent:
         port = free_port()
         told = own.where(
-            HOLDFAST_TELEMETRY="otlp", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, HOLDFAST_METRICS=str(port)
+            HOLDFAST_TELEMETRY="otlp",
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+            OTEL_BSP_SCHEDULE_DELAY="100",
+            HOLDFAST_METRICS=str(port),
         )
         with told.dev() as dev:
             run = told.run("run", "lead", "go", "--json")
@@ -31,10 +34,11 @@ def test_a_run_is_one_trace_over_both_processes_and_a_silent_collector_holds_not
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:  # our own
                 metrics = answer.read().decode()
             begun = time.monotonic()
-            unheard = told.where(OTEL_EXPORTER_OTLP_ENDPOINT=silent.url).run("run", "assistant", "go", "--detach")
-            assert (unheard.code, unheard.err) == (0, "")
-            assert silent.asked.is_set()
+            unheard = told.where(OTEL_EXPORTER_OTLP_ENDPOINT=silent.url).run("run", "assistant", "go", "--json")
+            assert unheard.code == 0, unheard
+            assert silent.asked.wait(10)
             assert time.monotonic() - begun < FLUSHED_SECONDS_MAX
+            assert collector.has("invoke_agent lead")
             dev.process.send_signal(signal.SIGTERM)
             assert dev.ended(60).code == 0
     lead_traces = {span.trace_id for _, span in collector.spans if span.name == "invoke_agent lead"}
