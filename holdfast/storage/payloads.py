@@ -81,7 +81,7 @@ PAGES: Final = (BufferPage, EventsPage, PartPage, Snapshot, StatePage, Transcrip
 
 
 @cache
-def converter(place: str, codec: PayloadCodec | None = None) -> DataConverter:
+def converter(place: str, codec: PayloadCodec | None) -> DataConverter:
     """Return the data converter of everything that talks to Temporal, for large data kept at the URL `place`.
 
     `codec` encodes all payloads, and all that the record store holds.
