@@ -80,16 +80,12 @@ PAGES: Final = (BufferPage, EventsPage, PartPage, Snapshot, StatePage, Transcrip
 """What answers queries."""
 
 
-def converter(place: str, codec: PayloadCodec | None = None) -> DataConverter:
+@cache
+def converter(place: str, codec: PayloadCodec | None) -> DataConverter:
     """Return the data converter of everything that talks to Temporal, for large data kept at the URL `place`.
 
     `codec` encodes all payloads, and all that the record store holds. The same for the same arguments.
     """
-    return _made(place, codec)
-
-
-@cache
-def _made(place: str, codec: PayloadCodec | None) -> DataConverter:
     objects = objects_at(place)
     marking = None if codec is None else MarkingCodec(codec)
     opened = OPEN if marking is None else marking.opened
