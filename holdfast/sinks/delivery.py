@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
@@ -21,15 +21,14 @@ from holdfast.core.limits import (
     SINK_BATCH_EVENTS_MAX,
     SINK_FOLLOW_TRIES_MAX,
     SINK_FOLLOWED_MAX,
-    SINK_REFUSALS_MAX,
-    SINK_TRIES_MAX,
     SINK_WAITING_MAX,
 )
 from holdfast.core.numbered import NumberedEvent
 from holdfast.core.sink_contracts import SinkStart
-from holdfast.sinks.batches import Away, Batch, Refused, Sink
+from holdfast.sinks.batches import Sink
 from holdfast.sinks.following import Following
 from holdfast.sinks.looking import Looking
+from holdfast.sinks.offering import Offering, backoff, said
 from holdfast.sinks.place import Place, Superseded
 from holdfast.storage.records import Records
 
@@ -52,9 +51,6 @@ ENDED_AT_ONCE: Final = 4
 READ_AT_ONCE: Final = 8
 """How many are read at a time in all."""
 
-BACKOFF_SECONDS_MAX: Final = 60.0
-BACKOFF_SECONDS: Final = 0.5
-
 CLOSE_SECONDS_MAX: Final = 3.0
 """How long the end of a turn may take."""
 
@@ -73,6 +69,7 @@ class Delivery:
         self._temporal, self._sink = temporal, sink
         self._consumer: Final = start.consumer
         self._place = Place(records, temporal.namespace, start)
+        self._offering = Offering(self._place, sink, self._consumer)
         self._looking = Looking(temporal, start.task_queue, self._place)
         self._closed_runs = ClosedRuns()
         self._waiting: asyncio.Queue[NumberedEvent | _Ended] = asyncio.Queue(SINK_WAITING_MAX)
@@ -91,7 +88,7 @@ class Delivery:
         await self._place.load(await self._looking.remembered_since())
         try:
             await self._opened()
-            await self._offer_batch(again=True)
+            await self._offering.offer(again=True)
             self._rested = dict.fromkeys(self._place.told, 0.0)
             await _first_of(self._look(), self._deliver())
         except Superseded:
@@ -114,9 +111,9 @@ class Delivery:
                 await self._sink.open()
             except Exception as error:  # noqa: BLE001  # whatever it is, it is tried again and told
                 if tries in (0, 10):
-                    LOGGER.warning("the sink %s cannot be opened: %s; trying again", self._consumer, _said(error))
+                    LOGGER.warning("the sink %s cannot be opened: %s; trying again", self._consumer, said(error))
                 tries += 1
-                await asyncio.sleep(_backoff(tries))
+                await asyncio.sleep(backoff(tries))
             else:
                 return
 
@@ -191,11 +188,11 @@ class Delivery:
             except Exception as error:  # noqa: BLE001  # one execution must not keep the others from being told
                 tries += 1
                 if tries >= SINK_FOLLOW_TRIES_MAX and await following.closed():
-                    where = await self._place.put_aside(execution_id, _said(error))
+                    where = await self._place.put_aside(execution_id, said(error))
                     LOGGER.warning("the events of execution %s cannot be read: %s; see %s", execution_id, error, where)
                     return
                 following.touched = time.monotonic()
-                await asyncio.sleep(_backoff(tries))
+                await asyncio.sleep(backoff(tries))
             else:
                 return
 
@@ -211,7 +208,7 @@ class Delivery:
             events, ended = await self._next()
             if events:
                 self._place.begin(events)
-                await self._offer_batch(again=False)
+                await self._offering.offer()
             for execution_id in ended:
                 self._place.end(execution_id, datetime.now(UTC))
                 self._taken.pop(execution_id, None)
@@ -241,64 +238,6 @@ class Delivery:
             size += len(to_json(each.event))
         return events, ended
 
-    async def _offer_batch(self, *, again: bool) -> None:
-        """Deliver the batch of the place; what the sink does not take in the end is put aside."""
-        if not self._place.batch:
-            return
-        if not again:
-            await self._place.save()
-        if not self._place.singly:
-            events = self._place.batch
-            problem = await self._offered(events, again=again, tries_max=SINK_TRIES_MAX, refusals_max=1)
-            if problem is None:
-                self._place.delivered(events)
-                return
-            self._place.begin(events, singly=True)
-            again = again or not isinstance(problem, Refused)  # what was refused whole was not taken
-        for each in self._place.batch:
-            await self._place.save()
-            problem = await self._offered(
-                [each], again=again, tries_max=SINK_REFUSALS_MAX, refusals_max=SINK_REFUSALS_MAX
-            )
-            if problem is not None:
-                where = await self._place.put_aside(each.id, _said(problem), [each])
-                LOGGER.warning(
-                    "the sink %s does not take event %s: %s; see %s", self._consumer, each.id, problem, where
-                )
-            self._place.delivered([each])
-        self._place.singly = False
-
-    async def _offered(
-        self, events: Iterable[NumberedEvent], *, again: bool, tries_max: int, refusals_max: int
-    ) -> Exception | None:
-        """Offer events until they are taken; return why they are not, in the end."""
-        batch, tries, refusals, waits = Batch(self._consumer, tuple(events), again), 0, 0, 0
-        while True:
-            wait: float | None = None
-            try:
-                await self._sink.deliver(batch)
-            except Away as error:
-                wait = error.after
-                self._tell(waits, error)
-            except Refused as error:
-                refusals += 1
-                if refusals >= refusals_max:
-                    return error
-            except Exception as error:  # noqa: BLE001  # whatever a sink raises
-                tries += 1
-                self._tell(waits, error)
-                if tries >= tries_max:
-                    return error
-            else:
-                return None
-            batch = Batch(self._consumer, batch.events, again=True)
-            waits += 1
-            await asyncio.sleep(_backoff(waits) if wait is None else wait)
-
-    def _tell(self, waits: int, error: Exception) -> None:
-        if waits in (0, 10):
-            LOGGER.warning("the sink %s does not take events now: %s; trying again", self._consumer, _said(error))
-
 
 async def _first_of(*works: Coroutine[object, object, None]) -> None:
     """Await all of `works` until one of them ends, and raise what that one did."""
@@ -311,11 +250,3 @@ async def _first_of(*works: Coroutine[object, object, None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _backoff(tries: int) -> float:
-    return min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2.0 ** min(tries - 1, 16))
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:500]

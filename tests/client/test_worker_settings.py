@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Settings
-from holdfast.client.worker_process import worker_command
+from holdfast.client.worker_process import embedded_worker_command, worker_command
 from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.errors import InvalidInput
 
@@ -40,6 +40,13 @@ def test_what_cannot_be_is_refused_by_name(name: str, text: str, said: str) -> N
 def test_a_worker_is_started_with_the_settings_that_are_given() -> None:
     command = worker_command(Settings(), [], serving={"tool_slots": "9", "grace_seconds": "0", "cached_runs": None})
     assert command[-2:] == ["--tool-slots=9", "--grace-seconds=0"]
+
+
+def test_a_worker_is_started_with_the_sinks_that_are_given() -> None:
+    sinks = ["jsonl:a b.jsonl", "crm=webhook:$CRM_URL"]
+    told = ["--sink=jsonl:a b.jsonl", "--sink=crm=webhook:$CRM_URL"]
+    assert worker_command(Settings(), [], sinks=sinks)[-2:] == told
+    assert embedded_worker_command(Settings(), [], "127.0.0.1:1", sinks)[-2:] == told
 
 
 def test_the_page_tells_every_setting_with_its_default_and_meaning() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.client import Settings
 from holdfast.core.errors import InvalidInput
-from holdfast.sinks import Away, Batch, Refused, delivery
+from holdfast.sinks import Away, Batch, Refused, offering
 from holdfast.sinks.webhook import Webhook
 from holdfast.storage.payloads import records_of
 from tests.sinks.delivering import end_sink, expected_of, run_of, until, worker_with
@@ -32,7 +32,7 @@ def poisonous(event: dict[str, Any]) -> bool:
 async def test_a_webhook_that_fails_hangs_drops_and_refuses_has_each_event_once(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(delivery, "BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(offering, "BACKOFF_SECONDS", 0.01)
     async with receiving("500", "500", "503", "hang", "drop", refuses=poisonous) as receiver:
         hook = Webhook(receiver.url, name="crm", secret=SECRET, timeout_seconds=1.0)
         async with worker_with(settings, [hook]) as client:
