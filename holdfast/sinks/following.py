@@ -19,8 +19,14 @@ from holdfast.core.numbered import NumberedEvent
 
 LOGGER: Final = logging.getLogger("holdfast.sinks")
 
-READ_SECONDS: Final = 0.25
-"""The least time between two readings of one execution's events: a busy one is read several steps at a time."""
+READ_SECONDS: Final = 0.3
+"""How long a reading waits for more to read: a busy execution is read several steps at a time."""
+
+BUSY_SHARE: Final = 5
+"""After an answer that took its time, so many times as long: what is busy is asked less often."""
+
+BUSY_SECONDS_MAX: Final = 3.0
+"""But no longer than this."""
 
 PAGE_SECONDS_MAX: Final = 30.0
 """How long one reading may take: one that no worker answers must not keep others from being read."""
@@ -56,11 +62,29 @@ class Following:
         while run_id is not None:
             closed = await self._reader.is_closed(run_id)
             history = History(self._temporal, self.execution_id, run_id, closed=closed)
-            while not history.over:
-                await history.news()
-                await self._read(run_id, closed=history.over)
-                await asyncio.sleep(0.0 if history.over else READ_SECONDS)
+            await self._follow(history)
             run_id = history.next_run_id
+
+    async def _follow(self, history: History) -> None:
+        """Put all events of one run."""
+        news = asyncio.create_task(history.news())
+        pause = READ_SECONDS
+        try:
+            while True:
+                await asyncio.wait([news])
+                await asyncio.sleep(0.0 if history.over else pause)
+                while news.done() and not history.over:  # one reading tells all that has come by now
+                    news.result()
+                    news = asyncio.create_task(history.news())
+                    await asyncio.sleep(0)
+                over, began = history.over, time.monotonic()
+                await self._read(history.run_id, closed=over)
+                if over:
+                    return
+                pause = max(READ_SECONDS, min((time.monotonic() - began) * BUSY_SHARE, BUSY_SECONDS_MAX))
+        finally:
+            news.cancel()
+            await asyncio.gather(news, return_exceptions=True)
 
     async def closed(self) -> bool:
         """Return whether the execution has ended, as far as the server says."""
