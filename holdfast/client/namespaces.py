@@ -16,7 +16,6 @@ from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import answered, said
 from holdfast.core.errors import InvalidInput, ServerUnavailable
 
-DAY_SECONDS: Final = 24 * 3600
 RETENTION_DAYS_MAX: Final = 3_650
 KNOWN_SECONDS_MAX: Final = 60.0
 """How long all parts of a server may take to learn of a new namespace; some seconds, as a rule."""

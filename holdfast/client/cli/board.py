@@ -433,7 +433,7 @@ class Board(App[int]):
             try:
                 await doing
             except HoldfastError as error:
-                self.notify(str(error), severity="error", title=type(error).__name__, markup=False)
+                self.notify(printable(str(error)), severity="error", title=type(error).__name__, markup=False)
             self._again.set()
             self._ask_again.set()
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from holdfast.client.cli import render
 from holdfast.client.cli.asking import connected
+from holdfast.client.cli.busy import ASKING, busy
 from holdfast.client.cli.options import AsJson, Limit, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.errors import MissingPart
@@ -41,10 +42,11 @@ def top(
 
 
 async def _top(settings: Settings, query: str, limit: int, *, once: bool, as_json: bool) -> int:
-    client = await connected(settings)
-    from holdfast.client.overview import overview
+    with busy(ASKING):
+        client = await connected(settings)
+        from holdfast.client.overview import overview
 
-    found = await overview(client, query or None, limit)  # what is wrong with the query is told before any screen
+        found = await overview(client, query or None, limit)  # what is wrong with the query is told before any screen
     if once or as_json or not _is_terminal():
         await _print(client, found, as_json=as_json)
         return 0
@@ -74,7 +76,8 @@ async def _print(client: Client, found: Overview, *, as_json: bool) -> None:
     from holdfast.client.overview import rows
 
     now = datetime.now(UTC)
-    told = ordered(await rows(client, found.rows, now), FIRST, now)
+    with busy("asking the workers"):
+        told = ordered(await rows(client, found.rows, now), FIRST, now)
     if as_json:
         render.as_json([as_data(each, now) for each in told])
         return
