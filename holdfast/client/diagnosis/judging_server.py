@@ -55,7 +55,6 @@ class NamespaceFacts:
     """Whether a stop reaches a running call without waiting for its heartbeat."""
     starts_activities: bool
     """Whether a worker can be asked what it offers without a run."""
-    tells_workers: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,6 @@ class Serving:
     identity: str
     host: str
     sdk: str
-    build: str
 
 
 @dataclass(frozen=True, slots=True)

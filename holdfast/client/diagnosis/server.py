@@ -72,7 +72,6 @@ async def namespace(temporal: TemporalClient) -> NamespaceFacts:
         takes_updates=can.sync_update,
         pushes_cancels=can.worker_commands,
         starts_activities=can.standalone_activities,
-        tells_workers=can.worker_heartbeats,
     )
 
 
@@ -97,7 +96,6 @@ async def serving(temporal: TemporalClient, task_queue: str) -> list[Serving]:
             identity=each.worker_identity,
             host=each.host_info.host_name,
             sdk=f"{each.sdk_name} {each.sdk_version}",
-            build=each.deployment_version.build_id,
         )
         for each in every
         if each.task_queue == task_queue

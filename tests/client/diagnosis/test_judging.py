@@ -20,9 +20,7 @@ from holdfast.core.listing import SEARCH_ATTRIBUTES
 from holdfast.core.tools import ToolTraits
 
 MONTH = timedelta(days=30)
-NAMESPACE = NamespaceFacts(
-    "default", MONTH, takes_updates=True, pushes_cancels=True, starts_activities=True, tells_workers=True
-)
+NAMESPACE = NamespaceFacts("default", MONTH, takes_updates=True, pushes_cancels=True, starts_activities=True)
 GIGABYTE = 1024**3
 DATA = DataFacts("/srv/data", there=True, unusable=None, free_bytes=9 * GIGABYTE)
 ADDRESS = ServerAddress("127.0.0.1:7233", "http://127.0.0.1:8233", 17, "/srv/data")
@@ -182,7 +180,7 @@ def test_attributes_that_are_not_all_there_are_a_warning_with_the_setup() -> Non
 
 
 def test_workers_are_told_with_their_versions_and_missed_when_silent() -> None:
-    serving = [Serving("17@there", "there", "temporal-python 1.35.0", "b")]
+    serving = [Serving("17@there", "there", "temporal-python 1.35.0")]
     there = judging_server.worker("worker", "q", [Poller("17@there", 3.0), Poller("18@x", 200.0)], serving)
     assert there == fine("worker", "2 on 'q': 17@there (temporal-python 1.35.0, host there), 18@x")
     silent = judging_server.worker("worker", "q", [Poller("17@there", 200.0)], [])
