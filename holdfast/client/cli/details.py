@@ -11,7 +11,8 @@ from rich.text import Text
 
 from holdfast.client.cli.bars import Glyphs, took
 from holdfast.client.cli.columns import limits
-from holdfast.client.cli.render import moment, short
+from holdfast.client.cli.render import short
+from holdfast.client.report.words import moment
 from holdfast.core.digests import short_digest
 from holdfast.core.messages import ToolCall
 from holdfast.core.steps import CallStage

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.client.cli.bars import Glyphs, bar, figures, spinner, took
-from holdfast.client.cli.render import COLOURS, moment, short
+from holdfast.client.cli.render import COLOURS, short
 from holdfast.client.live import CallView, LiveView, RunView, StepView
+from holdfast.client.report.words import moment
 from holdfast.client.shares import Used, shares, tightest
 from holdfast.core.digests import short_digest
 from holdfast.core.state import ExecutionStatus

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from holdfast.client.cli import render
+from holdfast.client.report.words import moment
 from holdfast.core.digests import short_digest
 from holdfast.core.texts import printable
 
@@ -48,4 +49,4 @@ def _times(call: WaitingCall) -> dict[str, datetime | None]:
 
 
 def _moment(at: datetime | None) -> str:
-    return "-" if at is None else render.moment(at)
+    return "-" if at is None else moment(at)

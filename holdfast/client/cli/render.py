@@ -6,7 +6,7 @@ import json
 import sys
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from holdfast.client.report.words import moment
 from holdfast.core.digests import short_digest
 from holdfast.core.messages import ToolCall
 from holdfast.core.state import AgentState, ExecutionStatus
@@ -260,11 +261,6 @@ def used(steps: int, usage: Usage, cost: float, seconds: float | None) -> str:
 def tokens(usage: Usage, cost: float) -> str:
     """Return what was used of a model, and its cost in US dollars where there is any."""
     return f"{usage.total_tokens:,} tokens{f', {cost:.4f} USD' if cost else ''}"
-
-
-def moment(at: datetime) -> str:
-    """Return a time as people read it, in UTC."""
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
 def short(text: str) -> str:

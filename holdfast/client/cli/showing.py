@@ -9,9 +9,9 @@ from typing import Any, Final
 from rich.markup import escape
 from rich.table import Table
 
-from holdfast.client.cli.render import console, hint, moment, short, tables, tokens
+from holdfast.client.cli.render import console, hint, short, tables, tokens
 from holdfast.client.report.rows import CallRow, StepRow
-from holdfast.client.report.words import beginning, lasting
+from holdfast.client.report.words import beginning, lasting, moment
 from holdfast.core.messages import DEFAULT_SECTION, Message
 from holdfast.core.state import AgentState
 from holdfast.core.texts import printable

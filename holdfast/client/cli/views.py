@@ -11,8 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from holdfast.client.cli.render import COLOURS, console, hint, moment, say, short, tables, tokens, used
+from holdfast.client.cli.render import COLOURS, console, hint, say, short, tables, tokens, used
 from holdfast.client.cli.render import as_json as print_json
+from holdfast.client.report.words import moment
 from holdfast.core.messages import Message
 from holdfast.core.records import ExecutionRecord
 from holdfast.core.session_contracts import Receipt, SessionView

@@ -1,4 +1,4 @@
-"""How reports say times, amounts and money. Knows nothing of markup."""
+"""How reports and commands say times, amounts and money. Knows nothing of markup."""
 
 from __future__ import annotations
 
