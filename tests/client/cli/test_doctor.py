@@ -223,7 +223,11 @@ async def test_agents_that_cannot_be_read_in_time_keep_no_other_check_from_being
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = threading.Event()
-    monkeypatch.setattr(examination, "load_agents", lambda _: gone.wait(60))  # a folder on a disk that does not answer
+
+    def hang(_: Path) -> None:  # a folder on a disk that does not answer
+        gone.wait(60)
+
+    monkeypatch.setattr(examination, "load_agents", hang)
     try:
         found = {each.check: each for each in await examine(settings)}
     finally:
