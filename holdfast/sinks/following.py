@@ -19,7 +19,7 @@ from holdfast.core.numbered import NumberedEvent
 
 LOGGER: Final = logging.getLogger("holdfast.sinks")
 
-READ_SECONDS: Final = 0.3
+READ_SECONDS: Final = 1.0
 """How long a reading waits for more to read: a busy execution is read several steps at a time."""
 
 BUSY_SHARE: Final = 5
