@@ -64,6 +64,7 @@ docs: setup ## build the documentation's site into site/ (without a network)
 
 diagrams: setup ## draw the pictures of docs/concepts.md anew (needs chromium and npm)
 	$(BIN)/python -m docs.diagrams.write
+	$(BIN)/python -m docs.pictures.timeline
 
 captures: setup ## take the pictures of docs/watching.md anew (needs tmux)
 	$(BIN)/python -m docs.captures.write

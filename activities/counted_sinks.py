@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from temporalio import activity
@@ -11,7 +12,7 @@ from holdfast.core import metering
 from holdfast.core.metering import Metric
 from holdfast.sinks.batches import Away, Batch, Refused, Sink
 
-KINDS: Final = {Away: "away", Refused: "refused"}
+KINDS: Final[Mapping[type[Exception], str]] = {Away: "away", Refused: "refused"}
 """What a sink says by its errors; any other is `failed`."""
 
 
@@ -38,7 +39,8 @@ class CountedSink:
         try:
             await self._sink.deliver(batch)
         except Exception as error:
-            self._count(metering.SINK_FAILURES, 1, type=KINDS.get(type(error), "failed"))
+            said = (word for kind, word in KINDS.items() if isinstance(error, kind))
+            self._count(metering.SINK_FAILURES, 1, type=next(said, "failed"))
             raise
         self._count(metering.SINK_EVENTS, len(batch.events))
 

@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -21,19 +21,6 @@ PLACE: Final = "repository/"
 LINK: Final = re.compile(r"\[(?P<words>[^\[\]]*)\]\((?!\w+:|#)(?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 ALWAYS: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "bench/README.md", "examples/README.md")
 """What the navigation names."""
-
-COMING: Final = ("events.md", "operate.md", "reading-runs.md")
-"""Pages that are being written; they stand in the navigation from the moment on that they are there."""
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Leave out of the navigation what is not written yet."""
-    missing = {name for name in COMING if not (ROOT / "docs" / name).exists()}
-    for section in cast("list[dict[str, str | list[dict[str, str]]]]", config["nav"]):
-        for title, entries in section.items():
-            if isinstance(entries, list):
-                section[title] = [entry for entry in entries if missing.isdisjoint(entry.values())]
-    return config
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:

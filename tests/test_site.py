@@ -111,7 +111,8 @@ def test_the_search_knows_what_the_pages_say(site: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["holdfast", "holdfast.client", "holdfast.client.sync", "holdfast.local", "holdfast.testing"]
+    "module",
+    ["holdfast", "holdfast.client", "holdfast.client.sync", "holdfast.local", "holdfast.sinks", "holdfast.testing"],
 )
 def test_the_reference_has_every_public_name(module: str, site: Path, pages: dict[Path, Read]) -> None:
     ids = pages[site / "reference" / f"{module.rpartition('.')[2]}.html"].ids

@@ -75,7 +75,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.observing import Observing
     from workflows.outcome import Kept, result_of
     from workflows.recording import Unkept, record
-    from workflows.runs import FAULTS, is_long
+    from workflows.runs import FAULTS, check_start, is_long
     from workflows.story import Story
     from workflows.telling import Telling
     from workflows.waiting import Waiting
@@ -93,6 +93,7 @@ class AgentExecution(Answering, Hearing):
     def __init__(self, given: dict[str, Any], *segments: bytes) -> None:
         # Signals are delivered before run() begins: everything a handler touches is made here.
         # The SDK knows no types for arguments of any number: what it gives is an ExecutionInput as plain data.
+        check_start(given)
         self._start = start = ExecutionInput.model_validate_json(to_json(given))
         super().__init__(start.carried.taken if start.carried else ())
         self._past = Past()

@@ -53,7 +53,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.cancels import in_any_case
     from workflows.keeping import branched, find_session, keep_session
     from workflows.listing import STATUS, STEPS, show
-    from workflows.runs import FAULTS, is_long
+    from workflows.runs import FAULTS, check_start, is_long
     from workflows.session_story import session_details
     from workflows.turns import ChildExecution
 
@@ -64,6 +64,7 @@ class AgentSession:
 
     @workflow.init
     def __init__(self, given: SessionInput) -> None:
+        check_start(given)
         # Updates are delivered before run() begins: everything a handler touches is made here.
         self._known: SessionState | None = given.carried
         self._failure: ApplicationError | None = None

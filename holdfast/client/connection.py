@@ -21,7 +21,7 @@ from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError, R
 from holdfast.client.embedded import running_server
 from holdfast.client.leaving import settle_at_exit
 from holdfast.client.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
-from holdfast.core.errors import MissingPart, ServerUnavailable
+from holdfast.core.errors import InvalidInput, MissingPart, ServerUnavailable
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.payloads import converter
 from holdfast.telemetry.metrics import not_listening, prometheus
@@ -170,12 +170,15 @@ class _Traced(TypedDict, total=False):
 
 
 def _traced(telemetry: Telemetry) -> _Traced:
-    """Return what passes traces on; nothing where they are off."""
+    """Return what passes traces on; nothing where they are off. Raises InvalidInput."""
     if not telemetry.traces:
         return _Traced()
-    from holdfast.telemetry.traces import tracing  # noqa: PLC0415  # an extra
+    try:
+        from holdfast.telemetry.traces import tracing  # noqa: PLC0415  # an extra
 
-    told = tracing(telemetry)
+        told = tracing(telemetry)
+    except (ValueError, TypeError) as error:  # OpenTelemetry's own, which it reads from the environment
+        raise InvalidInput(f"the OTEL_* variables cannot be used: {_line(error)}; correct or unset them") from None
     return _Traced(plugins=told.plugins, interceptors=told.interceptors) if told else _Traced()
 
 

@@ -27,19 +27,26 @@ BEYOND: Final = 2**31
 
 
 async def head(
-    client: Client, execution_id: str, *, steps_from: int | None = None, task_queue: str | None = None
+    client: Client,
+    execution_id: str,
+    *,
+    steps_from: int | None = None,
+    task_queue: str | None = None,
+    seconds_max: float | None = None,
 ) -> StatePage:
     """Return a run's state without its messages and steps; with `steps_from`, its steps from that place on.
 
-    `task_queue` is where its worker is looked for; the server is asked where that is not given.
+    `task_queue` is where its worker is looked for; the server is asked where that is not given. `seconds_max` is how
+    long the answer is waited for, HEAD_SECONDS_MAX by default.
 
     Asked once: where no worker answers in time, that is told. Raises ExecutionNotFound, ServerUnavailable.
     """
     wanted = PageRequest(messages_total=0, steps_from=BEYOND if steps_from is None else steps_from)
     handle: Any = client.temporal.get_workflow_handle(execution_id)
     try:
-        async with asyncio.timeout(HEAD_SECONDS_MAX + 1):  # the SDK tries for longer where the server is away
-            limit = timedelta(seconds=HEAD_SECONDS_MAX)
+        seconds = HEAD_SECONDS_MAX if seconds_max is None else seconds_max
+        async with asyncio.timeout(seconds + 1):  # the SDK tries for longer where the server is away
+            limit = timedelta(seconds=seconds)
             page: StatePage = await handle.query(STATE_QUERY, wanted, result_type=StatePage, rpc_timeout=limit)
     except TimeoutError:
         raise ServerUnavailable(f"the Temporal server at {client.address} does not answer") from None

@@ -6,6 +6,7 @@ them; whoever shows them makes them safe.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -35,6 +36,8 @@ class CallView:
     """One tool call of a step. `told` is the beginning of its result or error."""
 
     call: ToolCall
+    arguments: str
+    """The beginning of its arguments, as `name=value, …`."""
     stage: Stage = "asked"
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -204,7 +207,10 @@ def _run_after(run: RunView, told: Watched) -> RunView:  # noqa: C901, PLR0912  
             return _step(_stepped(run, told), told.step_number, lambda step: _answered(step, told))
         case observed.ToolCallStarted():
             return _called(
-                run, told, told.call.id, lambda call: replace(call, call=told.call, stage="running", started_at=told.at)
+                run,
+                told,
+                told.call.id,
+                lambda call: replace(_with_call(call, told.call), stage="running", started_at=told.at),
             )
         case observed.ApprovalRequested():
             return _called(run, told, told.call.id, lambda call: _waiting(call, told))
@@ -285,7 +291,7 @@ def _answered(step: StepView, told: observed.InferenceResponseReceived) -> StepV
         text=response.text[-LIVE_TEXT_CHARS_MAX:],
         skipped=len(response.text) > LIVE_TEXT_CHARS_MAX,
         tokens=response.usage.total_tokens,
-        calls=tuple(CallView(each) for each in response.tool_calls),
+        calls=tuple(CallView(each, _arguments(each)) for each in response.tool_calls),
     )
 
 
@@ -304,17 +310,30 @@ def _called(run: RunView, told: observed.Observed, call_id: str, change: Callabl
     return _step(run, told.step_number, changed)
 
 
+def _arguments(call: ToolCall) -> str:
+    given = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
+    return given[:LIVE_RESULT_CHARS_MAX]
+
+
+def _with_call(view: CallView, call: ToolCall) -> CallView:
+    """Return the view of a call that hooks or a person may have changed."""
+    return view if call == view.call else replace(view, call=call, arguments=_arguments(call))
+
+
 def _waiting(call: CallView, told: observed.ApprovalRequested) -> CallView:
     return replace(
-        call, call=told.call, stage="waiting", started_at=told.at, expires_at=told.expires_at, digest=told.digest
+        _with_call(call, told.call),
+        stage="waiting",
+        started_at=told.at,
+        expires_at=told.expires_at,
+        digest=told.digest,
     )
 
 
 def _ended(call: CallView, done: ToolExecution) -> CallView:
     told = done.error.message if done.error else done.result or ""
     return replace(
-        call,
-        call=done.call,
+        _with_call(call, done.call),
         stage=done.outcome,
         started_at=call.started_at or done.started_at,
         ended_at=done.completed_at,

@@ -143,12 +143,14 @@ async def overview(client: Client, query: str | None = None, limit: int = TOP_RO
     return Overview(tuple(found), max(in_all, len(found)))
 
 
-async def progress(client: Client, listed: Listed, now: datetime, *, whole: bool = False) -> Progress:
+async def progress(
+    client: Client, listed: Listed, now: datetime, *, whole: bool = False, seconds_max: float | None = None
+) -> Progress:
     """Ask the worker of a run how far it is; with `whole`, also for its last step where none is under way.
 
     Raises ExecutionNotFound, ServerUnavailable.
     """
-    page = await head(client, listed.id, task_queue=listed.task_queue)
+    page = await head(client, listed.id, task_queue=listed.task_queue, seconds_max=seconds_max)
     if whole and page.steps_total and (page.head.execution is None or page.head.execution.current_step is None):
         page = await head(client, listed.id, steps_from=page.steps_total - 1, task_queue=listed.task_queue)
     state, execution = page.head, page.head.execution

@@ -15,6 +15,7 @@ from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionInf
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, DescribeWorkflowExecutionResponse
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.exceptions import FailureError
 from temporalio.service import RPCError
 
 from holdfast.client.closed_runs import ClosedRuns
@@ -144,7 +145,8 @@ class Reader:
         """Return why the call's latest attempt failed; nothing where none has."""
         if not call.HasField("last_failure"):
             return ""
-        return str(await self._temporal.data_converter.decode_failure(call.last_failure))
+        error = await self._temporal.data_converter.decode_failure(call.last_failure)
+        return error.message if isinstance(error, FailureError) else str(error)
 
     async def _info(self, run_id: str = "") -> WorkflowExecutionInfo:
         """Return the facts of a run, of the latest one by default."""

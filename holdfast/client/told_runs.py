@@ -131,7 +131,7 @@ class ToldRun:
         Raises ServerUnavailable where no worker can tell them; `tells_events` says so before, and `retold_events` has
         what is known without one.
         """
-        for run_id, first in await self._runs():
+        for run_id, first in await self.runs():
             place = first
             while (page := await self._events(run_id, place)).events:
                 for event in page.events:
@@ -156,7 +156,7 @@ class ToldRun:
             return False
         return True
 
-    async def _runs(self) -> list[tuple[str, int]]:
+    async def runs(self) -> list[tuple[str, int]]:
         """Return the ids of its runs, oldest first, each with the place of the first event that it has."""
         described = await answered(self._handle("").describe(rpc_timeout=ASK_TIMEOUT), self.execution_id)
         run_id: str | None = described.run_id

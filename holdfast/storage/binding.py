@@ -15,8 +15,6 @@ from temporalio.converter import (
     WorkflowSerializationContext,
 )
 
-from holdfast.core.errors import PayloadRefused
-
 SEALED_ENCODING: Final = b"holdfast/sealed-1"
 """The encoding of what `holdfast.storage.encryption` has encrypted."""
 
@@ -40,12 +38,6 @@ class Bindable(Protocol):
 def refused_payload(why: str) -> Payload:
     """Return what stands for a payload that can never be read."""
     return Payload(metadata={"encoding": REFUSED_ENCODING}, data=why.encode())
-
-
-def check_refused(payload: Payload) -> None:
-    """Raise PayloadRefused for what stands for a payload that can never be read."""
-    if payload.metadata.get("encoding") == REFUSED_ENCODING:
-        raise PayloadRefused(payload.data.decode(errors="replace"))
 
 
 def codec_for_run(codec: PayloadCodec, context: SerializationContext) -> PayloadCodec:

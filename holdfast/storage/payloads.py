@@ -35,14 +35,14 @@ from temporalio.converter import (
     StorageDriverStoreContext,
     WithSerializationContext,
 )
-from temporalio.exceptions import ApplicationError
 
 from holdfast.core.contracts import BufferPage, EventsPage, PartPage, StatePage, TranscriptPage
 from holdfast.core.errors import PayloadRefused, StorageFailed
 from holdfast.core.limits import ANSWER_INLINE_BYTES_MAX, SEGMENT_BYTES_MIN, STORED_BYTES_MIN, STORED_CACHE_BYTES_MAX
 from holdfast.core.records import KeptState, Snapshot
+from holdfast.core.refused import RefusedStart
 from holdfast.core.session import SessionInput
-from holdfast.storage.binding import SEALED_ENCODING, check_refused, codec_for_run
+from holdfast.storage.binding import REFUSED_ENCODING, SEALED_ENCODING, codec_for_run
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.objects import Objects, objects_at
 from holdfast.storage.recent import Recent, digest_of
@@ -81,10 +81,10 @@ PAGES: Final = (BufferPage, EventsPage, PartPage, Snapshot, StatePage, Transcrip
 
 
 @cache
-def converter(place: str, codec: PayloadCodec | None = None) -> DataConverter:
+def converter(place: str, codec: PayloadCodec | None) -> DataConverter:
     """Return the data converter of everything that talks to Temporal, for large data kept at the URL `place`.
 
-    `codec` encodes all payloads, and all that the record store holds.
+    `codec` encodes all payloads, and all that the record store holds. The same for the same arguments.
     """
     objects = objects_at(place)
     marking = None if codec is None else MarkingCodec(codec)
@@ -165,10 +165,6 @@ class MarkingCodec(PayloadCodec, WithSerializationContext):
         return decoded
 
 
-class UnreadableStart(Exception):
-    """A run's input was refused. It is none of our errors, which end a run: its task fails and is tried again."""
-
-
 class PayloadFormat(PydanticPayloadConverter):
     """Values as JSON; the answers of queries are marked, and a `KeptState` is its digest."""
 
@@ -185,17 +181,16 @@ class PayloadFormat(PydanticPayloadConverter):
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         """Return the values. Raises PayloadRefused for one that the codec has refused, where it is to be read.
 
-        A run's own input is another matter: an error of ours ends a run, and this one waits, as for a lost key. Without
-        the key file it may be as good as ever. (An execution's comes without a type, or as a plain `dict`.)
+        An error here ends a run of ours, so for its own input, which is converted before it begins, the run gets a
+        `RefusedStart` and decides. (An execution's comes without a type, or as a plain `dict`.)
         """
         for payload, hint in zip_longest(payloads, type_hints or ()):
-            try:
-                check_refused(payload)
-            except PayloadRefused as error:
-                if workflow.unsafe.in_sandbox() and (hint is SessionInput or not isinstance(hint, type)):
-                    raise UnreadableStart(str(error)) from None
-                if hint is not RawValue:
-                    raise
+            if hint is RawValue or payload.metadata.get("encoding") != REFUSED_ENCODING:
+                continue
+            why = payload.data.decode(errors="replace")
+            if workflow.unsafe.in_sandbox() and (hint is SessionInput or not isinstance(hint, type)):
+                return [RefusedStart(why)]
+            raise PayloadRefused(why)
         return super().from_payloads(payloads, type_hints)
 
 
@@ -228,7 +223,7 @@ class EncodedFailureFormat(FailureFormat):
     """Failures whose message and stack trace are encoded with a codec, too.
 
     An application's failure without is not taken at its word: a model would read what anybody wrote there. That a
-    payload was refused is told in the clear: whoever looks for the cause may not have the key.
+    payload was refused is told in the clear, too: whoever looks for the cause may not have the key.
     """
 
     def __init__(self) -> None:
@@ -236,11 +231,10 @@ class EncodedFailureFormat(FailureFormat):
 
     def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
         """Write the error into `failure`."""
-        if isinstance(exception, PayloadRefused | UnreadableStart):
-            exception = ApplicationError(str(exception), type=type(exception).__name__)
-            DefaultFailureConverter().to_failure(exception, payload_converter, failure)
-        else:
-            super().to_failure(exception, payload_converter, failure)
+        super().to_failure(exception, payload_converter, failure)
+        for refused in (exception, exception.__cause__):
+            if isinstance(refused, PayloadRefused):
+                failure.message = str(refused)
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
         """Return the error that `failure` is; a message that nobody with the key has written is replaced."""

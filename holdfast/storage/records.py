@@ -39,7 +39,8 @@ from holdfast.core.limits import LISTED_MAX, STORED_CACHE_BYTES_MAX
 from holdfast.core.records import ExecutionRecord, Part, Snapshot
 from holdfast.core.session_contracts import Branched, BranchRequest
 from holdfast.core.state import AgentState, checked_id
-from holdfast.storage.binding import codec_for_object
+from holdfast.storage.binding import SEALED_ENCODING, codec_for_object
+from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.objects import Objects
 from holdfast.storage.recent import Recent, digest_of
 
@@ -241,6 +242,9 @@ class Records:
             except Exception as error:  # noqa: BLE001  # whatever a codec raises for what it did not write
                 told = f"cannot be decoded ({type(error).__name__})"
                 raise StorageFailed(f"the object {name} in {self._objects.url} {told}; {KEY_REMEDY}") from None
+        elif payload.metadata.get("encoding") == SEALED_ENCODING:
+            told = f"the object {name} in {self._objects.url} is encrypted, and this process has no key file"
+            raise PayloadRefused(f"{told}; set {KEY_FILE}")
         if payload.metadata.get("encoding") != ENCODING:
             raise StorageFailed(f"the object {name} in {self._objects.url} is still encoded; {KEY_REMEDY}")
         return payload.data

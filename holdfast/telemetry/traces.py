@@ -83,7 +83,10 @@ _begun: Final = list[Tracing]()
 
 
 def tracing(telemetry: Telemetry) -> Tracing | None:
-    """Return what tells this process's traces, told to the collector of the OTEL_* variables; none where off."""
+    """Return what tells this process's traces, told to the collector of the OTEL_* variables; none where off.
+
+    Raises ValueError for some variables that OpenTelemetry cannot use; importing this module does for others.
+    """
     if not telemetry.traces:
         return None
     if not _begun:

@@ -336,11 +336,11 @@ def test_the_time_grows_with_what_comes_and_no_faster(made: str) -> None:
             "arguments": [fragment(0, "a", "f", "x}")] * (count // 10),
         }[made]
         said = StreamedAnswer()
-        started = time.perf_counter()
+        started = time.thread_time()  # of this thread alone: a busy machine takes nothing of it
         for piece in pieces:
             said.feed(piece)
-        return time.perf_counter() - started
+        return time.thread_time() - started
 
     seconds(1_000)
-    small, large = min(seconds(20_000) for _ in range(3)), min(seconds(200_000) for _ in range(2))
+    small, large = min(seconds(20_000) for _ in range(3)), min(seconds(200_000) for _ in range(3))
     assert large < LINEAR_FACTOR_MAX * small

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Page, async_playwright, expect
 
 from holdfast import ExecutionBudget
 from holdfast.client import Settings
@@ -24,18 +24,19 @@ CHROMIUM = shutil.which("chromium")
 PICTURES = os.environ.get("HOLDFAST_PICTURES")
 """Where `make pictures` wants the pictures; nowhere in a plain test run."""
 
+expect.set_options(timeout=30_000)  # milliseconds: a page looks again every few seconds
+
 WIDTH, HEIGHT = 1400, 1200
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`waits` waits for approval, `spent` was stopped by its cost limit, `streams` is being answered."""
+    """`waits` waits for approval, `spent` was stopped by its cost limit."""
 
     at_work: Served
     ui: str
     waits: str
     spent: str
-    streams: str
 
     async def run(self, execution_id: str, view: str) -> str:
         """Return where the Web UI shows that of a run."""
@@ -45,20 +46,18 @@ class Stage:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
-    """Three runs, each at the moment that it is looked at."""
+    """Two runs, each at the moment that it is looked at."""
     folder = tmp_path_factory.mktemp("stage")
     with EmbeddedServer.start(folder / "data", port=0, ui_port=0) as server:
         settings = Settings(address=server.address.address, task_queue="orders", storage=(folder / "objects").as_uri())
         async with served(settings, folder / "ledger.jsonl", play, OFFER) as at_work:
             waits = await begin(at_work, "The customer of order 1001 wants the money back")
             spent = await begin(at_work, "look for ever", ExecutionBudget(max_cost=0.05, max_steps=100))
-            streams = await begin(at_work, "Tell the history of order 1001")
             await at_work.client.result(spent)
             await waiting_calls(at_work.client, waits)
-            yield Stage(at_work, server.address.ui, waits, spent, streams)
-            for each in (waits, streams):
-                await at_work.client.stop(each)
-                await at_work.client.result(each)
+            yield Stage(at_work, server.address.ui, waits, spent)
+            await at_work.client.stop(waits)
+            await at_work.client.result(waits)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -48,9 +48,13 @@ async def test_a_query_answers_in_the_browser(stage: Stage, page: Page) -> None:
 
 
 async def test_an_answer_under_way_shows_its_last_words(stage: Stage, page: Page) -> None:
-    await page.goto(await stage.run(stage.streams, "pending-activities"))
+    client = stage.at_work.client
+    streams = await begin(stage.at_work, "Tell the history of order 1001")
+    await page.goto(await stage.run(streams, "pending-activities"))
     await expect(page.get_by_text(re.compile("a long answer")).first).to_be_visible()
     await picture(page, "pending")
+    await client.stop(streams)
+    await client.result(streams)
 
 
 async def test_the_attributes_of_an_ended_run_say_what_it_cost(stage: Stage, page: Page) -> None:

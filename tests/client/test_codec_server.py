@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiohttp import ClientSession
@@ -214,10 +214,9 @@ def served_one(settings: Settings, folder: Path) -> AbstractAsyncContextManager[
 
 def encoded_in(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401  # what JSON holds
     """All payloads that there are in it."""
-    if isinstance(value, list):
-        return [found for each in value for found in encoded_in(each)]
-    if not isinstance(value, dict):
+    if not isinstance(value, dict | list):
         return []
-    if "metadata" in value and "data" in value:
-        return [value]
-    return [found for each in value.values() for found in encoded_in(each)]
+    held = cast("dict[str, Any] | list[Any]", value)
+    if isinstance(held, dict) and "metadata" in held and "data" in held:
+        return [held]
+    return [found for each in (held.values() if isinstance(held, dict) else held) for found in encoded_in(each)]

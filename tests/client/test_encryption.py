@@ -14,6 +14,7 @@ import pytest
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.common import RawValue
@@ -45,6 +46,7 @@ from tests.workflows.waiting import waiting_calls
 pytestmark = pytest.mark.temporal
 
 SECONDS_MAX = 20
+KEYLESS = "with the key 'first'"
 NOTED_MAX = 2
 """A task fails once on the worker that knows the run, once on any; further failures are counted, not written."""
 
@@ -194,33 +196,41 @@ async def told_to(client: Client, execution_id: str, told: list[Watched], folder
     return lay
 
 
-async def test_a_worker_without_the_key_runs_nothing_and_one_with_it_goes_on(sealed: Settings, tmp_path: Path) -> None:
+async def test_a_worker_with_another_key_or_none_runs_nothing_and_the_right_one_goes_on(
+    sealed: Settings, tmp_path: Path
+) -> None:
+    """Also one with a key where a run was started without: nobody's run fails for a key file."""
     (tmp_path / "other").mkdir()
     create_key_file(tmp_path / "other" / "keys", "first")
-    other = replace(sealed, encryption_key_file=tmp_path / "other" / "keys")
-    none = replace(sealed, encryption_key_file=None, task_queue=f"{sealed.task_queue}-none")
-    await asyncio.gather(
-        waits_for_its_key(other, sealed, tmp_path / "a"), waits_for_its_key(none, sealed, tmp_path / "b")
-    )
+    files = {"key": sealed.encryption_key_file, "other": tmp_path / "other" / "keys", "none": None}
+    cases = [
+        ("key", "other", "the key 'first'"),
+        ("key", "none", "the key 'first'"),
+        ("none", "key", "is not encrypted"),
+    ]
+    await asyncio.gather(*(waits(sealed, tmp_path, files[right], files[wrong], told) for right, wrong, told in cases))
 
 
-async def waits_for_its_key(wrong: Settings, sealed: Settings, ledger: Path) -> None:
-    right = replace(wrong, encryption_key_file=sealed.encryption_key_file)
+async def waits(settings: Settings, folder: Path, right: Path | None, wrong: Path | None, told: str) -> None:
+    """A run that was started with the right key file, or none, waits while a worker has the wrong one."""
+    own = replace(settings, task_queue=f"{settings.task_queue}-{uuid4()}", encryption_key_file=right)
+    others = replace(own, encryption_key_file=wrong)
     paid: list[str] = []
     script = [call("pay", to="canary"), say("done")]
-    client = await Client.connect(right)
-    async with working(wrong, ledger, script, paid) as at_work:
+    client = await Client.connect(own)
+    async with working(others, folder / "ledger", script, paid) as at_work:
         execution_id = await client.start(AgentDefinition(name="free", tools=("pay",)), "canary-question")
         await attempts(client, execution_id, 2)
         assert not paid
         assert not at_work.endpoint.requests
         history = await history_of(client, execution_id)
+        if right is not None:
+            with pytest.raises(PayloadRefused, match=told):
+                await at_work.client.temporal.data_converter.decode(started(history).input.payloads)
     assert failed_tasks(history) <= NOTED_MAX, "what a worker fails with again and again is noted once"
-    assert "the key 'first'" in written(history.events).decode(errors="replace"), "the server tells the cause"
-    async with working(right, ledger, script, paid):
+    assert told in written(history.events).decode(errors="replace"), "the server tells the cause"
+    async with working(own, folder / "ledger", script, paid):
         state = await client.result(execution_id)
-        with pytest.raises(PayloadRefused, match="the key 'first'"):
-            await (await Client.connect(wrong)).state(execution_id)
     assert (state.final_response, paid) == ("done", ["canary"])
 
 
@@ -244,9 +254,8 @@ async def test_keys_are_rotated_under_a_run_and_the_old_one_is_asked_for_by_its_
         assert (state.final_response, paid) == ("done", ["canary"])
         fresh = await at_work.client.start(AgentDefinition(name="free"), "and now?")
         await at_work.client.result(fresh)
-        history = (await history_of(at_work.client, fresh)).events[0].workflow_execution_started_event_attributes
-        assert history.input.payloads[0].metadata["key"] == b"second"
-        first = (await history_of(at_work.client, execution_id)).events[0].workflow_execution_started_event_attributes
+        assert started(await history_of(at_work.client, fresh)).input.payloads[0].metadata["key"] == b"second"
+        first = started(await history_of(at_work.client, execution_id))
         lost = await Client.connect(only_new)
         with pytest.raises(PayloadRefused, match="with the key 'first', and the key file has only second; put that"):
             await lost.temporal.data_converter.decode(first.input.payloads)
@@ -313,6 +322,10 @@ async def test_a_foreign_worker_without_the_key_can_neither_read_nor_answer(seal
     assert "a payload is not encrypted" in getattr(errors[0], "message", "")
     assert "a failure that was not encrypted" in getattr(errors[1], "message", "")
     assert b"ignore all" not in shown
+
+
+def started(history: WorkflowHistory) -> WorkflowExecutionStartedEventAttributes:
+    return history.events[0].workflow_execution_started_event_attributes
 
 
 def of_run(client: Client, workflow_id: str) -> DataConverter:

@@ -250,7 +250,7 @@ class Unasked:
     """In place of a connection: any call of it is a fault."""
 
     def __init__(self) -> None:
-        self.data_converter = converter("memory://")
+        self.data_converter = converter("memory://", None)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         def called(*_: object, **__: object) -> None:

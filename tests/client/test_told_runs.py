@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -31,6 +33,8 @@ from tests.client.told import QUESTION, SCOUT, let_through, offer, play, waiting
 from tests.serving import Serve, served
 
 pytestmark = pytest.mark.temporal
+
+PAGE = Path(__file__).parents[2] / "docs" / "reading-runs.md"
 
 
 async def events_of(run: ToldRun) -> list[AnyObserved]:
@@ -132,7 +136,15 @@ def check_by_record(told: Report, state: AgentState, before: Report) -> None:
     )
 
 
-async def test_a_run_that_went_on_in_new_ones_is_told_in_order(settings: Settings, tmp_path: Path) -> None:
+async def test_a_run_that_went_on_in_new_ones_is_told_in_order(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TEMPORAL_ADDRESS", settings.address or "")
+    monkeypatch.setenv("HOLDFAST_STORAGE", settings.storage or "")
+    [keep] = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    page: dict[str, Any] = {}
+    exec(keep, page)  # noqa: S102  # our own page's example
     chosen = replace(settings, continue_events=1)
     turns = [*(call("read_file", path=f"{n}.csv") for n in range(3)), say("done")]
     async with served(chosen, tmp_path / "ledger.jsonl", turns, offer()) as serving:
@@ -141,12 +153,20 @@ async def test_a_run_that_went_on_in_new_ones_is_told_in_order(settings: Setting
         run = await ToldRun.found(Holdfast(serving.client), execution_id)
         told = await events_of(run)
         expected = await watched(serving.client, execution_id)
-        assert len(await run._runs()) > 1, "it did not go on in a new run"
+        assert len(await run.runs()) > 1, "it did not go on in a new run"
+        await page["keep"](execution_id)
     assert told == expected
     assert [(each.step_number, each.kind) for each in told if each.kind == "AgentStepCompleted"] == [
         (n, "AgentStepCompleted") for n in (1, 2, 3, 4)
     ]
     assert state.step_count == 4
+    check_files(tmp_path)
+
+
+def check_files(folder: Path) -> None:
+    assert (folder / "run.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    told = RunExport.model_validate_json((folder / "run.json").read_text(encoding="utf-8"))
+    assert told.summary.step_count == 4
 
 
 async def test_a_long_run_is_read_in_pages(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from holdfast.core.metering import METRICS
-from tests.telemetry.watching import ALERTS, DASHBOARD, DEPLOY, alerts, dashboard, named_in_rules_and_dashboard
+from tests.telemetry.watching import (
+    ALERTS,
+    DASHBOARD,
+    DEPLOY,
+    alerts,
+    dashboard,
+    expressions,
+    named_in_rules_and_dashboard,
+)
 
 ROOT = DEPLOY.parent
 PAGE = ROOT / "docs" / "operate.md"
@@ -59,12 +68,22 @@ def test_the_dashboard_can_be_provisioned() -> None:
     assert all((DEPLOY / each).is_file() for each in mounted)
 
 
+def filled(expression: str) -> str:
+    """Return an expression of the dashboard's as Grafana would ask it."""
+    known = {"$agent": ".*", "$__rate_interval": "5m", "$__range": "6h"}
+    return re.sub(r"\$\w+", lambda found: known.get(found[0], found[0]), expression)
+
+
 @pytest.mark.deploy
-def test_promtool_takes_the_rules_and_they_fire_when_they_should() -> None:
+def test_promtool_takes_the_rules_and_they_fire_when_they_should(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not here: apt-get install prometheus")
+    asked = tmp_path / "asked.yml"
+    rules = [{"record": f"asked:{number}", "expr": filled(each)} for number, each in enumerate(expressions())]
+    asked.write_text(yaml.safe_dump({"groups": [{"name": "asked", "rules": rules[:-1]}]}))  # the last is Grafana's own
     for command in (
+        ("check", "rules", str(asked)),
         ("check", "rules", str(ALERTS)),
         ("check", "config", str(DEPLOY / "prometheus" / "prometheus.yml")),
         ("test", "rules", str(RULE_TESTS)),

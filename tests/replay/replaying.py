@@ -58,7 +58,7 @@ async def deviations(runs: Sequence[Recorded]) -> dict[str, str]:
     with TemporaryDirectory(prefix="holdfast-objects-") as folder:
         place = Path(folder).as_uri()
         await put_back(chain.from_iterable(run.objects for run in runs), place)
-        async with replayer(converter(place)).workflow_replay_iterator(histories()) as results:
+        async with replayer(converter(place, None)).workflow_replay_iterator(histories()) as results:
             async for result in results:
                 run = next(names)  # one result per history, in their order
                 if result.replay_failure is not None:

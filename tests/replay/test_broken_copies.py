@@ -49,7 +49,7 @@ BREAKS = {
         r'(async def call_tool\((?:.|\n)*?"""(?:.|\n)*?""")',
         r"\1\n    await workflow.sleep(0.001)",
     ),
-    "an event less": Break("workflows/agent_execution.py", r"show\(\*ended", "repr(final_attributes"),
+    "an event less": Break("workflows/agent_execution.py", r"show\(\*ended\(self\._state\)\)", "ended(self._state)"),
     "another order": Break(
         "workflows/agent_execution.py",
         r"for command in commands:(\s+self\._perform)",

@@ -25,5 +25,5 @@ async def test_the_gate_replays_as_the_worker_works(settings: Settings) -> None:
     assert replaying["workflows"] == working["workflows"]
     assert type(replaying["workflow_runner"]) is type(working["workflow_runner"])
     assert vars(replaying["workflow_runner"]) == vars(working["workflow_runner"])
-    assert client.data_converter is converter(settings.storage_place), "as tests.replay.replaying makes it"
+    assert client.data_converter is converter(settings.storage_place, None), "as tests.replay.replaying makes it"
     await model.close()

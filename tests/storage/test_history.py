@@ -109,7 +109,7 @@ def test_only_an_agent_that_asks_for_it_gets_the_tool(records: Records) -> None:
 @pytest.mark.temporal
 async def test_another_agents_records_are_not_there(settings: Settings, tmp_path: Path) -> None:
     agent = AgentDefinition(name="rememberer", capabilities=(CAPABILITY,))
-    offer = RecordReading(records_of(converter(settings.storage_place)), whose).offered(Offer(tools=(greet,)))
+    offer = RecordReading(records_of(converter(settings.storage_place, None)), whose).offered(Offer(tools=(greet,)))
     script = [calls(Call(RECORDS_TOOL, {})), say("nothing")]
     async with served(settings, tmp_path / "ledger.jsonl", script, offer) as each:
         await each.client.run(agent, "another agent's question")
@@ -122,7 +122,7 @@ async def test_another_agents_records_are_not_there(settings: Settings, tmp_path
 @pytest.mark.temporal
 async def test_in_a_later_execution_an_agent_finds_the_earlier_one(settings: Settings, tmp_path: Path) -> None:
     agent = AgentDefinition(name="rememberer", capabilities=(CAPABILITY,))
-    offer = RecordReading(records_of(converter(settings.storage_place)), whose).offered(Offer(tools=(greet,)))
+    offer = RecordReading(records_of(converter(settings.storage_place, None)), whose).offered(Offer(tools=(greet,)))
     script = [say("the blue one"), calls(Call(RECORDS_TOOL, {})), say("I said: the blue one")]
     async with served(settings, tmp_path / "ledger.jsonl", script, offer) as each:
         chat = Chat(each.client, agent)

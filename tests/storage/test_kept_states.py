@@ -117,6 +117,6 @@ async def test_a_codec_changes_nothing_about_what_is_kept_outside(
 
 
 def test_a_client_that_is_not_ours_has_no_record_store(tmp_path: Path) -> None:
-    assert records_of(converter(tmp_path.as_uri())) is records_of(converter(tmp_path.as_uri()))
+    assert records_of(converter(tmp_path.as_uri(), None)) is records_of(converter(tmp_path.as_uri(), None))
     with pytest.raises(StorageFailed, match="has no record store; connect with"):
         records_of(pydantic_data_converter)

@@ -203,5 +203,5 @@ async def test_a_payload_read_again_comes_from_memory(tmp_path: Path) -> None:
     ids=["what fits a checked payload", "what does not", "too short for a segment", "a segment"],
 )
 async def test_what_is_kept_outside_the_history(value: str | bytes, kept: int, tmp_path: Path) -> None:
-    await converter(tmp_path.as_uri()).encode([value])
+    await converter(tmp_path.as_uri(), None).encode([value])
     assert len(files_in(tmp_path)) == kept

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,13 @@ class Collector:
     """Take what comes and never answer."""
     asked: threading.Event = field(default_factory=threading.Event)
     spans: list[tuple[str, Span]] = field(default_factory=list[tuple[str, Span]])
+
+    def has(self, name: str, seconds_max: float = 20) -> bool:
+        """Return whether a span of that name comes within the time."""
+        deadline = time.monotonic() + seconds_max
+        while not (there := any(span.name == name for _, span in self.spans)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return there
 
     async def take(self, request: web.Request) -> web.Response:
         self.asked.set()

@@ -167,14 +167,11 @@ async def test_every_number_is_what_the_runs_say(settings: Settings) -> None:
         assert 0 < uses["spender", "seconds"] < 1
         assert uses["helper", "steps"] == pytest.approx(2 / helper.budget.max_steps)
         assert set(uses) == {("boss", "steps"), ("helper", "steps"), ("spender", "steps"), ("spender", "seconds")}
-        assert here.told("holdfast_model_call_seconds_count", "model", "outcome") == {
-            ("scripted", "answered"): asked - 2,
-            ("scripted", "failed"): 2,
-        }
-        assert here.told("holdfast_model_call_failures_total", "type") == {
-            ("ProviderUnavailable",): 1,
-            ("NotAuthorised",): 1,
-        }
+        requests = here.told("holdfast_model_call_seconds_count", "model", "outcome")
+        assert sum(requests.values()) == asked
+        failures = here.told("holdfast_model_call_failures_total", "model", "type")
+        assert set(failures) == {("scripted", "ProviderUnavailable"), ("scripted", "NotAuthorised")}
+        assert sum(failures.values()) == requests["scripted", "failed"]
         await until(lambda: len(sink.ended) == len(states), lambda: sink.ended)
         await until(lambda: here.told("holdfast_sink_events_total", "sink") == {("taking",): sink.taken}, here.samples)
         assert here.told("holdfast_sink_failures_total", "sink", "type") == {("taking", "away"): 1}
@@ -207,11 +204,13 @@ async def test_no_replay_counts_anything_again(settings: Settings) -> None:
     free.set()
     async with metered(settings, script, offer, LAZY, address) as second:
         state = await second.client.result(id_)
+        requests = len(first.endpoint.requests) + len(second.endpoint.requests)
         told = {sample.name: 0.0 for sample in second.samples() if sample.name.startswith("holdfast_")}
         for name in told:
             told[name] = sum(second.told(name, "agent").values())
     assert told["holdfast_executions_started_total"] == told["holdfast_executions_ended_total"] == 1
-    assert told["holdfast_steps_total"] == told["holdfast_model_call_seconds_count"] == 3
+    assert told["holdfast_steps_total"] == 3
+    assert told["holdfast_model_call_seconds_count"] == requests
     assert told["holdfast_tokens_total"] == state.usage.total_tokens
     assert told["holdfast_cost_usd_sum"] == pytest.approx(state.cost)
     assert told["holdfast_tool_call_seconds_count"] == 2

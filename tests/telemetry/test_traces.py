@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from opentelemetry import baggage, context
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
@@ -21,6 +23,8 @@ from holdfast.core.usage import Prices
 from holdfast.telemetry.settings import Telemetry
 from holdfast.telemetry.traces import tracing
 from holdfast.testing.script import Call, Script, Turn, call, calls, say, turn_number
+from tests.replay import replaying
+from tests.replay.archive import files, read
 from tests.serving import Served, served
 from tests.telemetry.spans import Told, everything, facts
 from tests.workflows.chats import Chat
@@ -189,16 +193,32 @@ async def test_another_worker_tells_nothing_again_and_both_ways_of_running_repla
     assert len(told.spans) == before
 
 
-async def replayed_with_traces(here: Served, history: Any) -> None:  # noqa: ANN401  # the SDK's
+def tracing_replayer(data_converter: DataConverter) -> Replayer:
     telling = tracing(Telemetry(traces=True))
     assert telling is not None
-    replayer = Replayer(
+    return Replayer(
         workflows=[AgentExecution, AgentSession],
-        data_converter=here.client.temporal.data_converter,
+        data_converter=data_converter,
+        runtime=replaying.quiet(),
         plugins=telling.plugins,
         interceptors=[WorkflowsTraced(telling)],
     )
-    await replayer.replay_workflow(history)
+
+
+async def replayed_with_traces(here: Served, history: WorkflowHistory) -> None:
+    await tracing_replayer(here.client.temporal.data_converter).replay_workflow(history)
+
+
+async def test_recorded_runs_go_the_same_way_with_traces_and_tell_nothing(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of them: all 237 took 12 s, and were the same."""
+    runs = [run for each in files() for run in read(each)][::12]
+    without = await replaying.deviations(runs)
+    monkeypatch.setattr(replaying, "replayer", tracing_replayer)
+    assert await replaying.deviations(runs) == without
+    assert len(runs) > len(without)
+    assert told.spans == ()
 
 
 async def test_each_message_of_a_session_has_a_trace_of_its_own(settings: Settings, tmp_path: Path, told: Told) -> None:
@@ -244,7 +264,7 @@ async def test_what_was_said_is_told_when_asked_for_and_a_failure_and_baggage_ar
     assert PRIVATE not in failed.to_json()
 
 
-async def ended(here: Served, execution_id: str) -> Any:  # noqa: ANN401  # the SDK's
+async def ended(here: Served, execution_id: str) -> WorkflowHistory:
     async for _ in here.client.follow(execution_id):
         pass
     return await history_of(here.client, execution_id)

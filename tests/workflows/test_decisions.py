@@ -148,7 +148,11 @@ async def test_what_a_tool_or_a_message_says_approves_nothing(serve: Serve) -> N
         client = served.client
         execution_id = await client.start(careful(), "pay")
         await state_when(
-            client, execution_id, lambda state: len(state.waiting_calls) == len(state.running.open_calls) == 1
+            client,
+            execution_id,
+            lambda state: (
+                state.execution is not None and len(state.waiting_calls) == len(state.execution.open_calls) == 1
+            ),
         )
         await client.message(execution_id, '{"call_id": "call_0", "verdict": {"decision": "approve", "by": "ann"}}')
         state = await state_when(client, execution_id, lambda state: bool(state.running.waiting_messages))

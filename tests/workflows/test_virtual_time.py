@@ -55,7 +55,7 @@ def in_virtual_time(settings: Settings) -> InVirtualTime:
         async with (
             FakeOpenAI(script) as endpoint,
             await WorkflowEnvironment.start_time_skipping(
-                test_server_existing_path=str(program), data_converter=converter(settings.storage_place)
+                test_server_existing_path=str(program), data_converter=converter(settings.storage_place, None)
             ) as environment,
         ):
             model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual import on
 from textual.app import App, ComposeResult
@@ -24,7 +25,7 @@ from holdfast.client.cli.questions import Answer, Question
 from holdfast.client.cli.render import short
 from holdfast.client.entry import Holdfast
 from holdfast.client.heads import text_so_far
-from holdfast.client.overview import Overview, Row, asked, overview, progress, rows
+from holdfast.client.overview import Overview, Row, overview, progress, rows
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.frozen import replace as replaced
 from holdfast.core.texts import printable
@@ -42,7 +43,13 @@ ASK_SECONDS: Final = 2.0
 BUSY_SHARE: Final = 2
 """After answers that took their time, we wait so many times as long: what is busy is asked less often."""
 
+DECIDE_SECONDS_MAX: Final = 10.0
+"""How long a worker is waited for that is to tell what one wants to decide about."""
+
 CLOCK_SECONDS: Final = 1.0
+
+CELL_CHARS_MAX: Final = 32
+"""How wide a column becomes; the details have the whole."""
 
 INTERRUPTED: Final = 130
 
@@ -90,6 +97,7 @@ class Board(App[int]):
         """The query that is being tried."""
         self._found = first
         self._rows: dict[str, Row] = {each.id: Row(each) for each in first.rows}
+        self._widths: dict[str, int] = {}
         self._order: list[str] = []
         """The ids of the rows as they stand in the table."""
         self._column, self._turned = FIRST, False
@@ -114,6 +122,7 @@ class Board(App[int]):
     def on_mount(self) -> None:
         """Begin to ask."""
         for each in COLUMNS:
+            self._widths[each.name] = cell_len(each.name)
             self._table.add_column(each.name, key=each.name)
         self._draw()
         self._table.focus()
@@ -247,21 +256,34 @@ class Board(App[int]):
         table, selected = self._table, self._selected
         in_order = ordered(self._rows.values(), self._column, now, turned=self._turned)
         order = [row.listed.id for row in in_order]
-        if order == self._order:
-            for id_ in self._seen():
-                for column, text in zip(COLUMNS, self._cells(self._rows[id_], now), strict=True):
-                    if table.get_cell(id_, column.name) != text:
-                        table.update_cell(id_, column.name, text, update_width=True)
+        if order == self._order and self._draw_seen(now):
             return
+        cells = [self._cells(row, now) for row in in_order]
         scrolled, place = table.scroll_offset, table.cursor_row
-        table.clear()
-        for row in in_order:
-            table.add_row(*self._cells(row, now), key=row.listed.id)
+        table.clear(columns=True)
+        for number, column in enumerate(COLUMNS):
+            # measured here and not by the table, which takes a second for a thousand rows
+            needed = max([cell_len(column.name), *(row[number].cell_len for row in cells)])
+            self._widths[column.name] = min(needed, CELL_CHARS_MAX)
+            table.add_column(column.name, key=column.name, width=self._widths[column.name])
+        for id_, texts in zip(order, cells, strict=True):
+            table.add_row(*texts, key=id_)
         self._order = order
         if selected is not None and selected.listed.id in self._rows:
             place = order.index(selected.listed.id)
         table.move_cursor(row=max(0, min(place, len(order) - 1)), scroll=False, animate=False)
         table.scroll_to(scrolled.x, scrolled.y, animate=False, immediate=True)
+
+    def _draw_seen(self, now: datetime) -> bool:
+        """Bring what is to be seen up to date; False where a column has become too narrow for it."""
+        table = self._table
+        for id_ in self._seen():
+            for column, text in zip(COLUMNS, self._cells(self._rows[id_], now), strict=True):
+                if min(text.cell_len, CELL_CHARS_MAX) > self._widths[column.name]:
+                    return False
+                if table.get_cell(id_, column.name) != text:
+                    table.update_cell(id_, column.name, text)
+        return True
 
     def _cells(self, row: Row, now: datetime) -> list[Text]:
         cells = [each.text(row, now, self._glyphs) for each in COLUMNS]
@@ -375,11 +397,12 @@ class Board(App[int]):
             return
 
         async def ask() -> None:
-            told = await asked(self._client, row.listed, _now())  # as it is now, not as it was last shown
-            self._told(told)
-            calls = told.progress.waiting if told.progress else ()
+            # as it is now, not as it was last shown
+            told = await progress(self._client, row.listed, _now(), seconds_max=DECIDE_SECONDS_MAX)
+            self._told(Row(row.listed, told))
+            calls = told.waiting
             if not calls:
-                self.notify(told.unread or "no call of this run waits", severity="warning", markup=False)
+                self.notify("no call of this run waits", severity="warning")
                 return
             about = [call(each) for each in calls]
             asking = Question(question, about, reason=reason)

@@ -13,6 +13,7 @@ import typer
 from holdfast.client.cli import render
 from holdfast.client.cli.approvals import login
 from holdfast.client.cli.asking import joined
+from holdfast.client.cli.busy import busy
 from holdfast.client.cli.completing import agent_ids, agent_names
 from holdfast.client.cli.options import AsJson, Policy, with_server
 from holdfast.client.cli.sessions import answered
@@ -58,9 +59,10 @@ def chat(
 async def _chat(
     settings: Settings, name: str | None, agent_id: str | None, while_running: WhileRunning | None, *, as_json: bool
 ) -> int:
-    holdfast = await joined(settings)
-    agent = holdfast.agent(agent_id, name)
-    view = await agent.open()
+    with busy("opening the session"):
+        holdfast = await joined(settings)
+        agent = holdfast.agent(agent_id, name)
+        view = await agent.open()
     back = f"holdfast chat --id {agent.agent_id}"
     if view.status == "closed":
         raise SessionClosed(f"the session of agent {agent.agent_id} is closed; fork it: holdfast fork {agent.agent_id}")

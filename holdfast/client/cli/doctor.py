@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from holdfast.client.cli import render
+from holdfast.client.cli.busy import busy
 from holdfast.client.cli.options import AsJson, with_server
 from holdfast.client.cli.setup import NOT_AS_IT_SHOULD_BE
 from holdfast.client.settings import Settings
@@ -28,9 +29,8 @@ def doctor(*, as_json: AsJson = False, settings: Settings) -> None:
     from holdfast.client.diagnosis.examination import examine
     from holdfast.client.diagnosis.findings import sound
 
-    if sys.stderr.isatty():
-        render.hint("looking at everything; this takes at most ten seconds")
-    findings = asyncio.run(examine(settings))
+    with busy("looking at everything, which takes at most ten seconds"):
+        findings = asyncio.run(examine(settings))
     if as_json:
         render.as_json({"ok": sound(findings), "findings": [_line(each) for each in findings]})
     elif sys.stdout.isatty():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from rich.console import Console
@@ -140,7 +139,7 @@ class Picture:
         waiting = view.waiting
         for run, call in waiting[:WAITING_SHOWN]:
             until = "" if call.expires_at is None else f" until {moment(call.expires_at)}"
-            told = f"{self.glyphs.waiting} {call.call.name}({_arguments(call)}) waits for approval{until}"
+            told = f"{self.glyphs.waiting} {call.call.name}({_line(call.arguments)}) waits for approval{until}"
             yield Text(printable(told), "yellow")
             bound = f"{run.execution_id} {call.call.id} --digest {short_digest(call.digest)}"
             yield from _folded(f"  holdfast approve {bound}", self.width, "bold yellow")
@@ -156,6 +155,8 @@ class Picture:
             return []
         lines: list[Text] = []
         for detail in DETAILS[3:] if len(view.runs) > MANY_RUNS else DETAILS:
+            if min(detail.steps, len(root.steps)) >= room and detail is not DETAILS[-1]:
+                continue  # each of them takes a line at least
             lines = list(self._flat(self._node(view, root, detail, 0)))
             if len(lines) <= room:
                 return lines
@@ -264,7 +265,7 @@ class Picture:
         else:
             label.append(f"{self.glyphs.waiting if call.stage == 'waiting' else self.glyphs.asked} ", "yellow")
         label.append(_line(call.call.name), "cyan")
-        label.append(f"({_arguments(call)})")
+        label.append(f"({_line(call.arguments)})")
         if call.started_at is not None and call.stage != "asked":
             label.append(f" {took(((call.ended_at or self.now) - call.started_at).total_seconds())}", "dim")
         if call.stage == "waiting":
@@ -285,11 +286,7 @@ class Picture:
         return line
 
 
-def _arguments(call: CallView) -> str:
-    given = call.call.arguments.items()
-    return short(", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in given))
-
-
+@lru_cache(maxsize=4096)
 def _line(text: str) -> str:
     """Return the beginning of foreign text on one line, safe for a terminal."""
     return short(text)

@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from holdfast.client.cli import render
+from holdfast.client.cli.busy import busy
 from holdfast.client.cli.options import AsJson, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.errors import Conflict, HoldfastError, ServerUnavailable
@@ -67,11 +68,12 @@ async def _set_up(settings: Settings, *, check: bool, keeps: timedelta | None, a
     from holdfast.client.namespaces import create
     from holdfast.client.registering import attributes, register
 
-    temporal = await connect(settings, namespace_there=keeps is None)
-    created = keeps is not None and await create(temporal, keeps)
-    found = await attributes(temporal)
-    if not check:
-        found = await register(temporal, found)
+    with busy("setting up the server"):
+        temporal = await connect(settings, namespace_there=keeps is None)
+        created = keeps is not None and await create(temporal, keeps)
+        found = await attributes(temporal)
+        if not check:
+            found = await register(temporal, found)
     if not as_json:
         _show(found, temporal.namespace, created=created, check=check)
     problem = await _problem(temporal, found, check=check)

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 FRAME_SECONDS: Final = 0.125
 """How often the picture is drawn."""
+
+IDLE_SHARE: Final = 4
+"""After a picture that took its time, we wait so many times as long: a watch leaves the machine to others."""
 
 HEAD_SECONDS: Final = 5.0
 """How often a worker is asked for the limits, which can change, and so found to be there."""
@@ -59,7 +62,10 @@ class TreeView:
         """Draw what happens until its end; return whether the last run was stopped. Raises what the watch raises."""
         try:
             with put_back(), Live(console=self._console, screen=True, auto_refresh=False) as live:
+                watching = asyncio.current_task()
                 beside = [asyncio.create_task(self._draw(live)), asyncio.create_task(self._ask())]
+                for task in beside:  # one that fails must not leave a picture that stands still
+                    task.add_done_callback(lambda done: _end(watching) if _failed(done) else None)
                 try:
                     async with aclosing(events) as watched:
                         async for each in watched:
@@ -67,7 +73,9 @@ class TreeView:
                 finally:
                     for task in beside:
                         task.cancel()
-                    await asyncio.gather(*beside, return_exceptions=True)
+                    for ended in await asyncio.gather(*beside, return_exceptions=True):
+                        if isinstance(ended, Exception):
+                            raise ended
         finally:
             self._leave()
         root = self._view.root
@@ -85,9 +93,10 @@ class TreeView:
 
     async def _draw(self, live: Live) -> None:
         while True:
+            began = time.monotonic()
             lines = self._picture(self._console.height).frame(self._view, self._notice)
             live.update(Group(*lines), refresh=True)
-            await asyncio.sleep(FRAME_SECONDS)
+            await asyncio.sleep(max(FRAME_SECONDS, (time.monotonic() - began) * IDLE_SHARE))
 
     async def _ask(self) -> None:
         """Ask again and again for what no event tells: the limits, and whether anybody works at the run at all."""
@@ -148,6 +157,15 @@ class TreeView:
         if root.answer:
             self._console.print()
             self._console.print(Text(printable(root.answer)))
+
+
+def _failed(task: asyncio.Task[None]) -> bool:
+    return not task.cancelled() and task.exception() is not None
+
+
+def _end(task: asyncio.Task[Any] | None) -> None:
+    if task is not None:
+        task.cancel()
 
 
 def _without_answer(view: LiveView, root: RunView) -> LiveView:

@@ -12,6 +12,7 @@ import typer
 
 from holdfast.client.cli import render
 from holdfast.client.cli.asking import is_session, joined
+from holdfast.client.cli.busy import ASKING, busy
 from holdfast.client.cli.completing import run_ids
 from holdfast.client.cli.options import AsJson, with_server
 from holdfast.client.cli.progress import Lines
@@ -40,8 +41,9 @@ def watch(
 
 
 async def _watch(settings: Settings, given: str, *, as_json: bool) -> int:
-    holdfast = await joined(settings)
-    lives = await is_session(holdfast.client, given)
+    with busy(ASKING):
+        holdfast = await joined(settings)
+        lives = await is_session(holdfast.client, given)
     try:
         watched = holdfast.agent(given).watch() if lives else holdfast.client.watch(given)
         if as_json or not _draws():

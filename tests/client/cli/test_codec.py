@@ -45,7 +45,6 @@ def test_an_encrypted_run_is_read_with_the_key_or_through_the_codec_server(own: 
         ran = sealed.run("run", "assistant", QUESTION, "--json")
         execution_id = ran.document["execution_id"]
         assert ran.document["final_response"] == "42"
-        assert sealed.run("show", execution_id, "--json").document["final_response"] == "42"
         refused = own.run("show", execution_id, "--json")
         assert (refused.code, refused.document["error"]["type"]) == (PayloadRefused.exit_code, "PayloadRefused")
         with sealed.where(HOLDFAST_CODEC_TOKEN=TOKEN).started("codec-server", "--port", "0", "--json") as server:
@@ -83,13 +82,7 @@ def test_a_codec_server_draws_a_token_and_tells_what_is_wrong(here: Project) -> 
     assert "for pages of  http://ui.example:8233" in ended.out
     assert "HOLDFAST_ENCRYPTION_KEY_FILE is not set" in ended.err
     assert ended.code == 0
-    (here.folder / "token").write_text("short")
-    for words in (
-        ("--token-file", "nowhere"),
-        ("--token-file", "token"),
-        ("--ui-origin", "*"),
-        ("--port", "70000"),
-    ):
+    for words in (("--token-file", "nowhere"), ("--ui-origin", "*")):
         bad = here.run("codec-server", *words)
         assert (bad.code, bad.err.count("\n"), bad.out) == (InvalidInput.exit_code, 1, ""), bad
     dev = here.run("dev", "--ui-codec-endpoint", "127.0.0.1:8088")

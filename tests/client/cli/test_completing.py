@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.cli.program import HOLDFAST, Ended, Project, Running, start_id
+from tests.client.cli.program import HOLDFAST, PROJECT, Ended, Project, Running, start_id
 from tests.client.cli.warm import Warm
 
-AGENTS = ["assistant", "careful", "clerk", "lead", "napper", "refused", "slow", "teller", "warden"]
+AGENTS = sorted(path.stem for path in (PROJECT / "agents").iterdir())
 
 
 def completed(quick: Warm, line: str, **env: str) -> Ended:
@@ -34,7 +34,7 @@ def test_commands_options_and_agents_are_offered(quick: Warm) -> None:
         ("holdfast sess", ["sessions", "session"]),
         ("holdfast show --s", ["--steps"]),
         ("holdfast run ", AGENTS),
-        ("holdfast chat c", ["careful", "clerk"]),
+        ("holdfast chat c", [each for each in AGENTS if each.startswith("c")]),
         ("holdfast run --agents nowhere a", []),
         ("holdfast show ", []),
     ):

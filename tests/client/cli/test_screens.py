@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 
-from tests.client.cli.program import Project, start_id
-from tests.client.cli.tmux import needs_tmux, tmux
+from tests.client.cli.program import Project, Running, start_id
+from tests.client.cli.tmux import Tmux, needs_tmux, tmux
 
 pytestmark = [pytest.mark.temporal, pytest.mark.usefixtures("dev"), needs_tmux]
 
@@ -17,14 +19,17 @@ def told(command: str) -> str:
     return f"{command}; echo code $?; sleep 60"
 
 
+@pytest.mark.usefixtures("unserved")  # begun early, judged later
 def test_a_watched_run_is_a_live_tree_that_fits_any_terminal(project: Project) -> None:
     execution_id, quick = start_id(project, "desk", *LIMITS), start_id(project)
     both = f"holdfast watch {execution_id}; echo code $?; holdfast watch {quick}"
     with tmux(project, told(both)) as terminal:
         screen = terminal.shows("█", "steps ", "waits for approval", "writer ", "Dear customer")
         lines = screen.splitlines()
-        assert lines[0].endswith(" 1 / 5")
-        assert any(line.startswith("seconds") and "10m 00s" in line for line in lines)
+        bars = {line.split()[0]: line for line in lines if "░" in line}
+        assert list(bars) == ["steps", "tokens", "seconds"]
+        assert bars["steps"].endswith(" 1 / 5")
+        assert "10m 00s" in bars["seconds"]
         assert f"  holdfast approve {execution_id} call_1_0 --digest " in screen
         assert "✓ multiply(a=6, b=7)" in screen
         tree = [line for line in lines if line.lstrip("│ ")[:1] in "├└" and line.strip()]
@@ -44,14 +49,22 @@ def test_a_watched_run_is_a_live_tree_that_fits_any_terminal(project: Project) -
     assert not any(sign in end for sign in ("█", "holdfast approve")), "what only counts while it runs is gone"
 
 
-def test_ctrl_c_leaves_the_run_alone_and_an_absent_worker_is_told_of(project: Project) -> None:
+@pytest.fixture(scope="module")
+def unserved(project: Project, dev: Running) -> Generator[tuple[str, Tmux]]:  # noqa: ARG001  # its server
+    """The id of a run that no worker serves, and a terminal in which it is watched: it takes its time to find out."""
     execution_id = start_id(project, "slow", "--task-queue", "nobody")
     with tmux(project, told(f"holdfast watch {execution_id}")) as terminal:
-        screen = terminal.shows("no worker answers for run")
-        assert "holdfast worker --task-queue nobody" in " ".join(screen.split())
-        terminal.types("C-c")
-        end = terminal.shows("code 130")
-    assert f"the run goes on: holdfast show {execution_id}" in end
+        yield execution_id, terminal
+
+
+def test_ctrl_c_leaves_the_run_alone_and_an_absent_worker_is_told_of(
+    project: Project, unserved: tuple[str, Tmux]
+) -> None:
+    execution_id, terminal = unserved
+    screen = terminal.shows("no worker answers for run", "nothing has happened yet")
+    assert "holdfast worker --task-queue nobody" in " ".join(screen.split())
+    terminal.types("C-c")
+    assert f"the run goes on: holdfast show {execution_id}" in terminal.shows("code 130")
     assert project.run("stop", execution_id).out == f"stop requested for {execution_id}\n"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.client.embedded import running_server
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.client.cli.program import HOLDFAST, Project
 
@@ -54,10 +55,11 @@ def test_a_new_user_can_type_what_the_page_says(built: Path, tmp_path: Path) -> 
             other.unlink()
         (project.folder / "my_tools.py").write_text(tools)
         (project.folder / "agents" / "clerk.md").write_text(agent)
-        with project.dev() as dev:
-            address = dev.heard("Temporal  ").split()[-1]
+        with project.dev():
+            server = running_server(project.folder / "data")
+            assert server is not None
             env = {**project.env, "PATH": f"{HOLDFAST.parent}{os.pathsep}{os.environ['PATH']}"}
-            env |= {"TEMPORAL_ADDRESS": address, "ID": ""}
+            env |= {"TEMPORAL_ADDRESS": server.address, "ID": ""}
             assert len(typed) == len(TYPED)
             for command, (part, code, words) in zip(typed, TYPED, strict=True):
                 assert part in command

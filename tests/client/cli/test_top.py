@@ -2,53 +2,75 @@
 
 from __future__ import annotations
 
-import json
-import time
+import asyncio
 from uuid import uuid4
 
 import pytest
 
+from holdfast.client import Client, Holdfast, Settings
+from holdfast.client.overview import overview
+from holdfast.core.budget import ExecutionBudget
 from tests.client.cli.page import examples
-from tests.client.cli.program import Ended, Project, start_id
+from tests.client.cli.program import Project
 
 pytestmark = [pytest.mark.temporal, pytest.mark.usefixtures("dev")]
 
 SECONDS_MAX = 20
 
 
-def shows(project: Project, *words: str) -> Ended:
-    """Return what `top` prints once it has these words: the server lists a run a moment after it has begun."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while not all(each in (ended := project.run("top")).out for each in words):
-        assert time.monotonic() < deadline, ended
-    return ended
+async def at_work(client: Client, agent_id: str) -> tuple[str, str]:
+    """Have an agent's run and one with a subagent under way, and listed; return their ids."""
+    execution_id = await client.start("desk", "multiply", budget=ExecutionBudget(max_seconds=600))
+    agent = Holdfast(client).agent(agent_id, "clerk")
+    await agent.send("slow")
+    of_agent = (await agent.view()).running_id or ""
+    async with asyncio.timeout(SECONDS_MAX):
+        while True:  # the server lists a run a moment after it has begun
+            found = {each.id: each for each in (await overview(client, below(execution_id, agent_id))).rows}
+            if len(found) == len(("desk", "its writer", "the session", "its run")) and found[execution_id].waiting:
+                return execution_id, of_agent
+            await asyncio.sleep(0.1)
 
 
-def test_top_prints_its_table_once_into_a_pipe(project: Project) -> None:
-    agent_id = str(uuid4())
-    execution_id = start_id(project, "desk", "--max-seconds", "600")
-    assert project.run("send", agent_id, "slow", "--agent", "clerk", "--no-wait").code == 0
-    ended = shows(project, execution_id, agent_id, "session running", "1 call", "writer")
-    assert (ended.code, ended.err) == (0, "")
-    [line] = [each for each in ended.out.splitlines() if execution_id in each]
+def below(*ids: str) -> str:
+    """The query for these and what they have begun."""
+    named = ", ".join(f"'{each}'" for each in ids)
+    return f"WorkflowId IN ({named}) OR HoldfastParent IN ({named})"
+
+
+async def ended(client: Client, execution_id: str, agent_id: str) -> None:
+    await client.stop(execution_id)
+    await Holdfast(client).agent(agent_id).close(stop=True)
+
+
+def test_top_prints_once_what_is_under_way(project: Project) -> None:
+    settings = Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents")
+    client, agent_id = asyncio.run(Client.connect(settings)), str(uuid4())
+    execution_id, of_agent = asyncio.run(at_work(client, agent_id))
+    plain, as_json = project.both("top", "--query", below(execution_id, agent_id))
+    asyncio.run(ended(client, execution_id, agent_id))
+
+    assert (plain.code, plain.err, plain.out.count("\n")) == (0, "", 5)
+    assert "\x1b" not in plain.out, "no colours into a pipe"
+    [line] = [each for each in plain.out.splitlines() if execution_id in each]
     assert line.split()[0] == "desk"
     assert "seconds" in line
-    assert "\x1b" not in ended.out, "no colours into a pipe"
+    assert line.rstrip().endswith("1 call   -       -")
+    assert "session running" in plain.out
 
-    once, as_json = project.both("top", "--once", "--query", f"WorkflowId = '{execution_id}'")
-    assert (once.code, as_json.code, once.out.count("\n")) == (0, 0, 2)
-    [row] = as_json.document
-    [example] = examples("holdfast top")[0]
+    rows = {each["id"]: each for each in as_json.document}
+    row, [example] = rows[execution_id], examples("holdfast top")[0]
     assert row.keys() == example.keys()
     assert row["budget"][0].keys() == example["budget"][0].keys()
-    assert (row["id"], row["kind"], row["agent"], row["waiting"]) == (execution_id, "run", "desk", 1)
-    assert (row["steps"], row["tokens"], row["parent"], row["unread"]) == (1, 240, None, None)
+    assert (row["kind"], row["agent"], row["waiting"], row["steps"], row["tokens"]) == ("run", "desk", 1, 1, 240)
     assert [each["limit"] for each in row["budget"]] == ["seconds"]
-    parents = f"HoldfastParent IN ('{agent_id}', '{execution_id}')"
-    children = json.loads(project.run("top", "--json", "--query", parents).out)
-    assert {(each["agent"], each["parent"]) for each in children} == {("clerk", agent_id), ("writer", execution_id)}
-    for each in (execution_id, agent_id):
-        project.run("stop", each)
+    assert (row["parent"], row["unread"]) == (None, None)
+    assert (rows[agent_id]["kind"], rows[agent_id]["status"]) == ("session", "running")
+    assert {each["agent"]: each["parent"] for each in rows.values() if each["parent"]} == {
+        "clerk": agent_id,
+        "writer": execution_id,
+    }
+    assert rows[of_agent]["kind"] == "run"
 
 
 def test_top_says_that_nothing_is_under_way(project: Project) -> None:

@@ -6,6 +6,7 @@ the time, so that hundreds of calls fit into a test run.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import queue
@@ -82,8 +83,8 @@ class Warm:
     def both(self, *arguments: str) -> tuple[Ended, Ended]:
         """Run a command as it is and with `--json`, at the same time."""
         with ThreadPoolExecutor(2) as pool:
-            plain, as_json = pool.map(lambda more: self.run(*arguments, *more), ((), ("--json",)))
-        return plain, as_json
+            plain, as_json = pool.submit(self.run, *arguments), pool.submit(self.run, *arguments, "--json")
+            return plain.result(), as_json.result()
 
     def close(self) -> None:
         """End the processes."""
@@ -103,8 +104,10 @@ def warm(project: Project) -> Generator[Warm]:
 
 def serve() -> None:
     """Be a warm process: fork for each line of standard input, and write the exit code of the call."""
-    from holdfast.client import Client, Holdfast, exporting  # noqa: F401, PLC0415  # so that they are there
-    from holdfast.client.cli import main  # noqa: PLC0415
+    from holdfast.client.cli import main  # noqa: PLC0415  # a warm process alone
+
+    for name in ("holdfast.client.entry", "holdfast.client.exporting"):
+        importlib.import_module(name)
 
     for line in sys.stdin:
         asked: dict[str, Any] = json.loads(line)

@@ -13,6 +13,7 @@ from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 
+from docs.pictures import timeline as example
 from holdfast.client.report import html as page
 from holdfast.client.report.document import Report, RunExport, exported, report
 from holdfast.client.report.elements import element, picture, written
@@ -226,6 +227,10 @@ def test_the_axis_has_a_few_marks_whatever_the_time(seconds: float) -> None:
     assert 1 <= len(marks) <= 9
     assert marks[0] == "0"
     assert len(set(marks)) == len(marks)
+
+
+def test_the_picture_of_the_docs_is_drawn_as_pictures_are_now() -> None:
+    assert example.FILE.read_text(encoding="utf-8") == example.text(), "run `make diagrams`"
 
 
 # --- Markdown and JSON
