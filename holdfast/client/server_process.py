@@ -37,7 +37,7 @@ LAST_WORDS_BYTES_MAX: Final = 64 * 1024
 LAST_WORDS_CHARS_MAX: Final = 400
 
 PORT_LOST: Final = "frontend.NewHTTPAPIServer("
-"""Where server 1.32 panics when a port is taken between its own check and its listening: it goes on without a listener."""
+"""Where server 1.32 panics when a port is taken between its own check and its listening."""
 
 _SECRET_MARKS: Final = ("KEY", "SECRET", "TOKEN", "PASSWORD")
 
