@@ -17,7 +17,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
     from holdfast.core.digests import short_digest
-    from holdfast.core.excerpts import call_line, clock, span
+    from holdfast.core.excerpts import call_line, clock, in_full, span
     from holdfast.core.markdown import bar, block, code, table
     from holdfast.core.messages import ToolCall
     from holdfast.core.state import AgentState, ExecutionState, call_name, named_id
@@ -166,20 +166,20 @@ def _budget(state: AgentState, execution: ExecutionState) -> str:
     steps = "steps, subagents' too" if execution.subagent_steps else "steps"
     unknown = " + unpriced" if execution.unpriced else ""
     rows = [
-        _limited(steps, f"{state.steps_used:,}", state.steps_used, budget.max_steps, "{:,}"),
-        _limited("tokens", f"{usage.total_tokens:,}", usage.total_tokens, budget.max_tokens, "{:,}"),
-        _limited("US dollars", f"{state.cost:.4f}{unknown}", state.cost, budget.max_cost, "{:g}"),
-        _limited("seconds", f"{seconds:,.1f}", seconds, budget.max_seconds, "{:,g}"),
+        _limited(steps, f"{state.steps_used:,}", state.steps_used, budget.max_steps),
+        _limited("tokens", f"{usage.total_tokens:,}", usage.total_tokens, budget.max_tokens),
+        _limited("US dollars", f"{state.cost:.4f}{unknown}", state.cost, budget.max_cost),
+        _limited("seconds", f"{seconds:,.1f}", seconds, budget.max_seconds),
     ]
     if budget.deadline is not None:
         rows.append(("deadline", "", clock(budget.deadline), ""))
     return table(("", ">used", ">limit", ""), rows)
 
 
-def _limited(name: str, told: str, used: float, limit: float | None, form: str) -> tuple[str, str, str, str]:
+def _limited(name: str, told: str, used: float, limit: float | None) -> tuple[str, str, str, str]:
     if limit is None:
         return name, told, "none", ""
-    return name, told, form.format(limit), bar(used, limit)
+    return name, told, in_full(limit), bar(used, limit)
 
 
 def _under_way(execution: ExecutionState, width: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError
 
-from holdfast.client.queries import queue_of
+from holdfast.client.queries import UNREADABLE, queue_of, unreadable
 from holdfast.client.reading import Reader
 from holdfast.client.refusals import refusal
 from holdfast.core.contracts import STATE_QUERY, PageRequest, StatePage
@@ -55,6 +55,8 @@ async def head(
         raise refusal(error, execution_id, asks_worker=queue) from None
     except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
         raise ServerUnavailable(f"the worker cannot answer for run {execution_id}: {error}") from None
+    except UNREADABLE as error:
+        raise unreadable(error, execution_id) from None
     return page
 
 

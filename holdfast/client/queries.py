@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
+from pydantic import ValidationError
 from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError
 
@@ -13,6 +14,9 @@ from holdfast.client.refusals import NO_WORKER, refusal
 from holdfast.core.errors import ServerUnavailable
 
 T = TypeVar("T")
+
+UNREADABLE: Final = (ValidationError, RuntimeError)
+"""What the SDK raises for an answer that is not of the type asked for, or cannot be fetched from where it is kept."""
 
 
 async def queried(
@@ -35,7 +39,15 @@ async def queried(
         raise refusal(error, handle.id, what=what, asks_worker=await queue_of(handle, task_queue)) from None
     except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
         raise ServerUnavailable(f"the worker cannot answer for {what} {handle.id}: {error}") from None
+    except UNREADABLE as error:
+        raise unreadable(error, handle.id, what) from None
     return cast("T", answer)
+
+
+def unreadable(error: Exception, id_: str, what: str = "run") -> ServerUnavailable:
+    """Return our error for an answer that is not understood, as of a worker that is older or younger than we are."""
+    said = " ".join(str(error).split())[:200]
+    return ServerUnavailable(f"the worker's answer for {what} {id_} cannot be read ({said}); is it of another version?")
 
 
 async def queue_of(handle: WorkflowHandle[Any, Any], otherwise: str) -> str:

@@ -76,7 +76,9 @@ async def tree(client: Client, execution_id: str) -> ExecutionTree:
 
     Raises InvalidInput, ExecutionNotFound, ServerUnavailable.
     """
-    top = await answered(client.temporal.get_workflow_handle(check_id(execution_id)).describe(), execution_id)
+    top = await answered(
+        client.temporal.get_workflow_handle(check_id(execution_id)).describe(rpc_timeout=ASK_TIMEOUT), execution_id
+    )
     found: dict[str, list[WorkflowExecution]] = {}
     level: list[WorkflowExecution] = [top]
     runs: list[WorkflowExecution] = [top]
@@ -156,12 +158,14 @@ async def _facts(client: Client, listed: WorkflowExecution, at_once: asyncio.Sem
     async with at_once:
         run = listed
         if listed.status is WorkflowExecutionStatus.RUNNING:  # the list can be late, the run itself is not
-            run = await answered(client.temporal.get_workflow_handle(listed.id).describe(), listed.id)
+            run = await answered(
+                client.temporal.get_workflow_handle(listed.id).describe(rpc_timeout=ASK_TIMEOUT), listed.id
+            )
         if run.status is WorkflowExecutionStatus.RUNNING:
             return await _so_far(client, run)
         handle = client.temporal.get_workflow_handle(run.id, run_id=run.run_id, result_type=ExecutionResult)
         try:
-            result: ExecutionResult = await answered(handle.result(follow_runs=False), run.id)
+            result: ExecutionResult = await answered(handle.result(follow_runs=False, rpc_timeout=ASK_TIMEOUT), run.id)
         except WorkflowFailureError as error:
             return _failed(run, error)
         stopped = "" if result.status == "completed" else result.why

@@ -12,7 +12,7 @@ from typing import Final
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import AgentDefinition
-from holdfast.core.excerpts import clock, span, summary_line
+from holdfast.core.excerpts import clock, in_full, span, summary_line
 from holdfast.core.frozen import canonical
 from holdfast.core.limits import (
     COVER_LINE_CHARS_MAX,
@@ -71,11 +71,11 @@ def memo_of(definition: AgentDefinition, version: str) -> dict[str, str]:
 def limits_of(budget: ExecutionBudget) -> list[tuple[str, str]]:
     """Return the limits that there are, each with its name, in words."""
     told = (
-        ("steps", budget.max_steps, "{:,}"),
-        ("tokens", budget.max_tokens, "{:,}"),
-        ("US dollars", budget.max_cost, "{:g}"),
+        ("steps", budget.max_steps),
+        ("tokens", budget.max_tokens),
+        ("US dollars", budget.max_cost),
     )
-    limits = [(name, form.format(limit)) for name, limit, form in told if limit is not None]
+    limits = [(name, in_full(limit)) for name, limit in told if limit is not None]
     if budget.max_seconds is not None:
         limits.append(("time", span(budget.max_seconds)))
     if budget.deadline is not None:

@@ -110,6 +110,11 @@ def _value(name: str, value: object, depth: int) -> Iterator[str]:
             yield str(value)
 
 
+def in_full(value: float) -> str:
+    """Return a limit in full, as `2,592,000` or `0.05`: never as a power of ten."""
+    return f"{value:,.6f}".rstrip("0").rstrip(".")
+
+
 def amount(count: int) -> str:
     """Return a number of tokens as `950`, `1.2k` or `3.4M`."""
     if count < THOUSAND:

@@ -16,6 +16,7 @@ from holdfast.core.nearest import suggestion
 from holdfast.core.sink_contracts import checked_consumer
 from holdfast.sinks.batches import Sink
 from holdfast.sinks.jsonl import JsonLines
+from holdfast.telemetry.settings import tells_content
 
 FORM: Final = (
     "write jsonl:FILE, webhook:URL, webhook:$VARIABLE, otlp or python:MODULE:NAME, with NAME= before it or not"
@@ -82,10 +83,9 @@ def _webhook(name: str, place: str, environment: Environment) -> Sink:
 
 
 def _otlp(name: str, place: str, environment: Environment) -> Sink:
-    from holdfast.sinks.otlp import CONTENT_VARIABLE, OpenTelemetryLogs  # noqa: PLC0415  # needs an extra
+    from holdfast.sinks.otlp import OpenTelemetryLogs  # noqa: PLC0415  # needs an extra
 
-    content = environment.get(CONTENT_VARIABLE, "").lower() == "true"
-    return OpenTelemetryLogs(name=name, endpoint=place or None, content=content)
+    return OpenTelemetryLogs(name=name, endpoint=place or None, content=tells_content(environment))
 
 
 def _python(name: str, place: str, _: Environment) -> Sink:

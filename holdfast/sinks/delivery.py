@@ -52,7 +52,7 @@ READ_AT_ONCE: Final = 8
 """How many are read at a time in all."""
 
 CLOSE_SECONDS_MAX: Final = 3.0
-"""How long the end of a turn may take."""
+"""How long the sink may take to close, and the store to take in how far it got."""
 
 
 class _Ended:
@@ -98,10 +98,10 @@ class Delivery:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            with suppress(Exception):
-                async with asyncio.timeout(CLOSE_SECONDS_MAX):
-                    await self._sink.close()
-                    await self._place.save()
+            for last in (self._sink.close, self._place.save):  # the one whatever becomes of the other
+                with suppress(Exception):
+                    async with asyncio.timeout(CLOSE_SECONDS_MAX):
+                        await last()
 
     async def _opened(self) -> None:
         """Open the sink, however often that takes."""
@@ -147,8 +147,11 @@ class Delivery:
         return not ended and (datetime.now(UTC) - until).total_seconds() > LOOK_SECONDS
 
     def _room(self) -> int:
-        """Return how many more can be followed, after those of which nothing is heard have made room."""
-        if len(self._following) >= SINK_FOLLOWED_MAX:
+        """Return how many more can be followed, after those of which nothing is heard have made room.
+
+        Where the sink takes nothing, nothing is heard of anybody: all stay then.
+        """
+        if len(self._following) >= SINK_FOLLOWED_MAX and not self._waiting.full():
             idle = time.monotonic() - REST_SECONDS
             quiet = sorted((each.touched, id_) for id_, (each, _) in self._following.items() if each.touched < idle)
             for _, execution_id in quiet[:RESTED_AT_ONCE]:

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ class JsonLines:
         self.name: Final = checked_consumer(name)
         self.path: Final = Path(path)
         self._file: int | None = None
+        self._at_work = threading.Lock()
+        """A thread that writes goes on when nobody awaits it any more: its file must not be closed under it."""
 
     async def open(self) -> None:
         """Open and lock the file; Away while another process has it."""
@@ -47,11 +50,23 @@ class JsonLines:
 
     async def close(self) -> None:
         """Let others have the file."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        with self._at_work:
+            self._let_go()
+
+    def _let_go(self) -> None:
         opened, self._file = self._file, None
         if opened is not None:
             os.close(opened)
 
-    def _open(self) -> int:
+    def _open(self) -> None:
+        with self._at_work:
+            self._opened()
+
+    def _opened(self) -> int:
+        self._let_go()  # our own lock would keep us out, too
         self.path.parent.mkdir(parents=True, exist_ok=True)
         opened = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
@@ -67,6 +82,10 @@ class JsonLines:
         return opened
 
     def _write(self, batch: Batch) -> None:
+        with self._at_work:
+            self._written(batch)
+
+    def _written(self, batch: Batch) -> None:
         opened = self._current()
         lines = {each.id: to_line(each) for each in batch.events}
         if batch.again:
@@ -81,7 +100,7 @@ class JsonLines:
     def _current(self) -> int:
         """Return the open file; the one of that name, if it has been moved away or deleted."""
         if self._file is None:
-            return self._open()
+            return self._opened()
         here = os.fstat(self._file)
         try:
             there = self.path.stat()
@@ -89,9 +108,7 @@ class JsonLines:
             there = None
         if there is not None and (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino):
             return self._file
-        os.close(self._file)
-        self._file = None
-        return self._open()
+        return self._opened()
 
 
 def _cut_torn_line(opened: int) -> None:

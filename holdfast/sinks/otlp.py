@@ -40,9 +40,6 @@ from holdfast.core.steps import InferenceResponse
 from holdfast.core.usage import Usage
 from holdfast.sinks.batches import Away, Batch
 
-CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""The variable by which OpenTelemetry's GenAI instrumentations are allowed to tell what was said."""
-
 FAILED: Final = (AgentExecutionFailed,)
 WARNED: Final = (AgentExecutionStopped, ToolCallBlocked, StopSignalReceived)
 

@@ -16,7 +16,7 @@ ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_EN
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""OpenTelemetry's own variable for prompts, answers and arguments in spans."""
+"""OpenTelemetry's own variable for prompts, answers and arguments in spans and log records."""
 
 PARTS: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
@@ -45,12 +45,20 @@ class Telemetry:
         problem = _problem(environment)
         if problem and word:
             raise MissingPart(f"HOLDFAST_TELEMETRY is otlp, but {problem}")
-        content = (environment.get(CONTENT) or "").lower() == "true"
-        return cls(traces=problem is None, content=content, problem=problem and f"no traces are told: {problem}")
+        return cls(
+            traces=problem is None,
+            content=tells_content(environment),
+            problem=problem and f"no traces are told: {problem}",
+        )
 
 
 NO_TELEMETRY: Final = Telemetry()
 """Nothing is told."""
+
+
+def tells_content(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether what was said may be told, too."""
+    return (environment.get(CONTENT) or "").lower() == "true"
 
 
 def _is_implied(environment: Mapping[str, str]) -> bool:

@@ -59,7 +59,6 @@ class Spans:
             "server.address": server[0],
         }
         optional = {
-            "server.address": server[0],
             "server.port": server[1],
             "gen_ai.request.max_tokens": request.max_output_tokens,
             "gen_ai.request.temperature": request.llm.temperature,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from holdfast.core.excerpts import CUT, HIDDEN, amount, call_line, clock, on_a_line, span, summary_line
+from holdfast.core.excerpts import CUT, HIDDEN, amount, call_line, clock, in_full, on_a_line, span, summary_line
 from holdfast.core.limits import SUMMARY_LINE_BYTES_MAX
 from holdfast.core.messages import ToolCall
 from tests.rendering import HOSTILE, STEERING, kinds
@@ -84,6 +84,18 @@ def test_a_call_with_much_in_it_is_cut() -> None:
 def test_amounts_are_short() -> None:
     told = {0: "0", 999: "999", 1_000: "1.0k", 1_234: "1.2k", 120_000: "120k", 999_999: "1.0M", 3_400_000: "3.4M"}
     assert {count: amount(count) for count in told} == told
+
+
+def test_limits_are_told_in_full() -> None:
+    told = {
+        0: "0",
+        20: "20",
+        2_000_000: "2,000,000",
+        2_592_000.0: "2,592,000",
+        0.05: "0.05",
+        1_234_567.5: "1,234,567.5",
+    }
+    assert {limit: in_full(limit) for limit in told} == told
 
 
 def test_lengths_of_time_are_short() -> None:

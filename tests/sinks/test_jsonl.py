@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -90,3 +93,37 @@ async def test_a_file_that_cannot_be_written_is_away(tmp_path: Path) -> None:
     await sink.deliver(batch_of(1, again=True))
     await sink.close()
     assert len(ids(path)) == 1
+
+
+async def test_a_file_stays_open_until_what_is_being_written_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, go_on = threading.Event(), threading.Event()
+    write = os.write
+
+    def slow(opened: int, data: memoryview) -> int:
+        writing.set()
+        assert go_on.wait(20)
+        return write(opened, data[: len(data) // 2 or 1])
+
+    monkeypatch.setattr(os, "write", slow)
+    sink = JsonLines(tmp_path / "events.jsonl")
+    await sink.open()
+    delivering = asyncio.create_task(sink.deliver(batch_of(3)))
+    await asyncio.to_thread(writing.wait, 20)
+    delivering.cancel()  # as at the end of a worker's turn; the thread knows nothing of it
+    await asyncio.wait([delivering])
+    closing = asyncio.create_task(sink.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    await closing
+    assert sink.path.read_bytes() == b"".join(LINES[:3])
+
+
+async def test_a_file_can_be_opened_again_by_who_has_it(tmp_path: Path) -> None:
+    sink = JsonLines(tmp_path / "events.jsonl")
+    await sink.open()
+    await sink.open()
+    await sink.deliver(batch_of(1))
+    await sink.close()
+    assert sink.path.read_bytes() == LINES[0]

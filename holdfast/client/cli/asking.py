@@ -80,10 +80,12 @@ async def joined(settings: Settings) -> Holdfast:
 
 async def is_session(client: Client, given: str) -> bool:
     """Return whether the id is that of an agent with a session, and not a run's."""
+    from holdfast.client.reading import ASK_TIMEOUT
     from holdfast.client.refusals import answered
 
     with suppress(ExecutionNotFound, ValueError):
-        described = await answered(client.temporal.get_workflow_handle(checked_id(given)).describe())
+        handle = client.temporal.get_workflow_handle(checked_id(given))
+        described = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT))
         return described.workflow_type == AGENT_SESSION
     return False
 

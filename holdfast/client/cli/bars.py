@@ -78,7 +78,7 @@ def figures(share: Share) -> str:
 
 
 def took(seconds: float) -> str:
-    """Return a duration as people read it: `0.4 s`, `42 s`, `3m 05s`, `2h 07m`, `3d 04h`."""
+    """Return a duration as people read it: `0.4 s`, `42.0 s`, `3m 05s`, `2h 07m`, `3d 04h`."""
     whole = int(max(0.0, seconds))
     for size, name, part, part_name in TIMES:
         if whole >= size:

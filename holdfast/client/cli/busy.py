@@ -33,9 +33,10 @@ class Busy:
         """Say `words` from a second from now on; what was said before goes away."""
         self.done()
         if self._shows:
-            self._timer = threading.Timer(QUIET_SECONDS, self._begin, [words])
-            self._timer.daemon = True
-            self._timer.start()
+            timer = threading.Timer(QUIET_SECONDS, lambda: self._begin(words, timer))
+            timer.daemon = True
+            self._timer = timer
+            timer.start()
 
     def done(self) -> None:
         """Take the words away, and leave the line as it was."""
@@ -47,9 +48,9 @@ class Busy:
                 self._status.stop()
                 self._status = None
 
-    def _begin(self, words: str) -> None:
+    def _begin(self, words: str, timer: threading.Timer) -> None:
         with self._lock:
-            if self._timer is not None:  # nobody was quicker
+            if self._timer is timer:  # nobody was quicker, nor has said something else
                 self._status = Status(f"[dim]{escape(printable(words))} …[/dim]", console=aside())
                 self._status.start()
 

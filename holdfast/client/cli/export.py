@@ -116,11 +116,13 @@ def _write(file: Path, text: str, *, force: bool) -> None:
     """Write the file whole or not at all: beside its place first. Raises InvalidInput, Conflict."""
     try:
         with NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, prefix=f".{file.name}.", delete=False) as made:
-            made.write(text)
-        try:
-            _put(Path(made.name), file, force=force)
-        finally:
-            Path(made.name).unlink(missing_ok=True)
+            beside = Path(made.name)
+            try:
+                made.write(text)
+                made.flush()
+                _put(beside, file, force=force)
+            finally:
+                beside.unlink(missing_ok=True)
     except FileExistsError:
         raise _exists(file) from None
     except OSError as error:

@@ -65,6 +65,11 @@ async def bounded(check: str, findings: Awaitable[list[Finding]], seconds: float
         return [wrong(check, f"the check itself has failed ({text})", "the other checks hold; please report this one")]
 
 
+async def shared(agents: Awaitable[Agents]) -> Agents:
+    """Await what several checks wait for: one that has no more time must not take it from the others."""
+    return await asyncio.shield(agents)
+
+
 async def _server(settings: Settings, agents: asyncio.Task[dict[str, AgentDefinition]]) -> list[Finding]:
     if find_spec("temporalio") is None or find_spec("obstore") is None:  # told as missing
         return []
@@ -78,7 +83,7 @@ async def _versions() -> list[Finding]:
 
 
 async def _agents(settings: Settings, agents: Awaitable[Agents]) -> list[Finding]:
-    return [judging.agents(str(settings.agents_dir), sorted(await agents))]
+    return [judging.agents(str(settings.agents_dir), sorted(await shared(agents)))]
 
 
 async def _model() -> list[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Final
 
@@ -14,14 +14,13 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.client.connection import CREATE_NAMESPACE, codec_of, connect, target, unshared_storage
 from holdfast.client.diagnosis import judging_server as judging
 from holdfast.client.diagnosis import server
-from holdfast.client.diagnosis.examination import STORAGE, bounded
+from holdfast.client.diagnosis.examination import STORAGE, Agents, bounded, shared
 from holdfast.client.diagnosis.findings import Finding, fine, told, warned, wrong
 from holdfast.client.diagnosis.machine import apart
 from holdfast.client.refusals import answered, said
 from holdfast.client.registering import attributes
 from holdfast.client.settings import Settings
 from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import HoldfastError
 
 CONNECT_SECONDS: Final = 3.5
@@ -34,8 +33,6 @@ QUEUES_ASKED_MAX: Final = 20
 
 WORKFLOW: Final = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
 ACTIVITY: Final = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
-
-Agents = Mapping[str, AgentDefinition]
 
 
 async def examine_server(settings: Settings, agents: Awaitable[Agents]) -> list[Finding]:
@@ -124,7 +121,7 @@ async def _tools(
 ) -> list[Finding]:
     """Ask a worker, where there is one and the server lets us, and look at the queues that its tools name."""
     try:
-        known = list((await agents).values()) or [judging.ANY_AGENT]
+        known = list((await shared(agents)).values()) or [judging.ANY_AGENT]
     except HoldfastError:  # told by its own check
         known = [judging.ANY_AGENT]
     if not facts.starts_activities:

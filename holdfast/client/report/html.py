@@ -16,6 +16,7 @@ from holdfast.client.report.style import PAGE_STYLE
 from holdfast.client.report.svg import drawn
 from holdfast.client.report.timeline import timeline
 from holdfast.client.report.words import beginning, lasting, moment, money, tokens
+from holdfast.core.excerpts import in_full
 from holdfast.core.messages import Message
 from holdfast.core.observed import AnyObserved
 from holdfast.core.steps import ErrorRecord
@@ -105,7 +106,7 @@ def _figure(name: str, value: str, about: str, used: float, limit: float | None,
         bar = element("span", style=f"width:{share:.0f}%")
         told += [
             element("dd", bar, class_=full, title=f"{share:.0f} % of the limit"),
-            element("dd", f"{share:.0f} % of {limit:,g}{unit}", class_="faint"),
+            element("dd", f"{share:.0f} % of {in_full(limit)}{unit}", class_="faint"),
         ]
     return element("div", told)
 

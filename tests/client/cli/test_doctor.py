@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Generator
 from contextlib import closing
@@ -16,6 +17,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.client import Settings
+from holdfast.client.diagnosis import examination
 from holdfast.client.diagnosis.examination import examine
 from holdfast.client.diagnosis.findings import Finding, Level
 from holdfast.core.tools import tool
@@ -215,3 +217,17 @@ async def test_a_tools_queue_that_nobody_serves_is_told(serve: Serve, settings: 
     assert lines["tools"].level is Level.OK
     assert lines["tool queues"].level is Level.WARNING
     assert "nobody serves 'nobody-serves-this': calls of far wait there" in lines["tool queues"].found
+
+
+async def test_agents_that_cannot_be_read_in_time_keep_no_other_check_from_being_told(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = threading.Event()
+    monkeypatch.setattr(examination, "load_agents", lambda _: gone.wait(60))  # a folder on a disk that does not answer
+    try:
+        found = {each.check: each for each in await examine(settings)}
+    finally:
+        gone.set()
+    assert "no answer within" in found["agents"].found
+    assert "no answer within" in found["tools"].found
+    assert found["server"].level is Level.OK
