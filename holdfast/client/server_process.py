@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.client.ports import HOST
+from holdfast.client.ports import HOST, IN_USE
 
 LAUNCH_SECONDS_MAX: Final = 10.0
 START_SECONDS_MAX: Final = 30.0
@@ -33,8 +33,11 @@ ANNOUNCE_SECONDS_MAX: Final = 1.0
 """How long a server that answers may take to write its ports into its log; one that never does is taken at its word."""
 
 POLL_SECONDS: Final = 0.02
-LAST_WORDS_BYTES_MAX: Final = 16 * 1024
+LAST_WORDS_BYTES_MAX: Final = 64 * 1024
 LAST_WORDS_CHARS_MAX: Final = 400
+
+PORT_LOST: Final = "frontend.NewHTTPAPIServer("
+"""Where server 1.32 panics when a port is taken between its own check and its listening."""
 
 _SECRET_MARKS: Final = ("KEY", "SECRET", "TOKEN", "PASSWORD")
 
@@ -110,6 +113,8 @@ class ServerProcess:
             lines = self._lines()
         except OSError as error:
             return f"(its log cannot be read: {error.strerror})"
+        if any(PORT_LOST in line for line in lines):
+            return f"a port was lost while it started: {IN_USE}"
         said = (" ".join(line.split()) for line in reversed(lines))
         return next((line[-LAST_WORDS_CHARS_MAX:] for line in said if line), "(it printed nothing)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -19,7 +20,7 @@ from holdfast.core.numbered import NumberedEvent
 
 LOGGER: Final = logging.getLogger("holdfast.sinks")
 
-READ_SECONDS: Final = 0.3
+READ_SECONDS: Final = 1.0
 """How long a reading waits for more to read: a busy execution is read several steps at a time."""
 
 BUSY_SHARE: Final = 5
@@ -47,8 +48,8 @@ class Following:
         put: Put,
     ) -> None:
         self.execution_id: Final = execution_id
-        self.touched = time.monotonic()
-        """When something was last read of it."""
+        self.touched = math.inf
+        """When something was last read of it; not before the first reading has ended, or failed."""
         self._temporal, self._reading, self._put = temporal, reading, put
         self._reader = Reader(temporal, execution_id, closed_runs)
         self._place = after
@@ -106,5 +107,6 @@ class Following:
                 for sequence, event in enumerate(page.events, page.start + 1):
                     await self._put(NumberedEvent(sequence, event))
                     self._place, self.touched = sequence, time.monotonic()
+            self.touched = min(self.touched, time.monotonic())
             if not page.events or self._place >= page.total:
                 return

@@ -420,8 +420,9 @@ def test_a_missing_program_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
         ("#!/bin/sh\necho 'warming up'\necho 'Error: no more room'\necho\nexit 3\n", "Error: no more room"),
         ("#!/bin/sh\nexec sleep 60\n", "did not answer within"),
         ("no program at all", "format"),
+        ("#!/bin/sh\necho 'go.temporal.io/server/service/frontend.NewHTTPAPIServer(0xb)'\nexit 2\n", "a port was lost"),
     ],
-    ids=["dies", "hangs", "cannot run"],
+    ids=["dies", "hangs", "cannot run", "loses a port"],
 )
 def test_a_server_that_does_not_come_up_is_reported_with_its_last_words(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch, script: str, told: str
