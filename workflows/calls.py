@@ -84,17 +84,7 @@ async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
     """Return the agent's tools as this worker offers them; recorded once, so that a run keeps what it began with."""
     catalog: ToolCatalog = await workflow.execute_local_activity(
         RESOLVE_TOOLS_ACTIVITY,
-        ToolsRequest(
-            agent=definition.name,
-            tools=definition.tools,
-            tools_deny=definition.tools_deny,
-            hooks=definition.hooks,
-            capabilities=definition.capabilities,
-            compiler=definition.context.compiler,
-            approvals=definition.approvals,
-            model=definition.llm.model,
-            at=workflow.now(),
-        ),
+        ToolsRequest.of(definition, workflow.now()),
         result_type=ToolCatalog,
         start_to_close_timeout=RESOLVE_TIMEOUT,
         retry_policy=RetryPolicy(maximum_attempts=3),

@@ -5,7 +5,8 @@ Whoever talks to a workflow or an activity does so by these names; nobody import
 
 from __future__ import annotations
 
-from typing import Final
+from datetime import datetime
+from typing import Final, Self
 
 from pydantic import AwareDatetime, Field
 
@@ -228,6 +229,21 @@ class ToolsRequest(Frozen):
     approvals: tuple[ApprovalRule, ...] = ()
     model: str | None = None
     at: AwareDatetime
+
+    @classmethod
+    def of(cls, definition: AgentDefinition, at: datetime) -> Self:
+        """Return what an agent of this definition asks for."""
+        return cls(
+            agent=definition.name,
+            tools=definition.tools,
+            tools_deny=definition.tools_deny,
+            hooks=definition.hooks,
+            capabilities=definition.capabilities,
+            compiler=definition.context.compiler,
+            approvals=definition.approvals,
+            model=definition.llm.model,
+            at=at,
+        )
 
 
 class ToolCatalog(Frozen):

@@ -144,21 +144,10 @@ async def equipment(temporal: TemporalClient, task_queue: str, agents: Iterable[
 
 
 async def _equipment(temporal: TemporalClient, task_queue: str, agent: AgentDefinition) -> Equipment:
-    asked = ToolsRequest(
-        agent=agent.name,
-        tools=agent.tools,
-        tools_deny=agent.tools_deny,
-        hooks=agent.hooks,
-        capabilities=agent.capabilities,
-        compiler=agent.context.compiler,
-        approvals=agent.approvals,
-        model=agent.llm.model,
-        at=datetime.now(UTC),
-    )
     try:
         catalog: Any = await temporal.execute_activity(
             RESOLVE_TOOLS_ACTIVITY,
-            asked,
+            ToolsRequest.of(agent, datetime.now(UTC)),
             id=f"doctor-{uuid4()}",
             task_queue=task_queue,
             result_type=ToolCatalog,
