@@ -393,7 +393,7 @@ class AgentExecution(Answering, Hearing):
             case CallTool():
                 self._begin(self._work.call_tool(command))
             case SpawnSubagent():
-                self._begin(self._work.spawn(command), partial(subagent_cancelled, command.call_id))
+                self._begin(self._work.spawn(command), partial(subagent_cancelled, command.call_id), child=True)
             case RunHooks():
                 self._begin(self._work.run_hooks(command))
             case AskApproval():
@@ -409,18 +409,24 @@ class AgentExecution(Answering, Hearing):
             case _:
                 assert_never(command)
 
-    def _begin(self, work: Coroutine[Any, Any, Ends], cancelled: Callable[[datetime], Event] | None = None) -> None:
+    def _begin(
+        self,
+        work: Coroutine[Any, Any, Ends],
+        cancelled: Callable[[datetime], Event] | None = None,
+        *,
+        child: bool = False,
+    ) -> None:
         """Begin `work`; `cancelled` makes what is told when it is cancelled before it could tell anything itself."""
         self._in_flight = [task for task in self._in_flight if not task.done()]
-        task = self._task(work)
+        task = self._task(work, child=child)
         self._in_flight.append(task)
         if cancelled is not None:
             task.add_done_callback(
                 lambda ended: self._inbox.append(cancelled(workflow.now())) if ended.cancelled() else None
             )
 
-    def _task(self, work: Coroutine[Any, Any, Ends]) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._guarded(work))
+    def _task(self, work: Coroutine[Any, Any, Ends], *, child: bool = False) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._guarded(work, child=child))
         task.add_done_callback(lambda _: work.close())  # one that is cancelled before it began would complain
         return task
 
@@ -441,9 +447,15 @@ class AgentExecution(Answering, Hearing):
             await asyncio.sleep(0)
         await workflow.wait_condition(workflow.all_handlers_finished)
 
-    async def _guarded(self, work: Coroutine[Any, Any, Ends]) -> None:
-        """Take in what `work` comes to. A fault of our own ends the run with its cause, instead of being waited for."""
+    async def _guarded(self, work: Coroutine[Any, Any, Ends], *, child: bool) -> None:
+        """Take in what `work` comes to. A fault of our own ends the run with its cause, instead of being waited for.
+
+        Calls begin in the order of the events that led to them, however many events one task takes in: the start of a
+        `child` takes a turn of the event loop by itself, so everything else is given one, too.
+        """
         try:
+            if not child:
+                await asyncio.sleep(0)
             self._inbox.extend(await work)
         except Exception as error:  # noqa: BLE001  # whatever it is
             self._inbox.append(DriverFailed(error=error_record(error, "driver"), at=workflow.now()))

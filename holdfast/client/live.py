@@ -198,7 +198,7 @@ def _run_after(run: RunView, told: Watched) -> RunView:  # noqa: C901, PLR0912  
         case TextDelta():
             return _step(run, told.step_number, lambda step: _texted(step, told))
         case AttemptFailed():
-            return replace(_step(run, told.step_number, lambda step: _failed(step, told)), retries=run.retries + 1)
+            return _retried(run, told)
         case observed.AgentStepStarted():
             return _stepped(run, told)
         case observed.InferenceRequestStarted():
@@ -269,6 +269,13 @@ def _step(run: RunView, number: int, change: Callable[[StepView], StepView]) -> 
 
 
 # --- steps
+
+
+def _retried(run: RunView, told: AttemptFailed) -> RunView:
+    """Return the run after an attempt that failed; of several in a short time only the latest is told."""
+    before = next((each.attempt for each in run.steps if each.number == told.step_number), 1)
+    retries = run.retries + max(1, told.attempt + 1 - before)
+    return replace(_step(run, told.step_number, lambda step: _failed(step, told)), retries=retries)
 
 
 def _texted(step: StepView, told: TextDelta) -> StepView:

@@ -81,7 +81,10 @@ def test_text_comes_piece_by_piece_and_begins_again_with_another_attempt() -> No
     story.told += [AttemptFailed(ROOT, 1, 1, "cut off"), TextDelta(ROOT, 1, 2, "Once")]
     root = seen(story.told).runs[ROOT]
     assert (root.steps[0].text, root.steps[0].retry, root.steps[0].attempt, root.retries) == ("Once", "cut off", 2, 1)
-    story.told.append(TextDelta(ROOT, 1, 2, "…a time", skipped=9))
+    story.told.append(AttemptFailed(ROOT, 1, 4, "cut off"))  # two in between were too quick to be seen
+    root = seen(story.told).runs[ROOT]
+    assert (root.steps[0].attempt, root.retries) == (5, 4)
+    story.told.append(TextDelta(ROOT, 1, 5, "…a time", skipped=9))
     assert (seen(story.told).runs[ROOT].steps[0].text, seen(story.told).runs[ROOT].steps[0].skipped) == (
         "…a time",
         True,

@@ -16,6 +16,9 @@ FULL_FROM: Final = 0.9
 MUCH_FROM: Final = 0.7
 """from this one in yellow."""
 
+LABEL_CHARS: Final = 9
+"""The longest name of a limit, and a space."""
+
 SPINS_PER_SECOND: Final = 8
 
 MINUTE: Final = 60
@@ -58,10 +61,10 @@ def spinner(glyphs: Glyphs, seconds: float) -> str:
 
 
 def bar(share: Share, width: int, glyphs: Glyphs) -> Text:
-    """Return a bar of `width` signs; it shows that something is used, and that something is left."""
-    full = round(share.fraction * width)
-    if 0 < share.fraction < 1:
-        full = min(max(1, full), width - 1)
+    """Return a bar of `width` signs: one is full from half of it on, the last only when nothing is left."""
+    full = int(share.fraction * width + 0.5)
+    if share.fraction < 1:
+        full = min(full, width - 1)
     colour = "red" if share.fraction >= FULL_FROM else "yellow" if share.fraction >= MUCH_FROM else "green"
     return Text.assemble((glyphs.used * full, colour), (glyphs.free * (width - full), "dim"))
 
@@ -75,6 +78,14 @@ def figures(share: Share) -> str:
             return f"{took(share.used)} / {took(share.most)}"
         case _:
             return f"{share.used:,.0f} / {share.most:,.0f}"
+
+
+def told_share(share: Share, width: int, glyphs: Glyphs, *, with_subagents: bool) -> Text:
+    """Return a limit with its bar; `with_subagents`: steps of theirs are among those that count."""
+    about = " with subagents" if with_subagents and share.limit == "steps" else ""
+    return Text.assemble(
+        (f"{share.limit:{LABEL_CHARS}}", "dim"), bar(share, width, glyphs), f" {figures(share)}", (about, "dim")
+    )
 
 
 def took(seconds: float) -> str:

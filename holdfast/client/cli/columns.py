@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from holdfast.client.cli.bars import Glyphs, bar, figures, took
+from holdfast.client.cli.bars import Glyphs, bar, told_share, took
 from holdfast.client.cli.render import COLOURS, short
 from holdfast.client.cli.views import SESSION_COLOURS
 from holdfast.client.shares import Share, tightest
@@ -166,8 +166,8 @@ def as_data(row: Row, now: datetime) -> dict[str, Any]:
 
 def limits(row: Row, now: datetime, glyphs: Glyphs) -> list[Text]:
     """Return a line with a bar for each limit."""
-    shown = row.progress.shares(now) if row.progress else ()
-    return [
-        Text.assemble((f"{each.limit:9}", "dim"), bar(each, 2 * BAR_CHARS, glyphs), f" {figures(each)}")
-        for each in shown
-    ]
+    told = row.progress
+    if told is None:
+        return []
+    theirs = told.steps_used > told.steps
+    return [told_share(each, 2 * BAR_CHARS, glyphs, with_subagents=theirs) for each in told.shares(now)]

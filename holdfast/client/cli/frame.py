@@ -11,10 +11,10 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.client.cli.bars import Glyphs, bar, figures, spinner, took
+from holdfast.client.cli.bars import LABEL_CHARS, Glyphs, spinner, told_share, took
 from holdfast.client.cli.render import COLOURS, short
 from holdfast.client.live import CallView, LiveView, RunView, StepView
-from holdfast.client.report.words import moment
+from holdfast.client.report.words import counted, moment
 from holdfast.client.shares import Used, shares, tightest
 from holdfast.core.digests import short_digest
 from holdfast.core.state import ExecutionStatus
@@ -32,9 +32,6 @@ NOTICE_CHARS_MAX: Final = 300
 
 BAR_CHARS: Final = 20
 BAR_CHARS_MIN: Final = 6
-LABEL_CHARS: Final = 9
-"""The longest name of a limit, and a space."""
-
 LINE_CHARS_MIN: Final = 8
 """So wide a line of the answer is at least, however deep it stands and however narrow the terminal is."""
 
@@ -131,9 +128,7 @@ class Picture:
         all_of = shares(view.budget, used, started_at=root.started_at, now=root.ended_at or self.now)
         scarce = tightest(all_of)
         for share in all_of if self.height >= LOW_LINES else filter(None, [scarce]):
-            yield Text.assemble(
-                (f"{share.limit:{LABEL_CHARS}}", "dim"), bar(share, width, self.glyphs), f" {figures(share)}"
-            )
+            yield told_share(share, width, self.glyphs, with_subagents=view.steps_used > root.step_count)
 
     def _waiting(self, view: LiveView) -> Iterator[Text]:
         """Give what is to be decided, folded instead of cut: the command is there to be copied."""
@@ -180,7 +175,7 @@ class Picture:
         earlier = max(0, (shown[0].number if shown else run.step_count + 1) - 1)
         below: list[Node] = []
         if earlier:
-            below.append(Node(Text(f"{self.glyphs.more} {_count(earlier, 'earlier step')}", "dim")))
+            below.append(Node(Text(f"{self.glyphs.more} {counted(earlier, 'earlier step')}", "dim")))
         below += [self._step(view, run, each, detail, depth) for each in shown]
         if run.why and not run.is_over:
             below.append(Node(Text(f"stops: {_line(run.why)}", "yellow")))
@@ -192,13 +187,13 @@ class Picture:
             self._mark(run), " ", (_line(run.agent) or "agent", "bold"), (f" {run.execution_id[:ID_CHARS]}", "dim")
         )
         label.append(f" {run.status.replace('_', ' ')}", colour)
-        label.append(f"  {_count(run.step_count, 'step')}, {run.tokens_so_far:,} tokens")
+        label.append(f"  {counted(run.step_count, 'step')}, {run.tokens_so_far:,} tokens")
         if run.cost:
             label.append(f", {run.cost:.4f} USD")
         if run.started_at is not None:
             label.append(f", {took(((run.ended_at or self.now) - run.started_at).total_seconds())}")
         if run.retries:
-            label.append(f", {_count(run.retries, 'attempt')} failed", "yellow")
+            label.append(f", {counted(run.retries, 'attempt')} failed", "yellow")
         if run.why and run.is_over:
             label.append(f"  {_line(run.why)}", colour)
         return label
@@ -225,7 +220,7 @@ class Picture:
             label.append(f"  {self._spin()} {'answering' if step.text else 'asking the model'}", "cyan")
         said = self._answer(step, detail, depth, under_way=under_way)
         below = [Node(said[0], more=tuple(said[1:]))] if said else []
-        if step.retry:
+        if step.retry and under_way:
             told = f"attempt {step.attempt - 1} failed, asking again: {_line(step.retry)}"
             below.insert(0, Node(Text(told, "yellow")))
         return Node(label, (*below, *self._calls(view, step, detail, depth)))
@@ -254,7 +249,7 @@ class Picture:
             below = () if child is None else (self._node(view, child, detail, depth + 1),)
             yield Node(self._call(call), below)
         if left := len(step.calls) - len(shown):
-            yield Node(Text(f"{self.glyphs.more} {_count(left, 'more call')}", "dim"))
+            yield Node(Text(f"{self.glyphs.more} {counted(left, 'more call')}", "dim"))
 
     def _call(self, call: CallView) -> Text:
         label = Text()
@@ -301,7 +296,3 @@ def _folded(text: str, width: int, style: str) -> list[Text]:
 @cache
 def _folding() -> Console:
     return Console(width=80, color_system=None)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from holdfast.client.cli import render
+from holdfast.client.report.words import counted
 from holdfast.client.watched import AttemptFailed, TextDelta, Watched
 from holdfast.core import observed
 
@@ -144,7 +145,8 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
         case observed.AgentExecutionStarted():
             return watched.agent
         case observed.InferenceResponseReceived():
-            return f"{len(watched.response.tool_calls)} calls, {watched.response.usage.total_tokens:,} tokens"
+            asked = counted(len(watched.response.tool_calls), "call")
+            return f"{asked}, {watched.response.usage.total_tokens:,} tokens"
         case observed.ToolCallStarted() | observed.ApprovalRequested():
             return f"{watched.call.name} {watched.call.id}"
         case observed.ToolCallCompleted() | observed.ToolCallBlocked():

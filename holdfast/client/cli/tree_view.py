@@ -142,7 +142,7 @@ class TreeView:
         if root is None:
             return
         with suppress(OSError):  # nobody may be there any more to read it
-            for line in self._picture(LAST_LINES_MAX).last(_without_answer(self._view, root)):
+            for line in self._picture(LAST_LINES_MAX).last(without_end(self._view, root)):
                 self._console.print(line)
             if root.is_over:
                 self._end(root)
@@ -168,9 +168,10 @@ def _end(task: asyncio.Task[Any] | None) -> None:
         task.cancel()
 
 
-def _without_answer(view: LiveView, root: RunView) -> LiveView:
-    """Return the view without the text of the answer that is printed whole below it."""
-    if not root.answer:
+def without_end(view: LiveView, root: RunView) -> LiveView:
+    """Return the view without what is printed whole below the tree: the answer, and why the run has ended."""
+    if not root.is_over:
         return view
-    steps = tuple(replace(each, text="") if each is root.steps[-1] else each for each in root.steps)
-    return replace(view, runs={**view.runs, root.execution_id: replace(root, steps=steps)})
+    last = root.steps[-1] if root.answer and root.steps else None
+    steps = tuple(replace(each, text="") if each is last else each for each in root.steps)
+    return replace(view, runs={**view.runs, root.execution_id: replace(root, steps=steps, why="")})

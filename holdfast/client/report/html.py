@@ -15,7 +15,7 @@ from holdfast.client.report.rows import CallRow, RunSummary, StepRow, SubagentRo
 from holdfast.client.report.style import PAGE_STYLE
 from holdfast.client.report.svg import drawn
 from holdfast.client.report.timeline import timeline
-from holdfast.client.report.words import beginning, lasting, moment, money, tokens
+from holdfast.client.report.words import beginning, counted, lasting, moment, money, tokens
 from holdfast.core.excerpts import in_full
 from holdfast.core.messages import Message
 from holdfast.core.observed import AnyObserved
@@ -121,7 +121,7 @@ def _said(heading: str, text: str) -> Element | None:
 def _step(step: StepRow) -> Element:
     """Return a step that opens: its line, what the model said, and its calls."""
     kind = step.kind.replace("_", " ")
-    calls = "1 call" if len(step.calls) == 1 else f"{len(step.calls)} calls"
+    calls = counted(len(step.calls), "call")
     bad = [each.outcome for each in step.calls if each.outcome != "succeeded"]
     return element(
         "details",
@@ -174,7 +174,7 @@ def _subagents(rows: Sequence[SubagentRow]) -> Element:
 
 
 def _subagent(each: SubagentRow) -> Iterator[Content]:
-    steps = "" if each.steps is None else f"{each.steps} steps, "
+    steps = "" if each.steps is None else f"{counted(each.steps, 'step')}, "
     yield element("b", each.agent)
     yield " "
     yield element("span", each.status.replace("_", " "), class_=f"status {each.status}")

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from holdfast.client.report.rows import CallRow, RunSummary, StepRow, SubagentRow
+from holdfast.client.report.words import counted
 from holdfast.core.limits import TIMELINE_ROWS_MAX
 from holdfast.core.observed import (
     AnyObserved,
@@ -125,7 +126,7 @@ def _kind(call: CallRow) -> Kind:
 
 def _subagent(each: SubagentRow, depth: int) -> Iterator[Row]:
     if each.started_at is not None:
-        steps = "" if each.steps is None else f", {each.steps} steps"
+        steps = "" if each.steps is None else f", {counted(each.steps, 'step')}"
         about = f"subagent {each.agent}: {each.status}{steps}, {each.usage.total_tokens:,} tokens"
         ended = None if each.seconds is None else _after(each.started_at, each.seconds)
         yield Row(f"↳ {each.agent}", depth, (Bar("subagent", each.started_at, ended, about),))

@@ -41,6 +41,11 @@ def tokens(used: Usage) -> str:
     return f"{used.input_tokens:,} in, {used.output_tokens:,} out"
 
 
+def counted(number: int, what: str) -> str:
+    """Return so many of something: `1 call`, `2 calls`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def beginning(text: str, chars_max: int = REPORTED_TEXT_CHARS_MAX) -> tuple[str, str]:
     """Return the beginning of `text`, and what to say about the rest: nothing where there is none."""
     if len(text) <= chars_max:

@@ -8,13 +8,20 @@ from rich.cells import cell_len
 from holdfast import ExecutionBudget
 from holdfast.client.cli.bars import FINE, PLAIN, Glyphs, bar, figures, took
 from holdfast.client.cli.frame import Picture
+from holdfast.client.cli.tree_view import without_end
 from holdfast.client.live import LiveView, limited
 from holdfast.client.shares import Share
 from holdfast.client.watched import AttemptFailed, TextDelta
 from holdfast.core.digests import short_digest
-from holdfast.core.observed import AgentExecutionCompleted, AgentExecutionStopped, ApprovalRequested, SubagentSpawned
+from holdfast.core.observed import (
+    AgentExecutionCompleted,
+    AgentExecutionFailed,
+    AgentExecutionStopped,
+    ApprovalRequested,
+    SubagentSpawned,
+)
 from holdfast.core.state import call_name, named_id
-from holdfast.core.steps import Outcome
+from holdfast.core.steps import ErrorRecord, Outcome
 from holdfast.core.stopping import StopReason
 from tests.client.stories import ROOT, Story, asked, moment, seen
 
@@ -150,9 +157,38 @@ def test_the_last_picture_has_no_bars_and_no_hints() -> None:
     assert not any("█" in line or "holdfast approve" in line for line in last)
 
 
-def test_bars_show_that_something_is_used_and_something_left() -> None:
-    shown = [bar(Share("steps", used, 1_000), 4, PLAIN).plain for used in (0, 1, 500, 999, 1_000, 2_000)]
-    assert shown == ["....", "#...", "##..", "###.", "####", "####"]
+def test_a_sign_of_a_bar_is_full_from_half_of_it_on_and_the_last_one_when_nothing_is_left() -> None:
+    shown = [bar(Share("steps", used, 1_000), 4, PLAIN).plain for used in (0, 124, 125, 500, 999, 1_000, 2_000)]
+    assert shown == ["....", "....", "#...", "##..", "###.", "####", "####"]
+
+
+def test_steps_of_subagents_that_count_are_told_beside_the_bar() -> None:
+    spawn = asked("c1", "spawn", agent="clerk", task="one")
+    story = Story().begins("lead").asks().answers("", spawn).runs(spawn)
+    story.tell(SubagentSpawned, call_id="c1", index=0, agent="clerk", task="one")
+    child = Story(named_id(ROOT, call_name(1, 0)), parent_id="a").begins("clerk").asks().answers("1")
+    limits = ExecutionBudget(max_steps=8, max_tokens=1_000)
+    before = picture(limited(seen([*story.told, *child.told]), limits))
+    child.completes()
+    after = picture(limited(seen([*story.told, *child.told]), limits))
+    assert [line.split(" ", 1)[0] for line in after[:2]] == ["steps", "tokens"]
+    assert before[0].endswith(" 0 / 8")
+    assert after[0].endswith(" 1 / 8 with subagents")
+    assert after[1].endswith(" / 1,000")
+
+
+def test_an_end_is_told_once_below_the_tree() -> None:
+    story = Story().begins().asks()
+    story.told.append(AttemptFailed(ROOT, 1, 4, "429"))
+    assert "attempt 4 failed, asking again: 429" in "\n".join(picture(seen(story.told)))
+    story.tell(AgentExecutionFailed, error=ErrorRecord(type="ModelUnavailable", message="429", source="model"))
+    view = seen(story.told)
+    root = view.runs[ROOT]
+    assert root.why == "ModelUnavailable: 429"
+    last = "\n".join(line.plain for line in Picture(moment(60), 100, 100, FINE).last(without_end(view, root)))
+    assert "4 attempts failed" in last
+    assert "429" not in last, "the line below the tree says why"
+    assert "asking again" not in "\n".join(picture(view)), "nobody asks any more"
 
 
 def test_figures_and_durations_are_short() -> None:

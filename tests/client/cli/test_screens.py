@@ -72,7 +72,7 @@ def test_top_shows_what_is_under_way_and_leaves_the_terminal_as_it_was(project: 
     execution_id = start_id(project, "careful", *LIMITS)
     query = "HoldfastAgent = 'careful'"
     with tmux(project, told(f'echo before; holdfast top --query "{query}"'), columns=140) as terminal:
-        screen = terminal.shows(execution_id[:8], "1 call", "█", "seconds", "q quit", f"only {query}")
+        screen = terminal.shows(execution_id[:8], "1 call", "░", "seconds", "q quit", f"only {query}")
         assert screen.splitlines()[1].split() == [
             *("agent", "id", "status", "steps", "tokens", "cost", "budget", "elapsed", "waiting", "tenant", "parent"),
         ]

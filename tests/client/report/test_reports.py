@@ -22,7 +22,7 @@ from holdfast.client.report.markdown import fenced, markdown, plain
 from holdfast.client.report.rows import SubagentRow, subagents_told
 from holdfast.client.report.svg import WIDTH, drawn
 from holdfast.client.report.timeline import Timeline, timeline
-from holdfast.client.report.words import beginning, lasting, money
+from holdfast.client.report.words import beginning, counted, lasting, money
 from holdfast.client.retelling import retold
 from holdfast.core import observed
 from holdfast.core.limits import REPORTED_TEXT_CHARS_MAX, TIMELINE_ROWS_MAX
@@ -314,3 +314,9 @@ def test_a_page_lists_so_many_events_and_no_more(monkeypatch: pytest.MonkeyPatch
     text = html(told_of(state, events_left_out=7))
     total = len(told_of(state).events) + 7
     assert f"{total} events, the first 2 of them" in text
+
+
+def test_one_is_not_many() -> None:
+    assert [counted(number, "call") for number in (0, 1, 2, 1_000)] == ["0 calls", "1 call", "2 calls", "1,000 calls"]
+    rows = (subagent("scout"),)
+    assert "1 step, " in html(told_of(hostile_state(), subagents=rows))
