@@ -95,7 +95,9 @@ def create_key_file(path: Path, key_id: str | None = None) -> str:
             os.fsync(file.fileno())
     except FileExistsError:
         told = f"the file {path} is there already and stays as it is: a lost key loses all it has encrypted"
-        raise InvalidInput(f"{told}; to rotate, put a new key's line above the others") from None
+        raise InvalidInput(
+            f"{told}; to rotate, add the new key's line below the others first: docs/encryption.md"
+        ) from None
     except OSError as error:
         raise InvalidInput(f"the key file {path} cannot be written ({error.strerror})") from None
     return key_id

@@ -16,7 +16,7 @@ from holdfast.client.cli.asking import asked, is_session
 from holdfast.client.cli.options import AsJson, UnderWayId, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.digests import SHORT_CHARS, short_digest
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import DecisionRefused, InvalidInput
 from holdfast.core.frozen import replace
 from holdfast.core.steps import OpenCall
 from holdfast.core.tools import told
@@ -143,22 +143,24 @@ def _decide(
 
 
 async def _under_way(agent: Agent) -> str:
-    """Return the run that an agent has under way; InvalidInput when there is none."""
+    """Return the run that an agent has under way; DecisionRefused when there is none."""
     view = await agent.view()
     if view.running_id is None:
-        raise InvalidInput(f"nothing waits; agent {agent.agent_id} has no run under way ({view.status})")
+        raise DecisionRefused(f"nothing waits; agent {agent.agent_id} has no run under way ({view.status})")
     return view.running_id
 
 
 async def _chosen(client: Client, execution_id: str, call_id: str | None, digest: str | None) -> OpenCall:
-    """Return the call that is meant; InvalidInput when it does not wait, several do, or it is another one."""
+    """Return the call that is meant; DecisionRefused when it waits no more or is another one, InvalidInput for several."""
     state = await client.state(execution_id)
     if state.status.is_terminal:
-        raise InvalidInput(f"nothing waits; run {execution_id} has ended ({state.status})")
+        raise DecisionRefused(f"nothing waits; run {execution_id} has ended ({state.status})")
     meant = [each for each in state.waiting_calls if call_id in (None, each.call.id)]
-    if len(meant) != 1:
+    if not meant:
         what = "no call waits" if call_id is None else f"no call {call_id[:80]!r} waits"
-        raise InvalidInput(f"{'name the call' if meant else what}; {_listed(execution_id, state.waiting_calls)}")
+        raise DecisionRefused(f"{what}; {_listed(execution_id, state.waiting_calls)}")
+    if len(meant) > 1:
+        raise InvalidInput(f"name the call; {_listed(execution_id, state.waiting_calls)}")
     _check_digest(digest, meant[0])
     return meant[0]
 
@@ -173,7 +175,7 @@ def _check_digest(digest: str | None, chosen: OpenCall) -> None:
         told_so = (
             f"the call {chosen.call.id} ({chosen.call.name}) has the digest {short_digest(real)}, not {digest[:80]!r}"
         )
-        raise InvalidInput(f"{told_so}: it is not the one that you looked at; nothing was decided")
+        raise DecisionRefused(f"{told_so}: it is not the one that you looked at; nothing was decided")
 
 
 def _listed(execution_id: str, calls: Sequence[OpenCall]) -> str:

@@ -33,7 +33,7 @@ def codec_key(
     if as_json:
         sys.stdout.write(json.dumps({"file": str(file), "id": made}) + "\n")
     else:
-        remedy = f"Set {KEY_FILE}={file} for every worker and client, and keep a copy: no key, no data."
+        remedy = f"Set {KEY_FILE}={file.absolute()} for every worker and client, and keep a copy: no key, no data."
         sys.stdout.write(f"made {file} with the key {made}\n{remedy}\n")
 
 

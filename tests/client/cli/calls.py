@@ -70,8 +70,7 @@ TABLE: Final[Mapping[int, tuple[str, ...]]] = {
         "export DONE -o FOLDER/nowhere/a.json --json",
         "list --limit 0 | list --limit 1001 --json | list --limit x | sessions --limit 0 --json | waiting --limit 0",
         "sessions --query nonsense | sessions --query nonsense --json | records AGENT --limit 0 --json",
-        "approve DONE | approve DONE --json | deny DONE call_9 | edit WAITING --arguments nope --json",
-        "approve WAITING call_9 --json | approve WAITING --digest 000000 --json",
+        "edit WAITING --arguments nope --json | approve WAITING --digest nope",
         "chat | chat --json | chat assistent | chat --id nope --json | send AGENT '' --json | send nope hello",
         "send AGENT hi --while-running wait | session shwo AGENT | session change AGENT --json",
         "session change AGENT --max-cost -1 | rewind AGENT NOBODY --steps -1 --json",
@@ -96,6 +95,8 @@ TABLE: Final[Mapping[int, tuple[str, ...]]] = {
     ),
     7: (
         "run assistant hi --id DONE --json | run assistant hi --id DONE --detach | send CLOSED hello --json",
+        "approve DONE | approve DONE --json | deny DONE call_9 | edit DONE --arguments {} --json",
+        "approve WAITING call_9 --json | approve WAITING --digest 000000 --json",
         "fork IDLE --execution NOBODY --json | chat --id CLOSED",
         "export DONE -o FOLDER/there.json | export DONE -o FOLDER/there.json --json",
     ),

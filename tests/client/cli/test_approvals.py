@@ -70,13 +70,13 @@ def test_a_call_can_be_approved_by_the_digest_that_was_looked_at_and_by_no_other
     project: Project, client: Client, waiting: str
 ) -> None:
     other = call_digest("multiply", {"a": 6, "b": 8})
-    for digest, said in (
-        (other, "it is not the one that you looked at"),
-        (DIGEST[:11], "at least 12"),
-        ("x" * 12, "12"),
+    for digest, code, said in (
+        (other, 7, "it is not the one that you looked at"),
+        (DIGEST[:11], 2, "at least 12"),
+        ("x" * 12, 2, "12"),
     ):
         refused = project.run("approve", waiting, "--digest", digest)
-        assert (refused.code, said in refused.err) == (2, True), refused.err
+        assert (refused.code, said in refused.err) == (code, True), refused.err
     assert len(asyncio.run(client.state(waiting)).waiting_calls) == 1
     ended = project.run("approve", waiting, "--digest", short_digest(DIGEST).upper(), "--json")
     assert (ended.code, ended.document["digest"], ended.document["taken"]) == (0, DIGEST, True)
@@ -126,14 +126,14 @@ def test_a_denied_call_does_not_run_and_the_model_is_told_why(project: Project, 
 def test_what_cannot_be_decided_is_refused_with_what_waits(project: Project, client: Client, waiting: str) -> None:
     (call,) = asyncio.run(client.state(waiting)).waiting_calls
     wrong = project.run("approve", waiting, "call_of_another_step")
-    assert wrong.code == 2
+    assert wrong.code == 7
     assert f"{call.call.id} (multiply)" in wrong.err
     for edit in ("[1]", "{", '{"a": NaN}', "[" * 100_000):
         assert project.run("edit", waiting, "--arguments", edit).code == 2, edit[:20]
     project.run("deny", waiting)
     end_of(client, waiting)
     late = project.run("approve", waiting)
-    assert (late.code, late.err) == (2, f"error: nothing waits; run {waiting} has ended (completed)\n")
+    assert (late.code, late.err) == (7, f"error: nothing waits; run {waiting} has ended (completed)\n")
 
 
 def test_the_id_of_an_agent_means_the_run_that_it_has_under_way(project: Project) -> None:
@@ -144,7 +144,7 @@ def test_the_id_of_an_agent_means_the_run_that_it_has_under_way(project: Project
     assert (ended.code, ended.document["execution_id"], ended.document["taken"]) == (0, run_id, True)
     assert project.run("send", agent_id, "thank you").code == 0
     late = project.run("approve", agent_id)
-    assert (late.code, late.err) == (2, f"error: nothing waits; agent {agent_id} has no run under way (idle)\n")
+    assert (late.code, late.err) == (7, f"error: nothing waits; agent {agent_id} has no run under way (idle)\n")
 
 
 def until_asked(project: Project, agent_id: str) -> str:

@@ -29,8 +29,10 @@ def test_a_key_file_is_made_once(here: Project) -> None:
     made = here.run("codec-key", "keys", "--id", "first")
     assert (made.code, made.err) == (0, "")
     assert "made keys with the key first" in made.out
+    assert f"HOLDFAST_ENCRYPTION_KEY_FILE={here.folder / 'keys'} " in made.out
     again = here.run("codec-key", "keys", "--json")
     assert (again.code, again.document["error"]["type"]) == (InvalidInput.exit_code, "InvalidInput")
+    assert "below the others first: docs/encryption.md" in again.document["error"]["message"]
     other = here.run("codec-key", "other", "--json")
     assert set(other.document) == {"file", "id"}
     assert [key.id for key in KeyRing.read(here.folder / "other").keys] == [other.document["id"]]
