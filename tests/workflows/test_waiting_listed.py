@@ -1,8 +1,9 @@
-"""That a run waits for a person is told at the same place of its history, however its hooks came to their ends."""
+"""What hooks lead to stands at the same place of a history, however they came to their ends beside each other."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -21,7 +22,10 @@ from tests.workflows.waiting import waiting_calls
 pytestmark = pytest.mark.temporal
 
 CAREFUL = AgentDefinition.model_validate({"name": "careful", "approvals": [{"tools": ["pay"]}]})
+HELPER = AgentDefinition(name="helper", system_prompt="You help.", tools=(), hooks=())
+LEAD = AgentDefinition(name="lead", system_prompt="You lead.", subagents=("helper",))
 RUNS = 8
+BATCHES = 3
 
 
 async def test_runs_that_are_asked_all_the_time_while_their_hooks_run_replay(serve: Serve) -> None:
@@ -43,6 +47,37 @@ async def test_runs_that_are_asked_all_the_time_while_their_hooks_run_replay(ser
     async with serve(turn, offer=offer) as served:
         ids = [await served.client.start(CAREFUL, "pay") for _ in range(RUNS)]
         states = await asyncio.gather(*(_decided(served.client, each) for each in ids))
+        for each in ids:
+            await replayed(served.client, each)
+    assert {each.status for each in states} == {ExecutionStatus.COMPLETED}
+
+
+async def test_calls_and_subagents_that_uneven_hooks_let_begin_replay_in_their_order(serve: Serve) -> None:
+    """The start of a child takes a turn more of the workflow's event loop than that of an activity does."""
+    lengths = random.Random(7)  # noqa: S311  # no secret
+
+    async def look(_: HookContext) -> Changes:
+        await asyncio.sleep(lengths.random() * 0.03)
+        return Changes()
+
+    @tool
+    async def nap() -> str:
+        """Rest."""
+        return "rested"
+
+    def turn(request: dict[str, Any]) -> Turn:
+        if request["messages"][0]["content"] == HELPER.system_prompt or turn_number(request) >= BATCHES:
+            return say("done")
+        return calls(*(Call("spawn", {"agent": "helper", "task": "x"}) if k % 2 else Call("nap", {}) for k in range(5)))
+
+    offer = Offer(tools=(nap,), hooks=(hook(Trigger.BEFORE_TOOL, name="uneven", timeout_seconds=5)(look),))
+    async with serve(turn, offer=offer) as served:
+        ids = [await served.client.start(LEAD, "go", subagents=[HELPER]) for _ in range(RUNS)]
+        asking = [asyncio.create_task(_ask(served.client, each)) for each in ids]
+        states = [await served.client.result(each) for each in ids]
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
         for each in ids:
             await replayed(served.client, each)
     assert {each.status for each in states} == {ExecutionStatus.COMPLETED}
