@@ -52,7 +52,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, never_begun, reply_of
     from holdfast.core.usage import NOTHING_USED, Usage
     from workflows import captions
-    from workflows.cancels import outcome
+    from workflows.cancels import locally, outcome
 
 
 HEARTBEAT_TIMEOUT: Final = timedelta(seconds=2.5)
@@ -82,26 +82,30 @@ HOOKS_MARGIN: Final = timedelta(seconds=1)
 
 async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
     """Return the agent's tools as this worker offers them; recorded once, so that a run keeps what it began with."""
-    catalog: ToolCatalog = await workflow.execute_local_activity(
-        RESOLVE_TOOLS_ACTIVITY,
-        ToolsRequest.of(definition, workflow.now()),
-        result_type=ToolCatalog,
-        start_to_close_timeout=RESOLVE_TIMEOUT,
-        retry_policy=RetryPolicy(maximum_attempts=3),
-        summary=f"tools and hooks that {definition.name} gets here",
+    catalog: ToolCatalog = await locally(
+        workflow.execute_local_activity(
+            RESOLVE_TOOLS_ACTIVITY,
+            ToolsRequest.of(definition, workflow.now()),
+            result_type=ToolCatalog,
+            start_to_close_timeout=RESOLVE_TIMEOUT,
+            retry_policy=RetryPolicy(maximum_attempts=3),
+            summary=f"tools and hooks that {definition.name} gets here",
+        )
     )
     return catalog
 
 
 async def take_up() -> TakenUp:
     """Return when a worker takes this run up, recorded."""
-    taken_up: TakenUp = await workflow.execute_local_activity(
-        TAKE_UP_ACTIVITY,
-        TakenUp(at=workflow.now()),
-        result_type=TakenUp,
-        start_to_close_timeout=RESOLVE_TIMEOUT,
-        retry_policy=RetryPolicy(maximum_attempts=3),
-        summary="when a worker took this run up",
+    taken_up: TakenUp = await locally(
+        workflow.execute_local_activity(
+            TAKE_UP_ACTIVITY,
+            TakenUp(at=workflow.now()),
+            result_type=TakenUp,
+            start_to_close_timeout=RESOLVE_TIMEOUT,
+            retry_policy=RetryPolicy(maximum_attempts=3),
+            summary="when a worker took this run up",
+        )
     )
     return taken_up
 
@@ -163,14 +167,16 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
     """Run the hooks of one place as one local activity: it costs one event, and its input is in no history."""
     longest = timedelta(seconds=sum(traits.timeout_seconds for traits in command.hooks)) + HOOKS_MARGIN
     try:
-        ran: HooksRan = await workflow.execute_local_activity(
-            RUN_HOOKS_ACTIVITY,
-            HooksRequest(hooks=command.hooks, context=command.context, changes_bytes_max=command.changes_bytes_max),
-            result_type=HooksRan,
-            activity_id=command.name,
-            schedule_to_close_timeout=longest,
-            retry_policy=RetryPolicy(maximum_attempts=1),
-            summary=captions.of_hooks(command),
+        ran: HooksRan = await locally(
+            workflow.execute_local_activity(
+                RUN_HOOKS_ACTIVITY,
+                HooksRequest(hooks=command.hooks, context=command.context, changes_bytes_max=command.changes_bytes_max),
+                result_type=HooksRan,
+                activity_id=command.name,
+                schedule_to_close_timeout=longest,
+                retry_policy=RetryPolicy(maximum_attempts=1),
+                summary=captions.of_hooks(command),
+            )
         )
     except FailureError as error:  # in a replay it comes bare, whatever it is
         if is_cancelled_exception(error):
@@ -235,14 +241,16 @@ async def _tool_on(
 async def _local_tool(command: CallTool, traits: ToolTraits, time_left: timedelta | None) -> object:
     """Run the tool within the workflow task: its result is all that the history gets."""
     try:
-        result: object = await workflow.execute_local_activity(
-            traits.name,
-            command.call.arguments,
-            activity_id=call_name(command.step_number, command.index),
-            start_to_close_timeout=timedelta(seconds=traits.timeout_seconds),
-            schedule_to_close_timeout=time_left,
-            retry_policy=_tool_retry(traits.attempts_max),
-            summary=captions.of_tool_call(command),
+        result: object = await locally(
+            workflow.execute_local_activity(
+                traits.name,
+                command.call.arguments,
+                activity_id=call_name(command.step_number, command.index),
+                start_to_close_timeout=timedelta(seconds=traits.timeout_seconds),
+                schedule_to_close_timeout=time_left,
+                retry_policy=_tool_retry(traits.attempts_max),
+                summary=captions.of_tool_call(command),
+            )
         )
     except ActivityError:
         raise

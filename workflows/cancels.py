@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 from temporalio import workflow
+from temporalio.exceptions import FailureError, is_cancelled_exception
 
 T = TypeVar("T")
 
@@ -35,6 +36,21 @@ async def outcome(asked: asyncio.Task[T]) -> T:
         if not asked.done():
             asked.cancel()
     return await asked
+
+
+async def locally(doing: Awaitable[T]) -> T:
+    """Return what a local activity came to.
+
+    One is also cancelled where nobody asked for it: a worker that keeps no run in memory puts this one aside, and does
+    the activity again when it takes the run up. There is nothing to go on with until then.
+    """
+    try:
+        return await doing
+    except FailureError as error:
+        task = asyncio.current_task()
+        if is_cancelled_exception(error) and not (task and task.cancelling()):
+            await workflow.wait_condition(lambda: False)
+        raise
 
 
 async def begun(starting: asyncio.Task[T]) -> tuple[T, bool]:

@@ -77,12 +77,15 @@ class KeyRing:
 
 
 def create_key_file(path: Path, key_id: str | None = None) -> str:
-    """Make a file with one new key, readable by its owner alone, and return the key's id; by default today's date.
+    """Make a file with one new key, readable by its owner alone, and return the key's id.
+
+    By default that is today's date and six digits by chance: one name for two keys would have a worker take one for the
+    other.
 
     Raises InvalidInput for an id that is none, and for a file that is there already: whoever writes over a key loses
     all that it has encrypted.
     """
-    key_id = key_id or f"{datetime.now(UTC):%Y-%m-%d}"
+    key_id = key_id or f"{datetime.now(UTC):%Y-%m-%d}-{secrets.token_hex(3)}"
     if _ID.fullmatch(key_id) is None:
         told = f"the key id {key_id[:80]!r} cannot be used"
         raise InvalidInput(f"{told}; take up to 64 letters, digits, dots, dashes and underscores")

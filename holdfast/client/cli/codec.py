@@ -25,7 +25,9 @@ UI_PORT: Final = 8233
 def codec_key(
     file: Annotated[Path, typer.Argument(help="The key file to make; one that is there stays as it is.")],
     *,
-    key_id: Annotated[str | None, typer.Option("--id", help="The key's name; else today's date.")] = None,
+    key_id: Annotated[
+        str | None, typer.Option("--id", help="The key's name; else today's date and six digits.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key file with one new key, readable by its owner only."""

@@ -114,6 +114,9 @@ def _written(told: Report, chosen: Format) -> str:
 
 def _write(file: Path, text: str, *, force: bool) -> None:
     """Write the file whole or not at all: beside its place first. Raises InvalidInput, Conflict."""
+    file = file.resolve()  # a link stays, what it leads to is written
+    if file.exists() and not file.is_file():
+        raise InvalidInput(f"{str(file)!r} is no file to write over; write to standard output with `-o -`")
     try:
         with NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, prefix=f".{file.name}.", delete=False) as made:
             beside = Path(made.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from uuid import uuid4
 
@@ -155,6 +156,12 @@ def test_the_files_name_says_what_is_written_and_nothing_is_overwritten(quick: W
     assert page.read_text(encoding="utf-8") == before
     forced = quick.run("export", done, "-o", str(page), "--force", "--format", "markdown")
     assert (forced.code, forced.out.startswith(f"wrote {page} (")) == (0, True)
+    os.mkfifo(page.with_suffix(".fifo"))
+    (page.parent / "link.md").symlink_to(page)
+    assert quick.run("export", done, "-o", str(page.with_suffix(".fifo")), "--force").code == 2, "no file"
+    assert page.with_suffix(".fifo").is_fifo()
+    assert quick.run("export", done, "-o", str(page.parent / "link.md"), "--force").code == 0
+    assert (page.parent / "link.md").is_symlink(), "what a link leads to is written"
     assert page.read_text(encoding="utf-8").startswith("# Run")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["run.html", "run.json", "run.md"], "nothing beside them"
 
