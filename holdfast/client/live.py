@@ -24,7 +24,7 @@ from holdfast.core.limits import (
     LIVE_TEXT_CHARS_MAX,
 )
 from holdfast.core.messages import ToolCall
-from holdfast.core.state import ExecutionStatus, call_name, named_id
+from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
 from holdfast.core.steps import Outcome, ToolExecution
 
 Stage: TypeAlias = Literal["asked", "waiting", "running"] | Outcome
@@ -69,6 +69,8 @@ class StepView:
     text: str = ""
     skipped: bool = False
     tokens: int = 0
+    cost: float = 0.0
+    """What the provider said of the answer's, in US dollars."""
     calls: tuple[CallView, ...] = ()
 
 
@@ -90,6 +92,8 @@ class RunView:
     step_count: int = 0
     tokens: int = 0
     cost: float = 0.0
+    cost_said: float = 0.0
+    """What its worker said of the same, who counts an answer before the step is over."""
     retries: int = 0
     why: str = ""
     """Why it was stopped, or has failed; while it runs, what wants it to stop."""
@@ -104,6 +108,12 @@ class RunView:
     def tokens_so_far(self) -> int:
         """With those of the step under way."""
         return self.tokens + sum(each.tokens for each in self.steps if each.ended_at is None)
+
+    @property
+    def cost_so_far(self) -> float:
+        """With what the step under way has cost, as far as anybody has said so; in US dollars."""
+        told = self.cost + sum(each.cost for each in self.steps if each.ended_at is None)
+        return max(told, self.cost_said)
 
 
 NO_RUNS: Final[Mapping[str, RunView]] = MappingProxyType({})
@@ -159,6 +169,15 @@ def limited(
 ) -> LiveView:
     """Return the view with the limits of its latest root."""
     return replace(view, budget=budget, paused_seconds=paused_seconds, paused_at=paused_at)
+
+
+def headed(view: LiveView, head: AgentState) -> LiveView:
+    """Return the view with what the worker of its latest root has said; the same view where it said it of another."""
+    root, said = view.root, head.execution
+    if root is None or said is None or said.execution_id != root.execution_id:
+        return view
+    costing = replace(root, cost_said=max(root.cost_said, said.cost))
+    return limited(_with(view, costing), said.budget, paused_seconds=said.paused_seconds, paused_at=said.paused_at)
 
 
 def after(view: LiveView, told: Watched) -> LiveView:
@@ -298,6 +317,7 @@ def _answered(step: StepView, told: observed.InferenceResponseReceived) -> StepV
         text=response.text[-LIVE_TEXT_CHARS_MAX:],
         skipped=len(response.text) > LIVE_TEXT_CHARS_MAX,
         tokens=response.usage.total_tokens,
+        cost=response.cost or 0.0,
         calls=tuple(CallView(each, _arguments(each)) for each in response.tool_calls),
     )
 

@@ -8,9 +8,10 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import live
-from holdfast.client.live import LiveView, limited
+from holdfast.client.live import LiveView, headed, limited
 from holdfast.client.shares import Share, Used, shares, tightest
 from holdfast.client.watched import AttemptFailed, TextDelta
+from holdfast.core.frozen import replace
 from holdfast.core.limits import LIVE_STEPS_KEPT, LIVE_TEXT_CHARS_MAX
 from holdfast.core.observed import (
     AgentExecutionCompleted,
@@ -18,16 +19,18 @@ from holdfast.core.observed import (
     AgentExecutionStopped,
     ApprovalRequested,
     ApprovalResolved,
+    InferenceResponseReceived,
     Observed,
     StopSignalReceived,
     SubagentCompleted,
     SubagentSpawned,
 )
-from holdfast.core.state import ExecutionStatus, call_name, named_id
-from holdfast.core.steps import ErrorRecord, Outcome
+from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id, step_id
+from holdfast.core.steps import ErrorRecord, InferenceResponse, Outcome
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.usage import Usage
 from holdfast.local import LocalDriver
+from holdfast.testing import a_state
 from holdfast.testing.script import Call, calls, say
 from holdfast.testing.scripted import ScriptedModel
 from tests.client.stories import BEGAN, ROOT, Story, asked, moment, seen
@@ -227,3 +230,27 @@ def test_a_bar_knows_how_much_of_each_limit_is_used() -> None:
     assert shares(ExecutionBudget(), Used(), started_at=BEGAN, now=BEGAN) == ()
     assert tightest(()) is None
     assert [Share("steps", used, most).fraction for used, most in ((0, 0), (5, 4), (-1, 4))] == [1, 1, 0]
+
+
+def head(budget: ExecutionBudget, cost: float, execution_id: str = ROOT) -> AgentState:
+    """What a worker says of a run under way."""
+    told = a_state(steps=1, status="in_progress")
+    return replace(told, execution=replace(told.running, execution_id=execution_id, budget=budget, cost=cost))
+
+
+def test_limits_that_are_said_before_any_event_count_from_the_first_one_on() -> None:
+    limits = ExecutionBudget(max_steps=4)
+    assert headed(LiveView(), head(limits, 0.0)) == LiveView(), "there is nothing yet that they could limit"
+    view = seen(Story().begins().told)
+    assert headed(view, head(limits, 0.0)).budget == limits
+    assert headed(view, head(limits, 0.0, step_id(ROOT, 1))) == view, "those of another run"
+
+
+def test_what_an_answer_has_cost_counts_as_soon_as_anybody_says_so() -> None:
+    story = Story().begins().asks().answers("let me look", asked("c1"))
+    view = headed(seen(story.told), head(ExecutionBudget(), 0.25))
+    assert (view.runs[ROOT].tokens_so_far, view.runs[ROOT].cost_so_far) == (100, 0.25)
+    assert headed(view, head(ExecutionBudget(), 0.2)).runs[ROOT].cost_so_far == 0.25, "an older word"
+    story.asks().tell(InferenceResponseReceived, response=InferenceResponse(text="so", cost=0.5))
+    [*_, step] = seen(story.told).runs[ROOT].steps
+    assert (step.cost, seen(story.told).runs[ROOT].cost_so_far) == (0.5, 0.5)

@@ -27,7 +27,7 @@ from holdfast.core.state import checked_id
 from holdfast.core.tools import told
 
 if TYPE_CHECKING:
-    from holdfast.client import Agent, Client, Holdfast
+    from holdfast.client import Agent, Client, Holdfast, SessionSummary
 
 T = TypeVar("T")
 
@@ -80,14 +80,20 @@ async def joined(settings: Settings) -> Holdfast:
 
 async def is_session(client: Client, given: str) -> bool:
     """Return whether the id is that of an agent with a session, and not a run's."""
+    return await session_of(client, given) is not None
+
+
+async def session_of(client: Client, given: str) -> SessionSummary | None:
+    """Return what the server knows of an agent's session; none where the id is no agent's with one."""
     from holdfast.client.reading import ASK_TIMEOUT
     from holdfast.client.refusals import answered
+    from holdfast.client.summaries import session_summary
 
     with suppress(ExecutionNotFound, ValueError):
         handle = client.temporal.get_workflow_handle(checked_id(given))
         described = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT))
-        return described.workflow_type == AGENT_SESSION
-    return False
+        return session_summary(described) if described.workflow_type == AGENT_SESSION else None
+    return None
 
 
 async def connected(settings: Settings) -> Client:

@@ -19,7 +19,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 from holdfast.client.approvals import WaitingCall
 from holdfast.client.cli.approvals import login
 from holdfast.client.cli.bars import Glyphs, glyphs_of
-from holdfast.client.cli.columns import COLUMNS, FIRST, ordered, waiting
+from holdfast.client.cli.columns import COLUMNS, FIRST, Column, ordered, shown, waiting
 from holdfast.client.cli.details import call, details
 from holdfast.client.cli.questions import Answer, Question
 from holdfast.client.cli.render import short
@@ -100,6 +100,7 @@ class Board(App[int]):
         self._widths: dict[str, int] = {}
         self._order: list[str] = []
         """The ids of the rows as they stand in the table."""
+        self._shown: tuple[Column, ...] = COLUMNS
         self._column, self._turned = FIRST, False
         self._refused = ""
         """Why the server has not taken the query that was typed."""
@@ -256,12 +257,14 @@ class Board(App[int]):
         table, selected = self._table, self._selected
         in_order = ordered(self._rows.values(), self._column, now, turned=self._turned)
         order = [row.listed.id for row in in_order]
-        if order == self._order and self._draw_seen(now):
+        columns = shown(in_order, self.size.width)
+        if columns == self._shown and order == self._order and self._draw_seen(now):
             return
+        self._shown = columns
         cells = [self._cells(row, now) for row in in_order]
         scrolled, place = table.scroll_offset, table.cursor_row
         table.clear(columns=True)
-        for number, column in enumerate(COLUMNS):
+        for number, column in enumerate(self._shown):
             # measured here and not by the table, which takes a second for a thousand rows
             needed = max([cell_len(column.name), *(row[number].cell_len for row in cells)])
             self._widths[column.name] = min(needed, CELL_CHARS_MAX)
@@ -278,7 +281,7 @@ class Board(App[int]):
         """Bring what is to be seen up to date; False where a column has become too narrow for it."""
         table = self._table
         for id_ in self._seen():
-            for column, text in zip(COLUMNS, self._cells(self._rows[id_], now), strict=True):
+            for column, text in zip(self._shown, self._cells(self._rows[id_], now), strict=True):
                 if min(text.cell_len, CELL_CHARS_MAX) > self._widths[column.name]:
                     return False
                 if table.get_cell(id_, column.name) != text:
@@ -286,8 +289,8 @@ class Board(App[int]):
         return True
 
     def _cells(self, row: Row, now: datetime) -> list[Text]:
-        cells = [each.text(row, now, self._glyphs) for each in COLUMNS]
-        for column, text in zip(COLUMNS, cells, strict=True):
+        cells = [each.text(row, now, self._glyphs) for each in self._shown]
+        for column, text in zip(self._shown, cells, strict=True):
             text.justify = "right" if column.right else "left"
         return cells
 

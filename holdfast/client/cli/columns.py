@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ID_CHARS: Final = 8
 BAR_CHARS: Final = 10
 NOTHING: Final = "-"
+WIDE_CHARS: Final = 120
+"""How wide a terminal must be for all columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,13 @@ COLUMNS: Final = (
 NAMES: Final = tuple(each.name for each in COLUMNS)
 FIRST: Final = NAMES.index("elapsed")
 """What rows are ordered by at first: the latest to begin on top."""
+
+
+def shown(of: Iterable[Row], width: int) -> tuple[Column, ...]:
+    """Return the columns for a terminal of that width: in a narrow one the last two only where they say something."""
+    if width >= WIDE_CHARS or any(row.listed.tenant or row.listed.parent for row in of):
+        return COLUMNS
+    return COLUMNS[:-2]
 
 
 def ordered(of: Iterable[Row], column: int, now: datetime, *, turned: bool = False) -> list[Row]:

@@ -123,7 +123,7 @@ class Picture:
             return
         until = root.ended_at or view.paused_at or self.now
         seconds = max(0.0, (until - root.started_at).total_seconds() - view.paused_seconds)
-        used = Used(view.steps_used, root.tokens_so_far, root.cost, seconds)
+        used = Used(view.steps_used, root.tokens_so_far, root.cost_so_far, seconds)
         width = max(BAR_CHARS_MIN, min(BAR_CHARS, self.width - LABEL_CHARS - 18))
         all_of = shares(view.budget, used, started_at=root.started_at, now=root.ended_at or self.now)
         scarce = tightest(all_of)
@@ -188,8 +188,8 @@ class Picture:
         )
         label.append(f" {run.status.replace('_', ' ')}", colour)
         label.append(f"  {counted(run.step_count, 'step')}, {run.tokens_so_far:,} tokens")
-        if run.cost:
-            label.append(f", {run.cost:.4f} USD")
+        if run.cost_so_far:
+            label.append(f", {run.cost_so_far:.4f} USD")
         if run.started_at is not None:
             label.append(f", {took(((run.ended_at or self.now) - run.started_at).total_seconds())}")
         if run.retries:

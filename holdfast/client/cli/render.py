@@ -236,7 +236,7 @@ def table(found: list[ExecutionSummary], none: str = NO_RUNS) -> None:
         cells = (
             each.execution_id,
             escape(each.agent or "-"),
-            f"[{colour}]{each.status}[/{colour}]",
+            f"[{colour}]{each.status.replace('_', ' ')}[/{colour}]",
             each.stop_reason or "-",
             "-" if each.steps is None else str(each.steps),
             "-" if each.tokens is None else f"{each.tokens:,}",

@@ -19,7 +19,7 @@ from holdfast.client.cli.bars import glyphs_of
 from holdfast.client.cli.frame import Picture
 from holdfast.client.cli.render import COLOURS, used
 from holdfast.client.cli.restoring import put_back
-from holdfast.client.live import LiveView, RunView, after, limited
+from holdfast.client.live import LiveView, RunView, after, headed
 from holdfast.client.watched import Watched
 from holdfast.core.errors import HoldfastError
 from holdfast.core.state import AgentState, ExecutionStatus
@@ -41,6 +41,9 @@ HEAD_SECONDS: Final = 5.0
 FIRST_HEAD_SECONDS: Final = 0.5
 """The same at the beginning, and while there is something amiss."""
 
+LIMITS_SECONDS_MAX: Final = 1.0
+"""How long the first picture waits for the limits, whose bars stand above everything."""
+
 LAST_LINES_MAX: Final = 100
 """How many lines of the tree stay when all is over."""
 
@@ -53,6 +56,8 @@ class TreeView:
         self._console = console
         self._execution_id = execution_id
         self._view = LiveView()
+        self._head: AgentState | None = None
+        """What a worker has said last."""
         self._notice = ""
         """What is not as it should be."""
         self._late = 0.0
@@ -83,6 +88,7 @@ class TreeView:
 
     def _take(self, each: Watched) -> None:
         self._view = after(self._view, each)
+        self._mind_head()
         at: datetime | None = getattr(each, "at", None)
         if at is not None:
             self._late = max(self._late, (at - datetime.now(UTC)).total_seconds())
@@ -91,10 +97,16 @@ class TreeView:
         now = datetime.fromtimestamp(time.time() + self._late, UTC)
         return Picture(now, self._console.width, height, glyphs_of(self._console))
 
+    def _is_known(self, seconds: float) -> bool:
+        """Return whether the limits are known, or so long awaited: with them the tree stands where it stays."""
+        return self._head is not None or bool(self._notice) or seconds > LIMITS_SECONDS_MAX
+
     async def _draw(self, live: Live) -> None:
+        first = time.monotonic()
         while True:
             began = time.monotonic()
-            lines = self._picture(self._console.height).frame(self._view, self._notice)
+            shown = self._view if self._is_known(began - first) else LiveView()
+            lines = self._picture(self._console.height).frame(shown, self._notice)
             live.update(Group(*lines), refresh=True)
             await asyncio.sleep(max(FRAME_SECONDS, (time.monotonic() - began) * IDLE_SHARE))
 
@@ -112,8 +124,9 @@ class TreeView:
                 except HoldfastError as error:
                     self._notice, pause = str(error), FIRST_HEAD_SECONDS
                 else:
-                    self._notice, pause = "", HEAD_SECONDS
-                    self._limit(page.head)
+                    self._head = page.head
+                    self._mind_head()
+                    self._notice, pause = "", HEAD_SECONDS if self._head.execution else FIRST_HEAD_SECONDS
             await self._pause(asked_for, pause)
 
     @property
@@ -124,17 +137,22 @@ class TreeView:
             return self._execution_id
         return None if root.is_over else root.execution_id
 
-    def _limit(self, head: AgentState) -> None:
-        root, execution = self._view.root, head.execution
-        if root is not None and execution is not None and execution.execution_id == root.execution_id:
-            paused, at = execution.paused_seconds, execution.paused_at
-            self._view = limited(self._view, execution.budget, paused_seconds=paused, paused_at=at)
+    def _mind_head(self) -> None:
+        """Take in what the worker has said: it can say it before any event has told us of the run."""
+        if self._head is not None:
+            self._view = headed(self._view, self._head)
 
     async def _pause(self, asked_for: str | None, seconds: float) -> None:
-        """Wait for the next question; not so long where another run has begun meanwhile."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and (self._runs == asked_for or not self._view.roots):  # noqa: ASYNC110  # of time
+        """Wait for the next question; not so long where another run has begun meanwhile, or an answer has come."""
+        began, tokens = time.monotonic(), self._tokens
+        while time.monotonic() < began + seconds and (self._runs == asked_for or not self._view.roots):
+            if self._tokens != tokens and time.monotonic() > began + FIRST_HEAD_SECONDS:
+                return  # what it has cost no event tells until the step is over
             await asyncio.sleep(FRAME_SECONDS)
+
+    @property
+    def _tokens(self) -> int:
+        return 0 if self._view.root is None else self._view.root.tokens_so_far
 
     def _leave(self) -> None:
         """Leave the tree as it is now, and below it the end of the run with its answer."""
@@ -152,7 +170,7 @@ class TreeView:
         seconds = None
         if root.started_at is not None and root.ended_at is not None:
             seconds = (root.ended_at - root.started_at).total_seconds()
-        spent = used(root.step_count, Usage(input_tokens=root.tokens), root.cost, seconds)
+        spent = used(root.step_count, Usage(input_tokens=root.tokens), root.cost_so_far, seconds)
         self._console.print(f"[{colour}]{root.status}[/{colour}]{escape(why)}  [dim]{spent}[/dim]")
         if root.answer:
             self._console.print()

@@ -6,12 +6,12 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from holdfast.client.cli import render
-from holdfast.client.cli.asking import is_session, joined
+from holdfast.client.cli.asking import joined, session_of
 from holdfast.client.cli.busy import ASKING, busy
 from holdfast.client.cli.completing import run_ids
 from holdfast.client.cli.options import AsJson, with_server
@@ -20,6 +20,9 @@ from holdfast.client.cli.runs import STOPPED
 from holdfast.client.settings import Settings
 from holdfast.client.watched import Watched, to_dict
 from holdfast.core.observed import AgentExecutionStopped
+
+RESTS: Final = frozenset({"idle", "suspended", "away"})
+"""What a session is that has no run under way."""
 
 
 @with_server()
@@ -43,10 +46,13 @@ def watch(
 async def _watch(settings: Settings, given: str, *, as_json: bool) -> int:
     with busy(ASKING):
         holdfast = await joined(settings)
-        lives = await is_session(holdfast.client, given)
+        session = await session_of(holdfast.client, given)
+        lives = session is not None
     try:
         watched = holdfast.agent(given).watch() if lives else holdfast.client.watch(given)
         if as_json or not _draws():
+            if session is not None and session.status in RESTS and not as_json:
+                render.hint(f"agent {given} is {session.status}: its next run is shown once it begins; Ctrl-C leaves")
             stopped = await _print_events(watched, as_json=as_json)
         else:
             from holdfast.client.cli.tree_view import TreeView
@@ -56,6 +62,8 @@ async def _watch(settings: Settings, given: str, *, as_json: bool) -> int:
         on = f"the agent lives on: holdfast chat --id {given}"
         render.hint(on if lives else f"the run goes on: holdfast show {given}, holdfast stop {given}")
         raise
+    if lives and not as_json:
+        render.hint(f"the session of agent {given} is over: holdfast records {given}")
     return STOPPED if stopped and not lives else 0
 
 

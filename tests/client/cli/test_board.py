@@ -191,6 +191,11 @@ async def test_calls_that_wait_are_approved_and_denied(serve: Serve) -> None:
         async with screen(served.client, query) as shown:
             await shown.until(lambda: [row[8] for row in shown.rows] == ["1 call", "1 call"])
             assert "2 waiting" in shown.head
+            await shown.pilot.resize_terminal(80, 24)
+            await shown.until(
+                lambda: len(shown.rows[0]) == 9, "no tenant, no parent: what waits is the last to be seen"
+            )
+            assert [row[8] for row in shown.rows] == ["1 call", "1 call"]
             await shown.pilot.press("down", "a")
             await shown.until(lambda: shown.asks)
             about = shown.said("#about")

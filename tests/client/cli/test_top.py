@@ -83,6 +83,7 @@ def test_what_is_wrong_is_told_before_any_screen(project: Project) -> None:
     plain, as_json = project.both("top", "--query", "nonsense = 3")
     assert (plain.code, plain.out, as_json.code) == (2, "", 2)
     assert "does not understand the query 'nonsense = 3'" in plain.err
+    assert "such as HoldfastAgent = 'clerk'" in plain.err, "one that finds runs, too"
     assert as_json.document["error"]["type"] == "InvalidInput"
     assert project.run("top", "--limit", "0").code == 2
     assert project.run("top", "--address", "127.0.0.1:1").code == 6

@@ -103,6 +103,18 @@ def test_watching_an_agent_shows_its_runs_until_its_session_is_closed(project: P
     assert isinstance(told[-1], AgentExecutionStopped)
 
 
+def test_watching_an_idle_agent_says_what_is_waited_for_and_a_closed_one_that_it_is_over(project: Project) -> None:
+    agent_id = str(uuid4())
+    assert project.run("send", agent_id, "one", "--agent", "clerk").code == 0
+    with project.started("watch", agent_id) as running:
+        running.heard(f"agent {agent_id} is ")
+        assert project.run("session", "close", agent_id).code == 0
+        ended = running.ended(20)
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err.splitlines()[-1] == f"the session of agent {agent_id} is over: holdfast records {agent_id}"
+    assert "its next run is shown once it begins" in ended.err
+
+
 def test_run_prints_text_as_it_comes_in_a_terminal_and_not_into_a_pipe(project: Project) -> None:
     shown = in_terminal(project, "run", "teller", "tell me")
     story = STORY.replace("\x1b", "\\x1b")
