@@ -74,7 +74,7 @@ def query_refusal(error: RPCError, query: str | None) -> HoldfastError:
     """Return our error for the server's where it was asked for a list with somebody's `query`."""
     if error.status is RPCStatusCode.INVALID_ARGUMENT and query and unknown_attribute(error) is None:
         told = f"the server does not understand the query {query[:200]!r}: {said(error)}"
-        return InvalidInput(f"{told}; write it as Temporal's list filters, such as HoldfastStatus = 'running'")
+        return InvalidInput(f"{told}; write it as Temporal's list filters, such as HoldfastAgent = 'clerk'")
     return refusal(error)
 
 

@@ -16,7 +16,7 @@ from tests.client.cli.page import PAGE, first_words, rows
 from tests.client.cli.program import HOLDFAST, Project
 
 ROOT = PAGE.parents[1]
-RUNS = ("dev", "worker", "run", "watch", "stop", "waiting", "approve", "deny", "edit", "show", "export", "list")
+RUNS = ("dev", "worker", "run", "watch", "top", "stop", "waiting", "approve", "deny", "edit", "show", "export", "list")
 AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tree", "codec-key", "codec-server")
 SERVERS = ("setup", "doctor")
 COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
