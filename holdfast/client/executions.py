@@ -31,7 +31,7 @@ from holdfast.client.connection import connect
 from holdfast.client.definitions import find_agent, find_subagents
 from holdfast.client.queries import queried
 from holdfast.client.reading import ASK_TIMEOUT
-from holdfast.client.refusals import answered, refusal, worker_for
+from holdfast.client.refusals import answered, query_refusal, refusal, worker_for
 from holdfast.client.registering import attributes
 from holdfast.client.requests import (
     check_budget,
@@ -44,6 +44,7 @@ from holdfast.client.requests import (
     check_start,
     check_stop,
 )
+from holdfast.client.session_requests import check_query
 from holdfast.client.settings import Settings
 from holdfast.client.summaries import ExecutionSummary, at_start, summary
 from holdfast.client.updates import Unanswered, lost, told_of, updated
@@ -340,20 +341,28 @@ class Client:
         """
         return await waiting_calls(self.temporal, limit)
 
-    async def list_executions(self, limit: int = 20, *, waiting: bool = False) -> list[ExecutionSummary]:
+    async def list_executions(
+        self, limit: int = 20, query: str | None = None, *, waiting: bool = False
+    ) -> list[ExecutionSummary]:
         """Return the latest runs: those under way first, then the latest to end; asks no worker.
 
-        With `waiting` only those under way of which calls wait for a person.
+        Args:
+            limit: at most so many, 1 to 1,000.
+            query: a further condition in Temporal's list filter, such as `HoldfastAgent = 'clerk'`.
+            waiting: only those under way of which calls wait for a person.
+
+        Raises InvalidInput for a query that the server does not understand; ServerUnavailable.
         """
         check_limit(limit)
         # a run that went on in a new one is no line of its own
         runs = f"WorkflowType = '{AGENT_EXECUTION}' AND ExecutionStatus != 'ContinuedAsNew'"
-        query = WAITING_RUNS if waiting else runs
+        wanted = WAITING_RUNS if waiting else runs
+        wanted += f" AND ({check_query(query)})" if query else ""
         try:
-            found = self.temporal.list_workflows(query, limit=limit, rpc_timeout=ASK_TIMEOUT)
+            found = self.temporal.list_workflows(wanted, limit=limit, rpc_timeout=ASK_TIMEOUT)
             return [summary(each) async for each in found]
         except RPCError as error:
-            raise refusal(error) from None
+            raise query_refusal(error, query) from None
 
     async def has_worker(self) -> bool:
         """Return whether a worker has asked for work on the settings' task queue within the last minutes."""

@@ -50,7 +50,8 @@ def refuse_taken(port: int, flag: str) -> None:
 
 def port_taken(port: int, flag: str) -> PortTaken:
     """Return the error that names the port and the option that changes it."""
-    return PortTaken(f"port {port} on {HOST} is taken by another program; stop it or choose another one with {flag}")
+    taken = f"port {port} on {HOST} is taken by another program"
+    return PortTaken(f"{taken}; stop it or choose another one with {flag} (`--port 0 --ui-port 0`: any free ones)")
 
 
 def names_port(line: str, port: int) -> bool:

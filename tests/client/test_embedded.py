@@ -122,7 +122,9 @@ def taken(request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
 
 def names(error: PortTaken, taken: tuple[int, int]) -> bool:
     flag = "--port" if taken[0] else "--ui-port"
-    return f"port {max(taken)} " in str(error) and str(error).endswith(f" {flag}")
+    return f"port {max(taken)} " in str(error) and str(error).endswith(
+        f" with {flag} (`--port 0 --ui-port 0`: any free ones)"
+    )
 
 
 # --- starting and stopping

@@ -151,7 +151,7 @@ async def _under_way(agent: Agent) -> str:
 
 
 async def _chosen(client: Client, execution_id: str, call_id: str | None, digest: str | None) -> OpenCall:
-    """Return the call that is meant; DecisionRefused when it waits no more or is another, InvalidInput for several."""
+    """Return the call that is meant. Raises DecisionRefused for none or another one, InvalidInput for several."""
     state = await client.state(execution_id)
     if state.status.is_terminal:
         raise DecisionRefused(f"nothing waits; run {execution_id} has ended ({state.status})")

@@ -86,6 +86,10 @@ Policy: TypeAlias = Annotated[
         "--while-running", help="What becomes of a message that comes while the agent works; else the session's policy."
     ),
 ]
+Query: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Only those that a visibility query of Temporal's finds.", metavar="QUERY"),
+]
 Limit: TypeAlias = Annotated[int, typer.Option(help="At most so many.")]
 
 WHERE: Final[Mapping[str, Any]] = {

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 LINE_CHARS_MAX: Final = 100
 """How much of an argument list, a result or a text one line shows."""
 
-TABLE_CHARS: Final = 110
+TABLE_CHARS: Final = 120
 """How wide a terminal must be for the whole table; in a narrower one ids stay whole and other things give way."""
 
 NO_RUNS: Final = 'no runs yet; start one with: holdfast run AGENT "question"'
+
+NONE_MATCHES: Final = "no {} matches this query"
 
 COLOURS: Final = {
     ExecutionStatus.COMPLETED: "green",
@@ -228,8 +230,8 @@ def table(found: list[ExecutionSummary], none: str = NO_RUNS) -> None:
     screen = tables()
     narrow = screen.width < TABLE_CHARS
     shown = Table(box=None, pad_edge=False)
-    for name in ("id", "agent", "status", "reason", "steps", "tokens", *(() if narrow else ("started",))):
-        right, folded = name in ("steps", "tokens"), narrow and name in ("agent", "reason")
+    for name in ("id", "agent", "status", "reason", "steps", "tokens", "cost", *(() if narrow else ("started",))):
+        right, folded = name in ("steps", "tokens", "cost"), narrow and name in ("agent", "reason")
         shown.add_column(name, justify="right" if right else "left", no_wrap=not folded, overflow="fold")
     for each in found:
         colour = COLOURS.get(ExecutionStatus(each.status), "") if each.status in set(ExecutionStatus) else "red"
@@ -240,6 +242,7 @@ def table(found: list[ExecutionSummary], none: str = NO_RUNS) -> None:
             each.stop_reason or "-",
             "-" if each.steps is None else str(each.steps),
             "-" if each.tokens is None else f"{each.tokens:,}",
+            "-" if each.cost is None else f"{each.cost:.4f}",
             moment(each.started_at),
         )
         shown.add_row(*cells[: len(shown.columns)])

@@ -13,7 +13,7 @@ from holdfast.client.cli import render
 from holdfast.client.cli.asking import asked, budget_of, connected, is_session, page_of, read
 from holdfast.client.cli.busy import ASKING, busy
 from holdfast.client.cli.completing import agent_names
-from holdfast.client.cli.options import AsJson, UnderWayId, with_server
+from holdfast.client.cli.options import AsJson, Query, UnderWayId, with_server
 from holdfast.client.cli.progress import Steps
 from holdfast.client.settings import Settings
 from holdfast.client.watched import TextDelta
@@ -81,16 +81,18 @@ def stop(
 def list_runs(
     *,
     limit: Annotated[int, typer.Option(help="At most so many.")] = 20,
+    query: Query = None,
     waiting: Annotated[bool, typer.Option("--waiting", help="Only runs with calls that wait for a person.")] = False,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
     """List the latest runs: those under way first, then the latest to end."""
-    found = asked(settings, lambda holdfast: holdfast.client.list_executions(limit, waiting=waiting))
+    found = asked(settings, lambda holdfast: holdfast.client.list_executions(limit, query, waiting=waiting))
     if as_json:
         render.as_json([render.line(each) for each in found])
     else:
-        render.table(found, none="no run waits for a person" if waiting else render.NO_RUNS)
+        nothing = "no run waits for a person" if waiting else render.NO_RUNS
+        render.table(found, none=render.NONE_MATCHES.format("run") if query else nothing)
 
 
 async def _run(

@@ -12,7 +12,7 @@ from holdfast.client.cli import render, views
 from holdfast.client.cli.asking import asked, joined, read
 from holdfast.client.cli.busy import busy
 from holdfast.client.cli.completing import agent_names
-from holdfast.client.cli.options import AgentId, AsJson, Limit, Policy, with_server
+from holdfast.client.cli.options import AgentId, AsJson, Limit, Policy, Query, with_server
 from holdfast.client.cli.runs import STOPPED
 from holdfast.client.settings import Settings
 from holdfast.core.errors import ExecutionFailed, HoldfastError
@@ -55,10 +55,7 @@ def send(
 def sessions(
     *,
     limit: Limit = 20,
-    query: Annotated[
-        str | None,
-        typer.Option(help="Only those that a visibility query of Temporal's finds.", metavar="QUERY"),
-    ] = None,
+    query: Query = None,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
@@ -67,7 +64,7 @@ def sessions(
     if as_json:
         render.as_json([views.session_line(*each) for each in found])
     else:
-        views.sessions(found)
+        views.sessions(found, none=render.NONE_MATCHES.format("session") if query else views.NO_SESSIONS)
 
 
 async def _looked_at(

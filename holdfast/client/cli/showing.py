@@ -11,7 +11,7 @@ from rich.table import Table
 
 from holdfast.client.cli.render import console, hint, short, tables, tokens
 from holdfast.client.report.rows import CallRow, StepRow
-from holdfast.client.report.words import beginning, lasting, moment
+from holdfast.client.report.words import beginning, decided, lasting, moment
 from holdfast.core.messages import DEFAULT_SECTION, Message
 from holdfast.core.state import AgentState
 from holdfast.core.texts import printable
@@ -116,13 +116,14 @@ def _calls(row: StepRow) -> str:
     """Return what the step came to: its calls with their ends, an error, or that it answers."""
     errors = [f"[red]{escape(short(f'{each.type}: {each.message}'))}[/red]" for each in row.errors]
     answers = ["[green]answers[/green]"] if row.kind == "final_response" else []
-    return "\n".join([*map(_call, row.calls), *errors, *answers])
+    return "\n".join([*(_call(each, row) for each in row.calls), *errors, *answers])
 
 
-def _call(call: CallRow) -> str:
+def _call(call: CallRow, row: StepRow) -> str:
     taken = "" if call.seconds is None else f" [dim]{lasting(call.seconds)}[/dim]"
     colour = OUTCOMES.get(call.outcome, "yellow")
-    return f"{escape(printable(call.tool))} [{colour}]{call.outcome}[/]{taken}"
+    by = "" if call.approval is None else f", {escape(short(decided(call.approval, row.started_at)))}"
+    return f"{escape(printable(call.tool))} [{colour}]{call.outcome}[/]{taken}{by}"
 
 
 def debug(told: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.client.trees import ExecutionTree
 
 SESSION_COLOURS: Final = {"idle": "green", "running": "cyan", "suspended": "yellow", "closed": "dim"}
+NO_SESSIONS: Final = "no sessions; begin one with: holdfast chat AGENT"
 WIDE_CHARS: Final = 100
 """How wide a terminal must be for all columns; in a narrower one the last give way."""
 
@@ -67,10 +68,10 @@ def _seen(summary: SessionSummary, view: SessionView | None) -> dict[str, Any]:
     return {"executions": view.executions, "waiting": len(view.waiting), "updated_at": view.updated_at}
 
 
-def sessions(found: Sequence[tuple[SessionSummary, SessionView | None]]) -> None:
-    """Print the sessions."""
+def sessions(found: Sequence[tuple[SessionSummary, SessionView | None]], none: str = NO_SESSIONS) -> None:
+    """Print the sessions; `none` is what to say where there is nothing to list."""
     if not found:
-        hint("no sessions; begin one with: holdfast chat AGENT")
+        hint(none)
         return
     columns = ("id", "agent", "status", "runs", "waiting", "last activity")
     rows: list[Sequence[str]] = []

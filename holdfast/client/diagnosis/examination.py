@@ -14,7 +14,7 @@ from typing import Final
 
 from holdfast.client.definitions import load_agents
 from holdfast.client.diagnosis import endpoint, judging, machine
-from holdfast.client.diagnosis.findings import Finding, fine, told, warned, wrong
+from holdfast.client.diagnosis.findings import Finding, Level, fine, told, warned, wrong
 from holdfast.client.settings import Settings
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import HoldfastError, StorageFailed
@@ -46,7 +46,9 @@ async def examine(settings: Settings) -> list[Finding]:
         bounded(judging.ENCRYPTION, _encryption(settings)),
     )
     agents.cancel()
-    return [finding for group in groups for finding in group]
+    found = [finding for group in groups for finding in group]
+    served = any(each.check == judging.ACTIVITIES and each.level is Level.OK for each in found)
+    return [judging.no_endpoint(served=served) if each == judging.no_endpoint() else each for each in found]
 
 
 async def bounded(check: str, findings: Awaitable[list[Finding]], seconds: float = CHECK_SECONDS) -> list[Finding]:

@@ -17,6 +17,7 @@ SERVED: Final = "embedded server"
 AGENTS: Final = "agents"
 ENCRYPTION: Final = "encryption"
 MODEL: Final = "model endpoint"
+ACTIVITIES: Final = "activity worker"
 
 FREE_BYTES_WANTED: Final = 1024**3
 FREE_BYTES_NEEDED: Final = 100 * 1024**2
@@ -166,8 +167,10 @@ def keys(path: str, ids: Sequence[str], *, open_to_others: bool) -> Finding:
     return fine(ENCRYPTION, found)
 
 
-def no_endpoint() -> Finding:
-    """Return what to say where this environment names no endpoint."""
+def no_endpoint(*, served: bool = False) -> Finding:
+    """Return what to say where this environment names no endpoint; `served`: a worker takes the calls already."""
+    if served:
+        return fine(MODEL, "none is named in this environment, so none was asked: the worker that serves has its own")
     found = "none is named in this environment: a worker started here could ask no model"
     return warned(MODEL, found, "set OPENAI_API_KEY (or OPENAI_BASE_URL); a worker elsewhere has its own")
 

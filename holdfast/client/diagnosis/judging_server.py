@@ -21,7 +21,6 @@ ATTRIBUTES: Final = "search attributes"
 SERVER_SETTINGS: Final = "server settings"
 CLOCK: Final = "clock"
 WORKFLOWS: Final = "workflow worker"
-ACTIVITIES: Final = "activity worker"
 TOOLS: Final = "tools"
 TOOL_QUEUES: Final = "tool queues"
 

@@ -16,6 +16,7 @@ from holdfast.client.diagnosis import judging_server as judging
 from holdfast.client.diagnosis import server
 from holdfast.client.diagnosis.examination import STORAGE, Agents, bounded, shared
 from holdfast.client.diagnosis.findings import Finding, fine, told, warned, wrong
+from holdfast.client.diagnosis.judging import ACTIVITIES
 from holdfast.client.diagnosis.machine import apart
 from holdfast.client.refusals import answered, said
 from holdfast.client.registering import attributes
@@ -51,7 +52,7 @@ async def examine_server(settings: Settings, agents: Awaitable[Agents]) -> list[
         bounded(judging.SERVER_SETTINGS, _server_settings(facts[0])),
         bounded(judging.CLOCK, _clock(temporal[0])),
         bounded(judging.WORKFLOWS, _worker(temporal[0], settings, judging.WORKFLOWS, WORKFLOW)),
-        bounded(judging.ACTIVITIES, _worker(temporal[0], settings, judging.ACTIVITIES, ACTIVITY)),
+        bounded(ACTIVITIES, _worker(temporal[0], settings, ACTIVITIES, ACTIVITY)),
         bounded(judging.TOOLS, _tools(temporal[0], facts[0], settings, agents)),
     )
     unshared = unshared_storage(settings, temporal[0])

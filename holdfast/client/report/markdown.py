@@ -9,7 +9,8 @@ from typing import Final
 
 from holdfast.client.report.document import Report
 from holdfast.client.report.rows import CallRow, RunSummary, StepRow, SubagentRow
-from holdfast.client.report.words import beginning, lasting, moment, money, tokens
+from holdfast.client.report.words import beginning, decided, lasting, moment, money, tokens
+from holdfast.core.budget import ExecutionBudget
 from holdfast.core.messages import Message
 from holdfast.core.texts import printable
 
@@ -60,6 +61,7 @@ def _facts(told: Report) -> Iterator[tuple[str, str]]:
     yield "steps", str(summary.step_count)
     yield "tokens", tokens(summary.usage)
     yield "cost", plain(money(summary.cost, unpriced=summary.unpriced))
+    yield "limits", plain(_limits(summary.budget))
     for warning in summary.warnings:
         yield "warning", plain(warning)
     if told.told_by == "record":
@@ -72,7 +74,7 @@ def _why(summary: RunSummary) -> str:
 
 
 def _step(step: StepRow) -> tuple[str, ...]:
-    calls = "; ".join(f"{plain(call.tool)} {call.outcome}{_took(call)}" for call in step.calls)
+    calls = "; ".join(f"{plain(call.tool)} {call.outcome}{_took(call)}{_decided(call, step)}" for call in step.calls)
     kind = step.kind.replace("_", " ")
     taken = lasting(step.seconds)
     return (str(step.number), kind, moment(step.started_at), taken, calls, tokens(step.usage), money(step.cost))
@@ -80,6 +82,22 @@ def _step(step: StepRow) -> tuple[str, ...]:
 
 def _took(call: CallRow) -> str:
     return "" if call.seconds is None else f" ({lasting(call.seconds)})"
+
+
+def _decided(call: CallRow, step: StepRow) -> str:
+    return "" if call.approval is None else f", {plain(decided(call.approval, step.started_at))}"
+
+
+def _limits(budget: ExecutionBudget) -> str:
+    amounts = {
+        "steps": budget.max_steps,
+        "tokens": budget.max_tokens,
+        "seconds": budget.max_seconds,
+        "USD": budget.max_cost,
+    }
+    told = [f"{amount:,} {unit}" for unit, amount in amounts.items() if amount is not None]
+    told += [] if budget.deadline is None else [f"until {moment(budget.deadline)}"]
+    return ", ".join(told) or "none"
 
 
 def _subagents(rows: Iterable[SubagentRow], depth: int) -> Iterator[str]:

@@ -96,9 +96,11 @@ class Client:
         """Return the tool calls that wait for a person, over all runs; those that wait longest first."""
         return self._portal.run(self._inner.waiting(limit))
 
-    def list_executions(self, limit: int = 20, *, waiting: bool = False) -> list[ExecutionSummary]:
+    def list_executions(
+        self, limit: int = 20, query: str | None = None, *, waiting: bool = False
+    ) -> list[ExecutionSummary]:
         """Return the latest runs: those under way first, then the latest to end; asks no worker."""
-        return self._portal.run(self._inner.list_executions(limit, waiting=waiting))
+        return self._portal.run(self._inner.list_executions(limit, query, waiting=waiting))
 
     def has_worker(self) -> bool:
         """Return whether a worker has asked for work on the settings' task queue within the last minutes."""

@@ -93,6 +93,9 @@ def test_a_sound_project_is_told_line_by_line(project: Project, dev: Running) ->
     assert "-waiting-tools'" in lines["tool queues"]["found"]
     assert "'scripted' among them" in lines["model endpoint"]["found"]
     assert "test-key" not in plain.out + as_json.out
+    named_to_the_worker_alone = looked(project.where("OPENAI_API_KEY", "OPENAI_BASE_URL"))["model endpoint"]
+    assert named_to_the_worker_alone["level"] == "ok"
+    assert "the worker that serves has its own" in named_to_the_worker_alone["found"]
 
 
 def test_a_terminal_is_shown_a_table(project: Project, dev: Running) -> None:  # noqa: ARG001  # it serves

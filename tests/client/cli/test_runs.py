@@ -206,6 +206,21 @@ def test_list_gives_what_is_under_way_first_then_the_latest_to_end(project: Proj
     assert project.run("list", "--limit", "1", "--json").document == told[:1]
 
 
+def test_list_shows_the_cost_and_takes_a_query(project: Project, finished: str) -> None:
+    plain, as_json = project.both("list", "--query", f"WorkflowId = '{finished}'")
+    (told,) = as_json.document
+    heading, row = (line.split() for line in plain.out.splitlines())
+    cost = "-" if told["cost"] is None else f"{told['cost']:.4f}"
+    assert row[heading.index("id")] == told["execution_id"] == finished
+    assert row[heading.index("cost")] == cost
+    none = project.run("list", "--query", "HoldfastAgent = 'nobody'")
+    assert (none.code, none.out, none.err) == (0, "", "no run matches this query\n")
+    bad = project.run("list", "--query", "nonsense")
+    assert bad.code == 2
+    assert "does not understand the query" in bad.err
+    assert "HoldfastAgent = 'clerk'" in bad.err
+
+
 async def until_known(client: Client, execution_id: str) -> None:
     """Return when a worker has begun the run."""
     async with asyncio.timeout(30):

@@ -105,6 +105,8 @@ def test_sessions_takes_a_query(project: Project, agent_id: str) -> None:
     sent(project, agent_id, "one")
     found = project.run("sessions", "--query", "HoldfastAgent = 'nobody'", "--json")
     assert found.document == []
+    none = project.run("sessions", "--query", "HoldfastAgent = 'nobody'")
+    assert (none.code, none.out, none.err) == (0, "", "no session matches this query\n")
     bad = project.run("sessions", "--query", "nonsense")
     assert bad.code == 2
     assert "does not understand the query" in bad.err

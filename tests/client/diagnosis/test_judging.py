@@ -136,6 +136,8 @@ def test_an_endpoint_is_judged_by_its_answer(facts: EndpointFacts, level: Level,
 
 def test_no_endpoint_is_a_warning_because_workers_elsewhere_have_their_own() -> None:
     assert level_and_words(judging.no_endpoint())[0] is Level.WARNING
+    level, words = level_and_words(judging.no_endpoint(served=True))
+    assert (level, "none was asked" in words) == (Level.OK, True)
 
 
 def test_keys_that_others_can_read_are_a_warning() -> None:

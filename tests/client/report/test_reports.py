@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 from xml.etree.ElementTree import Element, fromstring
 
@@ -22,12 +22,15 @@ from holdfast.client.report.markdown import fenced, markdown, plain
 from holdfast.client.report.rows import SubagentRow, subagents_told
 from holdfast.client.report.svg import WIDTH, drawn
 from holdfast.client.report.timeline import Timeline, timeline
-from holdfast.client.report.words import beginning, counted, lasting, money
+from holdfast.client.report.words import beginning, counted, decided, lasting, money
 from holdfast.client.retelling import retold
 from holdfast.core import observed
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.frozen import replace
 from holdfast.core.limits import REPORTED_TEXT_CHARS_MAX, TIMELINE_ROWS_MAX
 from holdfast.core.state import AgentState
 from holdfast.core.texts import printable
+from holdfast.core.verdicts import Approval
 from holdfast.testing.builders import a_call, a_state, a_step, assistant, user
 from tests.client.told import HOSTILE
 
@@ -209,6 +212,26 @@ def test_a_wait_for_a_person_has_a_bar_of_its_own() -> None:
     drawn_row = timeline(told.summary, told.steps, [asked, decided]).rows[1]
     assert [bar.kind for bar in drawn_row.bars] == ["approval", "tool"]
     assert drawn_row.bars[0].ended == drawn_row.bars[1].began == decided.at
+
+
+def test_who_approved_a_call_and_the_limits_stand_in_the_markdown() -> None:
+    state = a_state(steps=2, budget=ExecutionBudget(max_steps=9, max_cost=0.5))
+    done = state.step_executions[0]
+    call = done.step.tool_executions[0]
+    at = done.started_at + timedelta(seconds=8.3)
+    approval = Approval(decision="approve", by="Ada", at=at, digest=call.call.digest)
+    step = replace(done.step, tool_executions=(replace(call, approval=approval), *done.step.tool_executions[1:]))
+    log = type(state.running.step_executions)([replace(done, step=step), *state.step_executions[1:]])
+    text = markdown(told_of(state.with_execution(state.updated_at, step_executions=log)))
+    assert ", approved by Ada 8.3 s into the step" in text
+    assert "| limits | 9 steps, 0.5 USD |" in text
+
+
+@pytest.mark.parametrize(
+    ("decision", "by", "told"), [("deny", "", "denied by somebody"), ("expired", "", "decided by nobody")]
+)
+def test_a_decision_without_a_name_is_told_as_such(decision: Literal["deny", "expired"], by: str, told: str) -> None:
+    assert decided(Approval(decision=decision, by=by, at=AT, digest="0" * 64), None) == told
 
 
 def test_a_picture_has_an_end_however_many_steps_there_are() -> None:
