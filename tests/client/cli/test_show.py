@@ -163,7 +163,8 @@ def test_the_files_name_says_what_is_written_and_nothing_is_overwritten(quick: W
     assert quick.run("export", done, "-o", str(page.parent / "link.md"), "--force").code == 0
     assert (page.parent / "link.md").is_symlink(), "what a link leads to is written"
     assert page.read_text(encoding="utf-8").startswith("# Run")
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["run.html", "run.json", "run.md"], "nothing beside them"
+    there = sorted(each.name for each in tmp_path.iterdir())
+    assert there == ["link.md", "run.fifo", "run.html", "run.json", "run.md"], "nothing beside them"
 
 
 def test_where_nothing_can_be_written_is_told_before_anybody_is_asked(quick: Warm, tmp_path: Path) -> None:
