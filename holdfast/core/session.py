@@ -247,14 +247,18 @@ def _problem_with_room(state: SessionState, message: SessionMessage) -> tuple[st
 
 
 def sent(state: SessionState, message: SessionMessage, at: datetime) -> SessionTransition:
-    """Take a message that `problem_with_message` has let pass; one that is known already changes nothing."""
+    """Take a message that `problem_with_message` has let pass; one that is known already changes nothing.
+
+    What is to be injected waits as well where an earlier such message does, left over by an execution that ended: they
+    are said in the order they came in.
+    """
     if receipt(state, message.message_id) is not None:
         return state, ()
     turn = state.turn
     if turn is None:
         return replace(state, queue=(*state.queue, message), updated_at=at), ()
     match _policy(state, message):
-        case "inject":
+        case "inject" if not any(_policy(state, each) == "inject" for each in state.queue):
             turn = replace(turn, injected=(*turn.injected, message))
             known = _known(state, (message,), turn.execution_id)
             return replace(state, turn=turn, known=known, updated_at=at), (TellExecution(told=spoken(message)),)

@@ -14,6 +14,7 @@ from temporalio.client import Client as TemporalClient
 
 from holdfast import AgentDefinition, AgentState, ExecutionBudget, ExecutionStatus, tool
 from holdfast.client import Agent, Client, Holdfast, Settings, updates
+from holdfast.client.summaries import SessionSummary
 from holdfast.core.errors import (
     AgentNotFound,
     ExecutionFailed,
@@ -67,6 +68,16 @@ def heard(state: AgentState) -> list[str]:
 
 
 # --- talking
+
+
+async def listed_as(holdfast: Holdfast, agent_id: str, status: str) -> SessionSummary:
+    """The agent's line in the list, once the server has it there with that status: it lists a moment later."""
+    async with asyncio.timeout(15):
+        while True:
+            found = [each for each in await holdfast.sessions(1_000) if each.agent_id == agent_id]
+            if [each.status for each in found] == [status]:
+                return found[0]
+            await asyncio.sleep(0.05)
 
 
 async def test_an_agent_answers_and_remembers(serve: Serve) -> None:
@@ -193,7 +204,7 @@ async def test_an_idle_session_leaves_and_comes_back_with_the_next_message(serve
         await agent.answer(kept)
         left = await at_work.client.temporal.get_workflow_handle(agent.agent_id).result()
         assert left["status"] == "idle"
-        [line] = [each for each in await holdfast.sessions(1_000) if each.agent_id == agent.agent_id]
+        line = await listed_as(holdfast, agent.agent_id, "away")
         back = holdfast.agent(agent.agent_id)
         assert (await back.ask("two")).final_response == "3: two"
         assert (await back.answer(kept)).final_response == "1: one", "it remembers what was answered before"

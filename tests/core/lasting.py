@@ -34,6 +34,7 @@ from holdfast.core.session_contracts import (
     SessionView,
     WhileRunning,
 )
+from holdfast.core.sink_contracts import SinkStart
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.stopping import StopReason
 from tests.core.defining import costs, definitions, names
@@ -200,4 +201,5 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(FoundSession, kept=st.none() | texts, latest=st.none() | records),
     st.builds(KeepSession, agent_id=ids, state=texts),
     st.builds(BranchRequest, branch=branches, agent_id=ids),
+    st.builds(SinkStart, consumer=names, task_queue=names),
 )

@@ -98,7 +98,7 @@ TABLE: Final[Mapping[int, tuple[str, ...]]] = {
     7: (
         "run assistant hi --id DONE --json | run assistant hi --id DONE --detach | send CLOSED hello --json",
         "approve DONE | approve DONE --json | deny DONE call_9 | edit DONE --arguments {} --json",
-        "approve WAITING call_9 --json | approve WAITING --digest 000000 --json",
+        "approve WAITING call_9 --json | approve WAITING --digest 000000000000 --json",
         "fork IDLE --execution NOBODY --json | chat --id CLOSED",
         "export DONE -o FOLDER/there.json | export DONE -o FOLDER/there.json --json",
     ),

@@ -88,7 +88,7 @@ def test_a_sound_project_is_told_line_by_line(project: Project, dev: Running) ->
     assert "embedded server of" in lines["configuration"]["found"]
     assert "for 30 days" in lines["namespace"]["found"]
     assert "all 9 are registered" in lines["search attributes"]["found"]
-    assert "1 on 'holdfast': " in lines["workflow worker"]["found"]
+    assert " on 'holdfast': " in lines["workflow worker"]["found"]
     assert "multiply" in lines["tools"]["found"]
     assert "-waiting-tools'" in lines["tool queues"]["found"]
     assert "'scripted' among them" in lines["model endpoint"]["found"]

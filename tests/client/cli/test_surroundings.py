@@ -8,7 +8,9 @@ import pty
 import struct
 import subprocess
 import termios
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from io import RawIOBase
 from pathlib import Path
 
 import pytest
@@ -102,15 +104,21 @@ def test_nothing_but_the_path_is_needed(project: Project) -> None:
     assert "\x1b" not in ended.out, "colours are for terminals"
 
 
+def read_to_its_end(screen: RawIOBase) -> bytes:
+    shown = b""
+    with suppress(OSError):  # Linux says so when the other side has gone
+        while piece := screen.read(65536):
+            shown += piece
+    return shown
+
+
 def test_a_terminal_of_eighty_columns_shows_whole_ids(project: Project, finished: str) -> None:
     terminal, program_side = pty.openpty()
     fcntl.ioctl(program_side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     with os.fdopen(terminal, "rb", buffering=0) as screen:
+        reading = ThreadPoolExecutor(1).submit(read_to_its_end, screen)  # a terminal takes 4 KB that nobody reads
         with os.fdopen(program_side, "wb", buffering=0) as side:
             code, said = into(project.where(TERM="xterm"), ("list", "--limit", "100"), side.fileno(), finished)
-        shown = b""
-        with suppress(OSError):  # Linux says so when the other side has gone
-            while piece := screen.read(65536):
-                shown += piece
+        shown = reading.result(10)
     assert (code, said) == (0, "")
     assert finished in shown.decode()
