@@ -18,7 +18,8 @@ Way = Literal["400", "500", "503", "hang", "drop", "take"]
 class Receiver:
     """What came, and what it does about it: one of `ways` after another, then it takes everything.
 
-    `drop` takes the request and closes the connection without an answer. What `refuses` says True to is answered 400.
+    `drop` takes the request and closes the connection without an answer. What `refuses` says True to is never taken, but
+    answered 400.
     """
 
     ways: list[Way]
@@ -41,9 +42,11 @@ class Receiver:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Do it."""
         body = await request.read()
-        way: Way = self.ways.pop(0) if self.ways else "take"
-        if way == "take" and any(map(self.refuses, json.loads(body)["events"])):
+        way: Way = self.ways[0] if self.ways else "take"
+        if way in ("take", "drop") and any(map(self.refuses, json.loads(body)["events"])):
             way = "400"
+        elif self.ways:
+            self.ways.pop(0)
         self.requests.append((way, dict(request.headers), body))
         if way == "hang":
             await asyncio.Event().wait()
