@@ -18,8 +18,8 @@ Way = Literal["400", "500", "503", "hang", "drop", "take"]
 class Receiver:
     """What came, and what it does about it: one of `ways` after another, then it takes everything.
 
-    `drop` takes the request and closes the connection without an answer. What `refuses` says True to is never taken, but
-    answered 400.
+    `drop` takes the request and closes the connection without an answer. What `refuses` says True to is never taken,
+    but answered 400.
     """
 
     ways: list[Way]
