@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.temporal, pytest.mark.asyncio(loo
 async def test_the_list_is_filtered_by_why_a_run_ended(stage: Stage, page: Page) -> None:
     await page.goto(f"{stage.ui}/namespaces/default/workflows")
     await expect(page.get_by_role("link", name=stage.waits)).to_be_visible()
-    await picture(page, "list")
     await page.goto(f"{stage.ui}/namespaces/default/workflows?query=HoldfastStopReason%3D%22cost_limit%22")
     await expect(page.get_by_role("link", name=stage.spent)).to_be_visible()
     await expect(page.get_by_role("link", name=stage.waits)).not_to_be_visible()
@@ -44,7 +43,6 @@ async def test_a_query_answers_in_the_browser(stage: Stage, page: Page) -> None:
     await page.goto(await stage.run(stage.waits, "query"))
     await page.get_by_role("button", name="Run Query").click()
     await expect(page.get_by_text("max_steps").first).to_be_visible()
-    await picture(page, "query")
 
 
 async def test_an_answer_under_way_shows_its_last_words(stage: Stage, page: Page) -> None:
@@ -61,7 +59,6 @@ async def test_the_attributes_of_an_ended_run_say_what_it_cost(stage: Stage, pag
     await page.goto(await stage.run(stage.spent, "search-attributes"))
     for words in ("HoldfastCost", "HoldfastStopReason", "cost_limit"):
         await expect(page.get_by_text(words).first).to_be_visible()
-    await picture(page, "attributes")
 
 
 async def test_the_cancel_button_is_a_stop(stage: Stage, page: Page) -> None:
