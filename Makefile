@@ -1,6 +1,8 @@
 # Everything sets itself up: a fresh machine needs git, make and Python 3.11 or later. uv is used when it is there.
 PYTHON ?= python3
 BIN := .venv/bin
+# Each has a Temporal server of its own.
+JOBS ?= 2
 
 .PHONY: help setup demo test browser pictures chaos check lint types bench histories schema diagrams captures docs lock clean
 
@@ -28,8 +30,8 @@ setup: .venv/.ready ## make .venv with everything from the lock file
 demo: setup ## run the example agent, kill its worker half-way, and see the run finish
 	@$(BIN)/python -m examples.repo_detective.demo $(ARGS)
 
-test: setup ## run the default and `temporal` tests, real server included
-	$(BIN)/python -m pytest -m "not deploy and not npm and not chaos and not browser" $(ARGS)
+test: setup ## run the default and `temporal` tests, real server included, in JOBS processes
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not deploy and not npm and not chaos and not browser" $(ARGS)
 
 browser: setup ## look at the real Web UI with chromium, which must be installed
 	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)

@@ -15,12 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, NoReturn
 
+from activities.guardian_link import GuardianLink
 from activities.logs import log_to_stderr
 from activities.provider import OpenAIModel, ProviderSettings
 from activities.records import whose
-from holdfast.client.connection import connect, converter_of, core_runtime, unshared_storage
+from holdfast.client.connection import connect_when_there, converter_of, core_runtime, unshared_storage
 from holdfast.client.definitions import load_agents
-from holdfast.client.leaving import leave
 from holdfast.client.settings import Settings
 from holdfast.client.worker_process import READY
 from holdfast.client.worker_settings import WorkerSettings
@@ -30,6 +30,7 @@ from holdfast.core.offer import Offer
 from holdfast.core.registry import AgentRegistry
 from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.texts import error_record
+from holdfast.leaving import leave
 from holdfast.local.calling import offer_reading
 from holdfast.local.prices import PriceList
 from holdfast.local.remote import check_remote
@@ -53,6 +54,9 @@ OPTIONS: Final = {each.name: str(each.metadata["about"]) for each in fields(Work
 PROBE: Final = "probe"
 """What is written when a worker starts, to learn whether its storage is there."""
 
+NOTES_MAX: Final = 5
+"""So many agents a starting worker tells of."""
+
 INTERRUPTED: Final = 130
 """The exit code after a second signal, or one before we serve."""
 
@@ -60,7 +64,7 @@ INTERRUPTED: Final = 130
 def load_offer(modules: Sequence[str]) -> Offer:
     """Import `modules` and return what they offer, in order. Raises InvalidInput for what cannot be imported."""
     offer = Offer.of_modules(_imported(name) for name in modules)
-    offer.equip(AgentDefinition(name="all"))  # refuses two tools or hooks of one name
+    offer.equip(AgentDefinition(name="all", tools="all", hooks="all"))  # refuses two tools or hooks of one name
     for hook in offer.hooks:
         if hook.traits.tools is not None and not any(hook.traits.concerns(name) for name in _callable(offer)):
             there = ", ".join(_callable(offer))
@@ -88,7 +92,7 @@ async def serve(
     """
     objects = objects_at(settings.storage_place)
     records = records_of(converter_of(settings))
-    results = KeptResults(EncodedParts(objects, records.codec) if records.codec else objects)
+    results = KeptResults(EncodedParts(objects, records.codec))
     offer = load_offer(modules)
     if not tools_only:
         offer = offer_reading(offer, results)
@@ -96,24 +100,35 @@ async def serve(
     check_remote(offer.tools)
     delivering = _sinks_for(sinks, tools_only=tools_only)
     model = None if tools_only else _model_for(settings, offer)
-    client = await connect(settings, runtime=core_runtime(metrics))
+    client = await connect_when_there(
+        settings, runtime=core_runtime(metrics), seconds_max=serving.server_wait_seconds, tell=_say
+    )
     await objects.write(PROBE, PROBE.encode())  # told now: a run that must go on in a new one would wait for it
     for problem in filter(None, (unshared_storage(settings, client), settings.telemetry.problem)):
         sys.stderr.write(f"warning: {problem}\n")
+    guardian = GuardianLink(client)
     if model is None:
-        workers = make_tools_worker(client, settings, offer, serving, results)
+        workers = make_tools_worker(client, settings, offer, serving, results, guardian)
     else:
         prices = PriceList.from_environment(model=model.settings.model, base_url=model.settings.base_url)
         workers = make_worker(
-            client, settings, offer, model, serving=serving, results=results, prices=prices, sinks=delivering
+            client,
+            settings,
+            offer,
+            model,
+            serving=serving,
+            results=results,
+            prices=prices,
+            sinks=delivering,
+            guardian=guardian,
         )
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, _on_signal, stopping)
+        loop.add_signal_handler(number, _on_signal, stopping, guardian)
     if attended:
-        loop.add_reader(sys.stdin.fileno(), _on_input)
-    async with workers:
+        loop.add_reader(sys.stdin.fileno(), _on_input, guardian)
+    async with guardian, workers:
         tools = (tool.name for tool in offer.tools if model or tool.traits.task_queue == settings.task_queue)
         hooks = f", hooks: {', '.join(hook.name for hook in offer.hooks)}" if model and offer.hooks else ""
         where = f"{client.service_client.config.target_host}, namespace {client.namespace!r}"
@@ -123,10 +138,18 @@ async def serve(
         _say(f"{READY}: {where}, {what}{events}{read_at}")
         await stopping.wait()
         grace = serving.grace_seconds
-        loop.call_later(grace + STUBBORN_SECONDS, _end, 1)  # a call can refuse to be cancelled
+        loop.call_later(grace + STUBBORN_SECONDS, _end, 1, guardian)  # a call can refuse to be cancelled
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await model.close()
+
+
+def _idle_agents(agents: AgentRegistry, offer: Offer) -> list[str]:
+    """Return a line for each agent that takes no tool or no hook though there are some: most often a forgotten line."""
+    lines = agents.choices(tools=offer.tools, hooks=offer.hooks, capabilities=offer.capabilities)
+    idle = [line for line in lines if "none (" in line]
+    more = [f"{len(idle) - NOTES_MAX} more agents take no tools or no hooks; see `holdfast doctor`"]
+    return idle[:NOTES_MAX] + (more if len(idle) > NOTES_MAX else [])
 
 
 def _sinks_for(given: Sequence[str], *, tools_only: bool) -> tuple[Sink, ...]:
@@ -141,13 +164,17 @@ def _model_for(settings: Settings, offer: Offer) -> OpenAIModel:
     agents = AgentRegistry.of(*load_agents(settings.agents_dir).values())
     agents.check(tools=offer.tools, hooks=offer.hooks, capabilities=offer.capabilities, compilers=offer.compilers)
     model = OpenAIModel(ProviderSettings.from_environment())
+    for note in _idle_agents(agents, offer):
+        sys.stderr.write(f"note: {note}\n")
     if problem := model.missing:
         sys.stderr.write(f"warning: {problem}\n")
     return model
 
 
-def _end(code: int) -> NoReturn:
-    """End at once, with every process that tools have started."""
+def _end(code: int, guardian: GuardianLink | None = None) -> NoReturn:
+    """End at once, with every process that tools have started; the guardian reports the calls that this ends."""
+    if guardian is not None:
+        guardian.leave()
     kill_all()
     leave(code)
 
@@ -219,16 +246,16 @@ def _imported(name: str) -> ModuleType:
         raise InvalidInput(f"cannot import {name!r}: {said}") from error
 
 
-def _on_signal(stopping: asyncio.Event) -> None:
+def _on_signal(stopping: asyncio.Event, guardian: GuardianLink) -> None:
     if stopping.is_set():
-        _end(INTERRUPTED)
+        _end(INTERRUPTED, guardian)
     stopping.set()
 
 
-def _on_input() -> None:
+def _on_input(guardian: GuardianLink) -> None:
     """End with whoever started us: they hold the other end of standard input, and the server went with them."""
     if not os.read(sys.stdin.fileno(), 4096):
-        _end(1)
+        _end(1, guardian)
 
 
 def _say(text: str) -> None:

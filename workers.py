@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -14,6 +15,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, PollerBehaviorSimpleMaximum, Worker
 
+from activities.guardian_link import GuardianLink
 from activities.heartbeats import Heartbeats
 from activities.hooks import Hooks
 from activities.inference import Inference
@@ -32,15 +34,18 @@ from holdfast.core.remote import RemoteTool
 from holdfast.core.sink_contracts import EVENT_SINK, SinkStart, sink_id, sink_queue
 from holdfast.core.tools import AnyTool
 from holdfast.local.calling import Results
+from holdfast.local.foreign import start_apart
 from holdfast.local.prices import PriceList
 from holdfast.sinks.batches import Sink
-from holdfast.storage.payloads import records_of
-from workflows.agent_execution import AgentExecution
-from workflows.agent_session import AgentSession
+from holdfast.storage.payloads import is_sealed, records_of
 from workflows.event_sink import EventSink
+from workflows.registration import WORKFLOWS, AgentWorkflowRunner
+from workflows.sender_check import SenderCheck
 
 if TYPE_CHECKING:  # an extra
     from holdfast.telemetry.spans import Spans
+
+LOGGER: Final = logging.getLogger("holdfast.worker")
 
 REFUSED_MAX: Final = 50
 """Slots for tool calls that are on their way to the waiting queue; each takes one for a moment."""
@@ -49,11 +54,18 @@ REFUSED_MAX: Final = 50
 class Workers:
     """The parts of one worker process, begun and ended together; their graces run at the same time."""
 
-    def __init__(self, *parts: Worker, begun: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self,
+        *parts: Worker,
+        ready: Callable[[], Awaitable[None]],
+        begun: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self.parts: Final = parts
+        self._ready = ready
         self._begun = begun
 
     async def __aenter__(self) -> Self:
+        await self._ready()  # whoever polls is given calls at once
         for part in self.parts:
             await part.__aenter__()
         if self._begun is not None:
@@ -82,24 +94,28 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     prices: PriceList | None = None,
     *,
     sinks: Sequence[Sink] = (),
+    guardian: GuardianLink | None = None,
 ) -> Workers:
     """Return what serves `offer` and every agent on the settings' task queue.
 
     Tools have slots of their own there and, beyond those, in a queue of their own: hung ones keep no model call, hook
     or workflow from running. `results` keeps what is too long to be shown to a model. `sinks` are told the events of
     all executions of the task queue (`holdfast.sinks`), each by one worker at a time of those that have it. Where the
-    settings have traces on, `client` must have been connected with the same ones.
+    settings have traces on, `client` must have been connected with the same ones. `guardian` tells the server when this
+    process dies; without one its calls are noticed when their heartbeats stay away.
     """
     told = _told(settings)
+    heartbeats = Heartbeats(guardian)
     prices = prices or PriceList(model=model.settings.model, base_url=model.settings.base_url)
     inference = Inference(model, offer, cache or TranscriptCache(), told.spans)
     records = records_of(client.data_converter)
-    keeping = RecordKeeping(records)
+    keeping, catalog = RecordKeeping(records), Catalog(offer, prices)
     ours: list[Callable[..., Any]] = [
         inference.run,
         inference.summarise,
         Hooks(offer.hooks).run,
-        Catalog(offer, prices).resolve,
+        catalog.resolve,
+        catalog.check,
         take_up,
         keeping.record,
         keeping.branch,
@@ -110,7 +126,8 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     agents = Worker(
         client,
         task_queue=settings.task_queue,
-        workflows=[AgentExecution, AgentSession],
+        workflows=WORKFLOWS,
+        workflow_runner=AgentWorkflowRunner(observer=guardian),
         activities=[*ours, *tool_activities(tools, ToolSlots(serving.tool_slots), results, told.spans)],
         max_concurrent_workflow_tasks=serving.workflow_slots,
         max_concurrent_activities=serving.inference_slots + serving.tool_slots + REFUSED_MAX,
@@ -122,17 +139,28 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=serving.sticky_seconds),
         workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.workflow_pollers),
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
-        **_alike(serving, *told.workflows),
+        **_alike(serving, heartbeats, SenderCheck(sealed=is_sealed(client.data_converter)), *told.workflows),
     )
     parts = [agents]
     if tools:
         queue = waiting_queue(settings.task_queue)
         activities = tool_activities(tools, results=results, spans=told.spans)
-        parts.append(_tools_part(client, queue, activities, serving, serving.waiting_slots))
+        parts.append(_tools_part(client, queue, activities, serving, serving.waiting_slots, heartbeats))
     starts = [SinkStart(consumer=each.name, task_queue=settings.task_queue) for each in sinks]
     delivering = EventSinks(sinks, records)
     parts += (_sink_part(client, start, delivering, serving) for start in starts)
-    return Workers(*parts, begun=partial(_begin_sinks, client, starts))
+    ready = partial(_make_ready, client, heartbeats, prices)
+    return Workers(*parts, ready=ready, begun=partial(_begin_sinks, client, starts))
+
+
+async def _make_ready(client: TemporalClient, heartbeats: Heartbeats, prices: PriceList | None = None) -> None:
+    """Have everything there that a call needs: a worker that polls before is given calls that wait for it."""
+    await heartbeats.ask(client)
+    start_apart()
+    if prices is not None:
+        await asyncio.to_thread(prices.load)
+    if heartbeats.guardian is not None and not await heartbeats.guardian.until_ready():
+        LOGGER.warning("the worker's guardian has not started: calls are lost for longer if this process dies")
 
 
 def _sink_part(client: TemporalClient, start: SinkStart, delivering: EventSinks, serving: WorkerSettings) -> Worker:
@@ -170,7 +198,12 @@ async def _begin_sinks(client: TemporalClient, starts: Sequence[SinkStart]) -> N
 
 
 def make_tools_worker(
-    client: TemporalClient, settings: Settings, offer: Offer, serving: WorkerSettings, results: Results | None = None
+    client: TemporalClient,
+    settings: Settings,
+    offer: Offer,
+    serving: WorkerSettings,
+    results: Results | None = None,
+    guardian: GuardianLink | None = None,
 ) -> Workers:
     """Return what serves the tools that name the settings' task queue, and nothing else; InvalidInput without any."""
     tools = _served_on(settings.task_queue, offer.tools)
@@ -185,7 +218,9 @@ def make_tools_worker(
             f"no tool here names the task queue {settings.task_queue!r}: {there}; see @tool(task_queue=)"
         )
     activities = tool_activities(tools, results=results, spans=_told(settings).spans)
-    return Workers(_tools_part(client, settings.task_queue, activities, serving, serving.tool_slots))
+    heartbeats = Heartbeats(guardian)
+    part = _tools_part(client, settings.task_queue, activities, serving, serving.tool_slots, heartbeats)
+    return Workers(part, ready=partial(_make_ready, client, heartbeats))
 
 
 def _served_on(task_queue: str, tools: Sequence[AnyTool], *, also_unnamed: bool = False) -> list[AnyTool]:
@@ -202,6 +237,7 @@ def _tools_part(
     activities: Sequence[Callable[..., Any]],
     serving: WorkerSettings,
     slots: int,
+    heartbeats: Heartbeats,
 ) -> Worker:
     return Worker(
         client,
@@ -209,7 +245,7 @@ def _tools_part(
         activities=activities,
         max_concurrent_activities=slots,
         activity_task_poller_behavior=PollerBehaviorSimpleMaximum(serving.activity_pollers),
-        **_alike(serving),
+        **_alike(serving, heartbeats),
     )
 
 
@@ -230,10 +266,10 @@ def _told(settings: Settings) -> _Told:
     return _Told(told.spans, (WorkflowsTraced(told),)) if told else _Told()
 
 
-def _alike(serving: WorkerSettings, *more: Interceptor) -> _Alike:
+def _alike(serving: WorkerSettings, *interceptors: Interceptor) -> _Alike:
     throttle = timedelta(seconds=serving.heartbeat_throttle_seconds)
     return _Alike(
-        interceptors=[Heartbeats(), *more],
+        interceptors=list(interceptors),
         max_heartbeat_throttle_interval=throttle,
         default_heartbeat_throttle_interval=throttle,
         graceful_shutdown_timeout=timedelta(seconds=serving.grace_seconds),

@@ -14,6 +14,7 @@ from typing import Annotated, Final, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from holdfast.core.estimates import answered_usage
 from holdfast.core.limits import (
     ARGUMENTS_BYTES_MAX,
     CALLS_KEPT_MAX,
@@ -22,7 +23,7 @@ from holdfast.core.limits import (
     RESPONSE_BYTES_MAX,
     WORD_CHARS_MAX,
 )
-from holdfast.core.messages import ToolCall
+from holdfast.core.messages import CUT_OFF, ToolCall
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.texts import clamped, clamped_json, encodable
 from holdfast.core.usage import Usage
@@ -151,11 +152,13 @@ def fields_of(value: object) -> dict[str, object]:
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
-def read_answer(completion: object, *, sent_bytes: Callable[[], int]) -> InferenceResponse:
+def read_answer(
+    completion: object, *, input_max: Callable[[], int], output_max: int | None = None
+) -> InferenceResponse:
     """Return the answer that a parsed `completion` is; raise UnusableAnswer.
 
-    Usage that is missing or impossible is replaced by what the call can have used at the most: a token is at least one
-    byte, so the bytes sent and received bound it from above (a budget must hold with an endpoint that reports none).
+    Usage that is missing or impossible is replaced by what the call can have used at the most: `input_max`, and a token
+    for each byte received, up to `output_max` (a budget must hold with an endpoint that reports none).
     A refusal is the answer's text; its finish reason is what the provider says.
     """
     try:
@@ -164,30 +167,31 @@ def read_answer(completion: object, *, sent_bytes: Callable[[], int]) -> Inferen
         raise UnusableAnswer(NO_COMPLETION) from None
     choice = read.choices[0]
     said, usage = choice.message, read.usage
-    received = len(said.model_dump_json().encode()) if usage.completion_tokens is None else usage.completion_tokens
+    silent = usage.completion_tokens == 0 and said == _Said()
+    received = 0 if usage.completion_tokens or silent else len(said.model_dump_json().encode())
     return InferenceResponse(
         text=clamped_json(said.content + said.refusal, RESPONSE_BYTES_MAX),
         reasoning=clamped_json(said.reasoning_content or said.reasoning, REASONING_BYTES_MAX),
-        tool_calls=_calls(said.tool_calls),
+        tool_calls=_calls(said.tool_calls, cut=choice.finish_reason in CUT_OFF),
         finish_reason=choice.finish_reason[:WORD_CHARS_MAX],
-        usage=Usage(
-            # a conversation of no tokens is no report either
-            input_tokens=usage.prompt_tokens or sent_bytes(),
-            output_tokens=received,
-        ),
+        usage=answered_usage(usage.prompt_tokens, usage.completion_tokens, input_max, received, output_max),
         model=clamped(read.model, WORD_CHARS_MAX),
         response_id=clamped(read.id, WORD_CHARS_MAX),
     )
 
 
-def _calls(asked: list[_Call]) -> tuple[ToolCall, ...]:
-    """Read the calls in order; once their arguments together pass the limit, the rest is marked as not usable."""
+def _calls(asked: list[_Call], *, cut: bool) -> tuple[ToolCall, ...]:
+    """Read the calls in order; once their arguments together pass the limit, the rest is marked as not usable.
+
+    `cut` is whether the answer was cut off, in the last of them.
+    """
     calls: list[ToolCall] = []
     used = 0
     for call in asked:
         used += len(call.function.arguments.encode())
         if used <= ARGUMENTS_BYTES_MAX:
-            calls.append(ToolCall.parse(call.id, call.function.name, call.function.arguments))
+            last = cut and call is asked[-1]
+            calls.append(ToolCall.parse(call.id, call.function.name, call.function.arguments, cut=last))
         else:
             named = ToolCall.parse(call.id, call.function.name, "")
             text = f"the arguments of this answer's calls pass {ARGUMENTS_BYTES_MAX:,} bytes"

@@ -74,7 +74,7 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
             told = f"{where}: {_redacted(str(error), settings)}"
             return _failure(told, Refused("UnusableAnswer", again=True), usage)
         case InvalidInput():
-            return _failure(error.message, Refused("InvalidInput", again=False), usage)
+            return _failure(error.message, Refused("InvalidInput", again=False, free=True), usage)
         case _ if is_broken_connection(error):
             told = f"the connection to the model endpoint {where} broke in its answer ({_cause(error)})"
             return _failure(told, Refused(UNAVAILABLE, again=True), usage)
@@ -97,7 +97,9 @@ def _status_failure(error: ErrorStatus, settings: ProviderSettings) -> ModelFail
 def _failure(told: str, refused: Refused, usage: Usage = NOTHING_USED) -> ModelFailure:
     if refused.kind in REMEDIES:
         told = f"{told}; {REMEDIES[refused.kind]}"
-    return ModelFailure(told, kind=refused.kind, again=refused.again, after=refused.after, usage=usage)
+    return ModelFailure(
+        told, kind=refused.kind, again=refused.again, after=refused.after, usage=usage, free=refused.free
+    )
 
 
 def _cause(error: BaseException) -> str:

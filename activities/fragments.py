@@ -33,6 +33,8 @@ class Calls:
 
     def __init__(self) -> None:
         self.all: list[_Call] = []
+        self.bytes = 0
+        """How many bytes of names, ids and arguments have come, also of calls that are not kept."""
         self._by_index: dict[int, _Call] = {}
         self._last: _Call | None = None
 
@@ -45,6 +47,7 @@ class Calls:
         function = fields_of(told)
         id_, name = word_of(fields.get("id")), word_of(function.get("name"))
         arguments = _arguments(function.get("arguments"))
+        self.bytes += sum(len(each.encode("utf-8", "surrogatepass")) for each in (id_, name, arguments))
         call = self._call_of(fields.get("index"), id_, name, arguments)
         if call is None:
             return 0

@@ -1,44 +1,80 @@
-"""Around every activity of this worker: it heartbeats, so that a stop reaches it and a dead worker is noticed."""
+"""Around every activity of this worker: it heartbeats, so that a stop reaches it and a lost machine is noticed.
+
+A worker that dies is told by its guardian, not by missing heartbeats (`activities.guardian`). So a call that changes
+nothing heartbeats as rarely as the server lets a stop come late: where the server pushes cancels, hardly ever.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
 from temporalio import activity
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from activities.repeats import refuse_if_unwanted
-from holdfast.core.contracts import WORKER_SHUTDOWN
+from activities.guardian_link import Details, GuardedAttempt, GuardianLink
+from activities.late_results import to_its_end
+from activities.repeats import ASK_TIMEOUT, FIRST, refuse_if_unwanted
+from activities.turns import Turns
+from holdfast.core.contracts import WORKER_SHUTDOWN, SpentSoFar
 
 INTERVAL_SECONDS: Final = 0.3
-"""A cancel is learnt with a heartbeat's answer, where the server does not push it. Short calls never heartbeat."""
+"""How often a call heartbeats that has something new to tell, or that learns of its cancel that way alone."""
 
-BEATS_PER_SECOND_MAX: Final = 300
+BEATS_PER_SECOND_MAX: Final = 150
 """Of all calls of a worker together: with more of them each beats less often, down to every LONGEST_SECONDS."""
 
-LONGEST_SECONDS: Final = 1.2
-"""Two beats within the 2.5 s after which a silent worker is taken for dead."""
+LONGEST_SECONDS: Final = 4.0
+"""How late a stop may reach one of hundreds of calls where the server does not push cancels."""
+
+PUSHED_SECONDS: Final = 10.0
+"""The interval where it does: three within the time after which a silent machine is taken for lost."""
 
 
 class Pulse:
     """What the heartbeats of one activity carry: what the attempt before it left, unless the activity says more."""
 
-    def __init__(self) -> None:
-        self._details: Callable[[], object] | None = None
+    def __init__(self, guarded: GuardedAttempt | None = None, turns: Turns | None = None) -> None:
+        self.turns: Final = turns or Turns()
+        self._carried: Callable[[], object] | None = None
+        self._spent: Callable[[], SpentSoFar | None] = lambda: None
+        self.changes: Final = asyncio.Event()
+        """Set while what it carries can change at any moment."""
+        self._guarded = guarded
+        self.repetition = FIRST
 
-    def carry(self, details: Callable[[], object]) -> None:
-        """Have every heartbeat from now on carry what `details` returns; the next attempt finds the last of them."""
-        self._details = details
+    def carry(self, details: Callable[[], object], spent: Callable[[], SpentSoFar | None]) -> None:
+        """Have every heartbeat from now on carry what `details` returns; the next attempt finds the last of them.
+
+        `spent` is what the guardian tells the run when the worker dies.
+        """
+        self._carried, self._spent = details, spent
+        self.changes.set()
+
+    def leave(self, details: object) -> None:
+        """Have them carry `details`, which stay as they are."""
+        self._carried = lambda: details
+        self.changes.clear()
+
+    def details(self) -> tuple[object, ...]:
+        """Return what a heartbeat carries: one without details would wipe out those of the attempt before."""
+        return tuple(activity.info().heartbeat_details) if self._carried is None else (self._carried(),)
 
     def beat(self) -> None:
         """Heartbeat now; the SDK sends the latest one it holds back before it reports the activity's end."""
-        # a heartbeat without details would wipe out those of the attempt before
-        details = activity.info().heartbeat_details if self._details is None else (self._details(),)
-        activity.heartbeat(*details)
+        activity.heartbeat(*self.details())
+
+    async def tell(self, details: Details | None = None) -> None:
+        """Have the guardian know what the next attempt is to find when the worker dies now."""
+        if self._guarded is not None:
+            await self._guarded.tell(details or Details(next(iter(self.details()), None), spent=self._spent()))
 
 
 _PULSE: ContextVar[Pulse] = ContextVar("pulse")
@@ -55,28 +91,53 @@ def pulse() -> Pulse:
 
 
 class Heartbeats(Interceptor):
-    """The worker interceptor that does it."""
+    """The worker interceptor that does it; `guardian` is told of every attempt, where there is one."""
+
+    def __init__(self, guardian: GuardianLink | None = None) -> None:
+        self.guardian = guardian
+        self.turns: Final = Turns()
+        self.pushed = False
+        """Whether the server pushes cancels to this worker."""
+
+    async def ask(self, client: Client) -> None:
+        """Learn from the server whether it pushes cancels; one that cannot be asked is taken not to."""
+        try:
+            described = await client.workflow_service.describe_namespace(
+                DescribeNamespaceRequest(namespace=client.namespace), timeout=ASK_TIMEOUT
+            )
+        except RPCError:
+            return
+        self.pushed = described.namespace_info.capabilities.worker_commands
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # the SDK's name
         """Wrap every activity."""
-        return _Heartbeating(super().intercept_activity(next))
+        return _Heartbeating(super().intercept_activity(next), self)
 
 
 class _Heartbeating(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, heartbeats: Heartbeats) -> None:  # noqa: A002  # the SDK's name
+        super().__init__(next)
+        self._heartbeats = heartbeats
+
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002, ANN401  # the SDK's signature
         if activity.info().is_local:
             return await super().execute_activity(input)
-        pulse = Pulse()
+        guardian = self._heartbeats.guardian
+        guarded = guardian.attempt() if guardian else None
+        pulse = Pulse(guarded, self._heartbeats.turns)
         _PULSE.set(pulse)
-        beating = asyncio.create_task(_keep_beating(pulse))
+        beating = asyncio.create_task(_keep_beating(pulse, pushed=self._heartbeats.pushed))
         try:
-            await refuse_if_unwanted()
-            return await super().execute_activity(input)
+            await pulse.tell()
+            pulse.repetition = await refuse_if_unwanted()
+            return await to_its_end(super().execute_activity(input), pulse.details)
         except asyncio.CancelledError:
             pulse.beat()  # so that the next attempt, if there is one, knows all that this one did
             raise _cancelled() from None
         finally:
             beating.cancel()
+            if guarded is not None:
+                guarded.end()
 
 
 def _cancelled() -> BaseException:
@@ -91,11 +152,24 @@ def _cancelled() -> BaseException:
     return asyncio.CancelledError()
 
 
-async def _keep_beating(pulse: Pulse) -> None:
+async def _keep_beating(pulse: Pulse, *, pushed: bool) -> None:
+    """Heartbeat as long as the activity runs: at once when it has something new, else as often as a stop needs."""
     _beating.add(pulse)
+    clock = asyncio.get_running_loop().time
+    beaten_at, carried = clock(), pulse.details()
     try:
         while True:
-            await asyncio.sleep(interval_seconds(len(_beating)))
+            interval = interval_seconds(len(_beating))
+            rest = PUSHED_SECONDS if pushed else interval
+            with suppress(TimeoutError):  # an activity says that its details change only after it has begun
+                await asyncio.wait_for(pulse.changes.wait(), rest - interval)
+            await asyncio.sleep(interval)
+            details = pulse.details()
+            if details != carried and pulse.changes.is_set():  # fixed ones were told by whoever left them
+                await pulse.tell()
+            if details == carried and clock() - beaten_at < rest - INTERVAL_SECONDS:
+                continue
+            beaten_at, carried = clock(), details
             pulse.beat()
     finally:
         _beating.discard(pulse)

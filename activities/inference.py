@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
+from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from temporalio import activity
@@ -14,8 +16,11 @@ from temporalio.service import RPCError
 
 from activities.heartbeats import pulse
 from activities.model_calls import ToldModel
+from activities.patience import TELL_TIMEOUT, Patience
 from activities.provider import OpenAIModel
 from activities.transcripts import Transcript, TranscriptCache
+from holdfast.core.attempts import lost_for_good
+from holdfast.core.compiling import CompilerContext
 from holdfast.core.contracts import (
     BUFFER_QUERY,
     INFERENCE_ACTIVITY,
@@ -36,7 +41,7 @@ from holdfast.core.inference import ModelRequest
 from holdfast.core.limits import SUMMARY_BYTES_MAX
 from holdfast.core.messages import Message
 from holdfast.core.offer import Offer
-from holdfast.core.retries import MODEL_RETRIES, allowed_output
+from holdfast.core.retries import OutputLimits, allowed_output, given_up
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.texts import clamped_json, error_record
 from holdfast.core.tools import ToolSchema
@@ -53,12 +58,6 @@ AnswerT = TypeVar("AnswerT")
 
 QUERY_TIMEOUT: Final = timedelta(seconds=10)
 """How long reading from the workflow (a page of the transcript, the buffer) may take; then the attempt is given up."""
-
-TELL_TIMEOUT: Final = timedelta(seconds=2)
-"""How long telling the workflow what failed attempts used may take."""
-
-SOONEST: Final = timedelta(milliseconds=1)
-"""What stands for no wait at all before the next attempt: to Temporal zero means that nothing was said."""
 
 
 class Inference:
@@ -77,16 +76,20 @@ class Inference:
         Cancelled, it ends the call and returns what had come of it. What failed attempts used is handed on in the
         heartbeats' details and counted in the answer; a failure has it as its details.
         """
-        progress = _observed()
+        progress, patience = _observed(wanted.patience_seconds)
+        begun = monotonic()
         try:
-            response = await _typed_failures(self._answer(wanted, progress), progress)
+            response = await _typed_failures(self._answer(wanted, progress), progress, patience)
         except asyncio.CancelledError:
+            progress.end()
             partial, failed = progress.partial(), progress.failed_usage
             if (partial is None and failed == NOTHING_USED) or not _is_not_wanted():
                 raise
             told = partial or InferenceResponse(finish_reason=CANCELLED)
             return InferenceAnswer(response=told, complete=False, failed_usage=failed)
-        return InferenceAnswer(response=response, failed_usage=progress.failed_usage)
+        return InferenceAnswer(
+            response=response, failed_usage=progress.failed_usage, seconds=round(monotonic() - begun, 3)
+        )
 
     @activity.defn(name=SUMMARISE_ACTIVITY)
     async def summarise(self, wanted: SummaryInput) -> SummaryText:
@@ -94,9 +97,9 @@ class Inference:
 
         Its usage is that of all attempts together; cancelled, it returns no text and what was used until then.
         """
-        progress = _observed()
+        progress, patience = _observed(wanted.patience_seconds)
         try:
-            response = await _typed_failures(self._summary(wanted, progress), progress)
+            response = await _typed_failures(self._summary(wanted, progress), progress, patience)
         except asyncio.CancelledError:
             used = progress.fail()
             if used == NOTHING_USED or not _is_not_wanted():
@@ -108,25 +111,44 @@ class Inference:
     async def _answer(self, wanted: InferenceInput, progress: Progress) -> InferenceResponse:
         transcript = await self._cache.transcript(activity.info().workflow_id or "", wanted, _fetch)
         opening = transcript.opening
+        compiler = opening.definition.context.compiler
         request = ModelRequest(
             llm=opening.definition.llm,
             system_prompt=opening.definition.system_prompt,
-            messages=self._compiled(transcript),
+            messages=self._compiled(transcript, wanted),
             tools=self._schemas(opening),
-            max_output_tokens=allowed_output(wanted, progress.failed_usage),
+            max_output_tokens=wanted.max_output_tokens,
             response_format=opening.definition.response_format,
             listener=progress.hear,
+            input_max=wanted.input_max if compiler is None else None,  # nobody has counted what that adds
         )
-        answer = checked_calls(await self._model(request), self._tools.values())
+        answer = checked_calls(await self._asked(request, wanted, progress), self._tools.values())
         return checked(answer, request.response_format)
 
-    def _compiled(self, transcript: Transcript) -> Sequence[Message]:
-        name = transcript.opening.definition.context.compiler
+    async def _asked(self, request: ModelRequest, limits: OutputLimits, progress: Progress) -> InferenceResponse:
+        """Ask the model, for no more than the attempts before have left."""
+        progress.count_unheard(request)
+        request = replace(request, max_output_tokens=allowed_output(limits, progress.failed_usage))
+        progress.begin(request)
+        await pulse().tell()
+        return await self._model(request)
+
+    def _compiled(self, transcript: Transcript, wanted: InferenceInput) -> Sequence[Message]:
+        definition = transcript.opening.definition
+        name = definition.context.compiler
         if name is None:
             return transcript.messages
         if name not in self._compilers:
             raise CompilerFailed(f"the compiler {name!r} is not offered by this worker any more; restart the right one")
-        return self._compilers[name].apply(tuple(transcript.messages))
+        return self._compilers[name].apply(
+            CompilerContext.of(
+                transcript.messages,
+                definition.context,
+                activity.info().workflow_id or "",
+                metadata=wanted.metadata or {},
+                system_prompt=definition.system_prompt,
+            )
+        )
 
     def _schemas(self, opening: Opening) -> tuple[ToolSchema, ...]:
         own = (self._tools[name].schema for name in opening.tools if name in self._tools)
@@ -139,17 +161,33 @@ class Inference:
             system_prompt="",
             messages=buffer.messages,
             tools=(),
-            max_output_tokens=allowed_output(wanted, progress.failed_usage),
+            max_output_tokens=wanted.max_output_tokens,
             listener=progress.hear,
+            input_max=wanted.input_max,
         )
-        return await self._model(request)
+        return await self._asked(request, wanted, progress)
 
 
-def _observed() -> Progress:
-    """Begin where the attempt before left off, and have the heartbeats tell how far this one comes."""
-    progress = Progress.after(activity.info().heartbeat_details, activity.info().attempt)
-    pulse().carry(progress.details)
-    return progress
+def _observed(patience_seconds: float) -> tuple[Progress, Patience]:
+    """Begin where the attempt before left off, and have the heartbeats tell how far this one comes.
+
+    Raises ApplicationError for a call that is lost with its worker again and again: it may be what ends them.
+    """
+    info = activity.info()
+    progress = Progress.after(info.heartbeat_details, info.attempt)
+    losses, seconds = info.attempt - 1 - progress.failures, (info.started_time - info.scheduled_time).total_seconds()
+    if lost_for_good(losses, seconds):
+        text = f"the model call was lost with its worker {losses} times in {seconds:.0f} s; what ends its workers?"
+        raise ApplicationError(text, progress.failed_usage, type="ModelTimeout", non_retryable=True)
+    patience = Patience(patience_seconds, progress.begun_at)
+    progress.begun_at = patience.begun_at
+
+    def spent() -> SpentSoFar | None:
+        used = progress.failed_usage + progress.details().if_lost
+        return SpentSoFar(call=info.activity_id, usage=used) if used != NOTHING_USED else None
+
+    pulse().carry(progress.details, spent)
+    return progress, patience
 
 
 def _is_not_wanted() -> bool:
@@ -158,46 +196,51 @@ def _is_not_wanted() -> bool:
     return why is not None and why.cancel_requested and not (why.worker_shutdown or why.not_found or why.paused)
 
 
-async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress) -> AnswerT:
+async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress, patience: Patience) -> AnswerT:
     """Return the answer; a failure goes out with its type, bounded and encodable, and with what was used."""
     try:
         return await answer
     except ModelFailure as failure:
-        used = _failed(progress, failure.usage)
-        after = None if failure.after is None else max(failure.after, SOONEST)
-        if failure.again:
-            await _tell_spent(used)
-        raise ApplicationError(
-            failure.message, used, type=failure.kind, non_retryable=not failure.again, next_retry_delay=after
-        ) from None
+        raised = failure
+    except CompilerFailed as error:
+        record = error_record(error, "model")
+        raised = ModelFailure(record.message, kind=record.type)
     except Exception as error:  # noqa: BLE001  # nothing that is not bounded and encodable goes into a failure
         record = error_record(error, "model")
-        again = not isinstance(error, CompilerFailed)
-        used = _failed(progress)
-        if again:
-            await _tell_spent(used)
-        raise ApplicationError(record.message, used, type=record.type, non_retryable=not again) from None
+        raised = ModelFailure(record.message, kind=record.type, again=True)
+    raise await _failure(raised, progress, patience) from None
+
+
+async def _failure(failure: ModelFailure, progress: Progress, patience: Patience) -> ApplicationError:
+    """Return how an attempt fails: the server makes the next one after the wait that it names, or none any more."""
+    used, text = _failed(progress, failure.usage, free=failure.free), failure.message
+    wait = patience.next_wait(failure.after) if failure.again else None
+    if wait is not None:
+        await _tell_spent(used)
+        await patience.tell(text, wait)
+    elif failure.again:
+        text = given_up(text, activity.info().attempt, patience.seconds)
+    return ApplicationError(text, used, type=failure.kind, non_retryable=wait is None, next_retry_delay=wait)
 
 
 async def _tell_spent(used: Usage) -> None:
     """Tell the workflow what the attempts so far have used, before the server waits for the next one.
 
     Of a call that is cancelled in that wait nobody else can tell it any more. It costs a signal where an attempt failed
-    and its endpoint still reported what it used, which is seldom.
+    that had reached its endpoint, which is seldom.
     """
     info = activity.info()
-    if used == NOTHING_USED or info.attempt >= MODEL_RETRIES.attempts_max:
+    if used == NOTHING_USED:
         return
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
     with suppress(RPCError):  # an ended run, or a server that is away: the failure itself tells it, too
         await workflow.signal(SPENT_SIGNAL, SpentSoFar(call=info.activity_id, usage=used), rpc_timeout=TELL_TIMEOUT)
 
 
-def _failed(progress: Progress, usage: Usage = NOTHING_USED) -> Usage:
-    """Return what all attempts used, having left it for the next one."""
-    used = progress.fail(usage)
-    if used != NOTHING_USED:
-        pulse().beat()
+def _failed(progress: Progress, usage: Usage = NOTHING_USED, *, free: bool = False) -> Usage:
+    """Return what all attempts used, having left it for the next one, which takes silence for a lost attempt."""
+    used = progress.fail(usage, free=free)
+    pulse().beat()  # with it, also when the first attempt began
     return used
 
 

@@ -1,23 +1,40 @@
-"""What a worker logs of failed attempts: one line each. Failures with a type of ours need no traceback."""
+"""What a worker logs of failed attempts: one short line each. Failures with a type of ours need no traceback."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
+from typing import Any, Final
 
+from temporalio import activity, workflow
 from temporalio.exceptions import ApplicationError
+
+from holdfast.core.texts import clamped
+
+LINE_CHARS_MAX: Final = 400
+"""How long a line about a typed failure is at most."""
 
 
 class OneLine(logging.Filter):
-    """Puts a typed failure at the end of its line and drops the traceback; anything else keeps it."""
+    """Says of a typed failure in one line which call failed and why; anything else keeps its traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Change the record; never drop it."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, ApplicationError):
-            record.msg, record.args = f"{record.getMessage()}: {error}", ()
+            text = f"{_place(record)}{error.type or type(error).__name__}: {error.message}"
+            record.msg, record.args = clamped(" ".join(text.split()), LINE_CHARS_MAX), ()
             record.exc_info = record.exc_text = None
         return True
+
+
+def _place(record: logging.LogRecord) -> str:
+    """Return which activity of which workflow failed; the SDK puts that beside the record."""
+    details: Mapping[str, Any] | None = getattr(record, "temporal_activity", None)
+    if not details:
+        return ""
+    return f"{details['activity_type']} of {details['workflow_id']}, attempt {details['attempt']}, failed: "
 
 
 def log_to_stderr() -> None:
@@ -25,3 +42,5 @@ def log_to_stderr() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(OneLine())
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", handlers=[handler])
+    activity.logger.activity_info_on_message = False  # half a screen of ids; ours names what one needs of them
+    workflow.logger.workflow_info_on_message = False

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any, Final, assert_never
 
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout, omit
-from pydantic_core import to_json
 
 from activities.answers import read_answer
 from activities.failures import is_broken_connection, provider_failure
+from activities.sending import telling_when_sent, trace_sending
 from activities.statuses import refuse_errors
 from activities.streams import StreamedAnswer
 from holdfast.core.errors import InvalidInput
+from holdfast.core.estimates import input_bound
 from holdfast.core.inference import AnswerPart, ModelRequest
 from holdfast.core.messages import Content, ImagePart, Message, Part, TextPart, ToolCall
 from holdfast.core.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
@@ -62,7 +63,8 @@ class OpenAIModel:
         if key is not None:
             # the silences within an answer are timed in `_received`
             timeout = Timeout(MODEL_SECONDS_MAX, connect=CONNECT_SECONDS)
-            transport = DefaultAsyncHttpxClient(event_hooks={"response": [refuse_errors]})
+            hooks: dict[str, list[Callable[..., Any]]] = {"request": [trace_sending], "response": [refuse_errors]}
+            transport = DefaultAsyncHttpxClient(event_hooks=hooks)
             self._client = AsyncOpenAI(
                 api_key=key, base_url=settings.base_url, max_retries=0, timeout=timeout, http_client=transport
             )
@@ -70,9 +72,15 @@ class OpenAIModel:
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the endpoint's answer; raise ModelFailure as `activities.failures` lists them."""
         said = StreamedAnswer(request.listener, streamed=request.llm.stream)
+        _tell(request, AnswerPart(sent=False))
         try:
-            return await self._answer(request, said)
+            with telling_when_sent(lambda: _tell(request, AnswerPart(unseen=not request.llm.stream))):
+                return await self._answer(request, said)
+        except asyncio.CancelledError:
+            _tell_rest(request, said)
+            raise
         except Exception as error:
+            _tell_rest(request, said)
             failure = provider_failure(error, self.settings, said.usage or NOTHING_USED)
             if failure is None:
                 raise
@@ -111,7 +119,7 @@ class OpenAIModel:
             if not (said.complete and is_broken_connection(error)):  # else what is missing is the usage at most
                 raise
         # our own reading: the client's types are not validated
-        response = read_answer(said.end(), sent_bytes=lambda: len(to_json([messages, tools, form])))
+        response = read_answer(said.end(), input_max=lambda: input_bound(request), output_max=request.max_output_tokens)
         if said.plain and request.listener is not None:
             request.listener(
                 AnswerPart(response.text, response.reasoning, said.usage, response.model, response.response_id)
@@ -129,6 +137,17 @@ class OpenAIModel:
         """Close the connections."""
         if self._client:
             await self._client.close()
+
+
+def _tell(request: ModelRequest, part: AnswerPart) -> None:
+    if request.listener is not None:
+        request.listener(part)
+
+
+def _tell_rest(request: ModelRequest, said: StreamedAnswer) -> None:
+    """Tell of what had come of an answer that does not come to its end, and that was told to nobody."""
+    if not said.plain and said.pending_bytes:
+        _tell(request, AnswerPart(call_bytes=said.pending_bytes))
 
 
 async def _receive(chunks: AsyncIterator[bytes], said: StreamedAnswer, limit: asyncio.Timeout, ends_at: float) -> None:

@@ -7,6 +7,7 @@ history nor this activity's input grows with the conversation. All of it can be 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -52,6 +53,9 @@ ASK_TIMEOUT: Final = timedelta(seconds=20)
 READ_AT_ONCE: Final = 4
 """How many parts are read from a run at the same time; each can have some megabytes."""
 
+LOOK_SECONDS_MAX: Final = 9.0
+"""How old what was read may be when it is replaced: another worker gets the call of a frozen one after 10 s."""
+
 
 class RecordKeeping:
     """The activities around one record store."""
@@ -96,11 +100,16 @@ class RecordKeeping:
     async def keep_session(self, kept: KeepSession) -> None:
         """Keep what a session leaves of itself, unless something newer was kept meanwhile.
 
-        A worker that was frozen takes up what it had been given, long after another one has done it.
+        A worker that was frozen takes up what it had been given, long after another one has done it. One that was
+        frozen after it had looked looks again: StorageFailed.
         """
         with _told():
+            looked_at = time.monotonic()
             found = await self._records.read_session(kept.agent_id)
             if found is None or _last_changed(found) <= _last_changed(kept.state):
+                if time.monotonic() - looked_at > LOOK_SECONDS_MAX:
+                    late = f"what is kept of agent {kept.agent_id} was read more than {LOOK_SECONDS_MAX:g} s ago"
+                    raise StorageFailed(f"{late}; it is read again")
                 await self._records.write_session(kept.agent_id, kept.state.encode())
 
     @activity.defn(name=FIND_SESSION_ACTIVITY)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import PendingActivityState
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.api.enums.v1 import PendingActivityState, TimeoutType, WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, DescribeWorkflowExecutionResponse
 from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
@@ -19,51 +22,84 @@ from holdfast.core.state import ExecutionStatus
 from holdfast.core.usage import Usage
 from holdfast.local.progress import Progress
 
+LATE_SECONDS_MAX: Final = 10.0
+"""How long after the server gave it away a first attempt is begun unasked: a worker whose threads keep one another
+waiting may come to it when the server has taken it for lost. A clock that is wrong costs a question."""
+
 ASK_TIMEOUT: Final = timedelta(seconds=10)
 
 
-async def refuse_if_unwanted() -> None:
-    """Raise for an attempt that begins after the run's time limit, or a repeated one that its run does not wait for.
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """What an attempt knows of the one before it, and of its run.
+
+    `timed_out` is whether that one took longer than the server allows, `unheard` whether the run has not yet taken note
+    of all that was said to it, or cannot be asked: it may have been stopped.
+    """
+
+    timed_out: bool = False
+    unheard: bool = False
+
+
+FIRST: Final = Repetition()
+"""That of an attempt with none before it."""
+
+
+async def refuse_if_unwanted() -> Repetition:
+    """Raise for an attempt that begins after the run's time limit, or a repeated or late one that is not waited for.
 
     That is one of a run that has ended, and one that the server has given up meanwhile: a worker that was frozen takes
-    up what it had been given. A run that cannot be asked is taken to go on.
+    up what it had been given. Returns what is known of the attempt before this one, and whether the run could be asked.
     """
     info = activity.info()
     if info.activity_type == RECORD_ACTIVITY:  # it is for when the run has ended, however often; twice does no harm
-        return
+        return FIRST
     if info.heartbeat_timeout is not None and info.schedule_to_close_timeout is not None:
         # The call of a run with a time limit, until LATE_SECONDS after it (`workflows.calls`);
         # both moments are the server's: no clock of ours decides about a budget
         late_at = info.scheduled_time + info.schedule_to_close_timeout - timedelta(seconds=LATE_SECONDS)
         if info.started_time >= late_at:
             used = Progress.after(info.heartbeat_details).failed_usage  # by the attempts before
-            raise _refused("the run's time is over; this attempt is not made", used)
-    if info.attempt == 1:
-        return
-    workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
-    try:
-        facts: dict[str, Any] = await workflow.query(DEBUG_QUERY, result_type=dict, rpc_timeout=ASK_TIMEOUT)
-    except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
-        facts = {"status": ExecutionStatus.IN_PROGRESS}
-    if ExecutionStatus(facts["status"]).is_terminal:
-        raise _refused("the run has ended; this attempt is not made")
-    if not await _is_awaited(info):
-        raise _refused("the server has given this attempt up; it is not made")
+            raise _refused("the run's time limit has passed; this attempt was not started", used)
+    if info.attempt == 1 and abs((datetime.now(UTC) - info.started_time).total_seconds()) < LATE_SECONDS_MAX:
+        return FIRST
+    described = await _described(info)
+    if described is not None and described.HasField("pending_workflow_task"):
+        # the run has something to hear first, which may end it: a query waits until it has
+        workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        with suppress(RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
+            facts: dict[str, Any] = await workflow.query(DEBUG_QUERY, result_type=dict, rpc_timeout=ASK_TIMEOUT)
+            if ExecutionStatus(facts["status"]).is_terminal:
+                raise _refused("the run has ended; this attempt was not started")
+        described = await _described(info)
+    if described is None:
+        return Repetition(unheard=True)
+    mine = next((each for each in described.pending_activities if _is_this(each, info)), None)
+    if described.workflow_execution_info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
+        raise _refused("the run has ended; this attempt was not started")
+    if mine is None:
+        raise _refused("the server no longer waits for this attempt; it was not started")
+    timeout = mine.last_failure.timeout_failure_info.timeout_type
+    return Repetition(
+        timed_out=timeout == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE,
+        unheard=described.HasField("pending_workflow_task"),
+    )
 
 
-async def _is_awaited(info: activity.Info) -> bool:
-    """Return whether the server waits for this very attempt."""
+async def _described(info: activity.Info) -> DescribeWorkflowExecutionResponse | None:
+    """Return what the server says of the run, none where it cannot be asked."""
     run = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
     request = DescribeWorkflowExecutionRequest(namespace=info.namespace, execution=run)
     try:
-        described = await activity.client().workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
+        return await activity.client().workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
     except RPCError:
-        return True
-    return any(
-        (each.activity_id, each.attempt) == (info.activity_id, info.attempt)
-        and each.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
-        for each in described.pending_activities
-    )
+        return None
+
+
+def _is_this(pending: PendingActivityInfo, info: activity.Info) -> bool:
+    """Return whether the server waits for this very attempt."""
+    started = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+    return started and (pending.activity_id, pending.attempt) == (info.activity_id, info.attempt)
 
 
 def _refused(text: str, *details: Usage) -> ApplicationError:

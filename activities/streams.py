@@ -49,6 +49,11 @@ class Lines:
         self._tail = bytearray()
         self._after_cr = False
 
+    @property
+    def tail(self) -> bytearray:
+        """The line that has not come to its end."""
+        return self._tail
+
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the lines that `chunk` completes."""
         if self._after_cr and chunk.startswith(b"\n"):
@@ -95,6 +100,12 @@ class StreamedAnswer:
         self._usage: object = None
         self._fresh_text: list[str] = []
         self._fresh_reasoning: list[str] = []
+        self._told_call_bytes = self._taking = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes have come that nobody was told of: the beginning of an event, one that could not be read."""
+        return len(self._lines.tail) + self._data_bytes + self._taking
 
     @property
     def plain(self) -> bool:
@@ -109,6 +120,8 @@ class StreamedAnswer:
             if not chunk:
                 return
             self._streamed = chunk[:1] not in PLAIN
+            if not self._streamed and self._listener is not None:
+                self._listener(AnswerPart(unseen=True))
         if not self._streamed:
             self._plain += chunk
             if len(self._plain) > ANSWER_BYTES_MAX:
@@ -173,12 +186,14 @@ class StreamedAnswer:
         if data.strip().startswith(DONE):
             self.done = self.complete = True
             return
+        self._taking = len(data)  # until it could be read
         try:
             chunk: object = json.loads(data.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             if event == "error":
                 raise ErrorInAnswer(data[:WORD_CHARS_MAX].decode("utf-8", "replace")) from None
             raise UnusableAnswer(NOT_JSON) from None
+        self._taking = 0
         fields = fields_of(chunk)
         if event == "error" or fields.get("error"):
             raise ErrorInAnswer(fields.get("error") or chunk)
@@ -225,13 +240,15 @@ class StreamedAnswer:
             raise UnusableAnswer(f"the answer says more than {ANSWER_BYTES_MAX:,} characters")
 
     def _tell(self, *, changed: bool = False) -> None:
-        if not self._fresh_text and not changed:
+        call_bytes = self._calls.bytes - self._told_call_bytes
+        if not self._fresh_text and not call_bytes and not changed:
             return
         text, reasoning = encodable("".join(self._fresh_text)), encodable("".join(self._fresh_reasoning))
-        self._fresh_text, self._fresh_reasoning = [], []
+        self._fresh_text, self._fresh_reasoning, self._told_call_bytes = [], [], self._calls.bytes
         if self._listener is not None:
             model, id_ = encodable(self._words["model"]), encodable(self._words["id"])
-            self._listener(AnswerPart(text, reasoning, self.usage, model=model, response_id=id_))
+            usage = self.usage if changed else None
+            self._listener(AnswerPart(text, reasoning, usage, model=model, response_id=id_, call_bytes=call_bytes))
 
 
 def _text(value: object) -> str:

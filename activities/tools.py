@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
+from pydantic import JsonValue
+from pydantic_core import from_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from activities.tool_attempts import (
+    AttemptFailure,
+    attempt_number,
+    attempted,
+    attempts_used,
+    failure_of,
+    refuse_spent,
+)
+from holdfast.core.approval_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
 from holdfast.core.contracts import (
     REPLY_KIND,
     RESOLVE_TOOLS_ACTIVITY,
@@ -26,6 +38,7 @@ from holdfast.core.policies import ContextPolicy
 from holdfast.core.state import named_id
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool, ToolContext, ToolReply
+from holdfast.local.arguments import argument_problem
 from holdfast.local.calling import Results, run_tool
 from holdfast.local.prices import PriceList
 
@@ -51,7 +64,7 @@ class ToolSlots:
         if not self._free:
             raise ApplicationError(
                 "all slots for tools are taken",
-                activity.info().attempt,
+                attempts_used(),
                 type=TOOLS_BUSY,
                 non_retryable=True,
                 category=ApplicationErrorCategory.BENIGN,
@@ -80,47 +93,52 @@ def _activity_of(
     tool: AnyTool, slots: ToolSlots | None, results: Results | None, spans: Spans | None
 ) -> Callable[..., Any]:
     @activity.defn(name=tool.name)
-    async def run(arguments: dict[str, Any]) -> str | dict[str, str]:
+    async def run(arguments: dict[str, Any], metadata: Any = None) -> str | dict[str, Any]:  # noqa: ANN401  # JSON or bytes of it
+        if not tool.traits.local:
+            refuse_spent(tool.traits)
         with slots.one() if slots else nullcontext():
-            reply = await _run(tool, arguments, results, spans)
+            reply = await _run(tool, arguments, _metadata(metadata), results, spans)
         if reply.stop is None:
             return reply.text
-        return {"kind": REPLY_KIND, "text": reply.text, "stop": reply.stop}
+        return {"kind": REPLY_KIND, "text": reply.text, "stop": reply.stop, "context": dict(reply.stop_context)}
 
     return run
 
 
-async def _run(tool: AnyTool, arguments: dict[str, Any], results: Results | None, spans: Spans | None) -> ToolReply:
+def _metadata(given: object) -> Mapping[str, JsonValue]:
+    """Return the agent's metadata as a call's input holds them; long ones come as bytes."""
+    if isinstance(given, bytes):
+        given = from_json(given)
+    return cast("Mapping[str, JsonValue]", given) if isinstance(given, dict) else {}
+
+
+async def _run(
+    tool: AnyTool,
+    arguments: dict[str, Any],
+    metadata: Mapping[str, JsonValue],
+    results: Results | None,
+    spans: Spans | None,
+) -> ToolReply:
     info = activity.info()
     execution_id = info.workflow_id or ""
     context = ToolContext(
         execution_id=execution_id,
         idempotency_key=named_id(execution_id, info.activity_id),
-        attempt=_attempt(tool, info),
+        attempt=attempt_number(tool.traits),
+        metadata=metadata,
     )
+    running = partial(run_tool, tool, arguments, context, results=results, apart=True)
     try:
         with spans.tool_call(tool.name, arguments) if spans else nullcontext() as span:
             # apart from the loop that heartbeats and talks to the model
-            reply = await run_tool(tool, arguments, context, results=results, apart=True)
+            reply = await attempted(tool.traits, running)
             if span is not None:
                 span.answered(reply.text)
             return reply
+    except (AttemptFailure, asyncio.CancelledError):
+        raise
     except Exception as error:  # noqa: BLE001  # whatever a tool raises is told to the model
-        record = error_record(error, tool.name)
-        # Raised anew and without cause: a huge or unencodable failure would lose the completion. Benign, because
-        # a tool's error is the model's business and no fault of this worker.
-        raise ApplicationError(
-            record.message,
-            type=record.type,
-            non_retryable=not tool.tries_again(error),
-            category=ApplicationErrorCategory.BENIGN,
-        ) from None
-
-
-def _attempt(tool: AnyTool, info: activity.Info) -> int:
-    """Return the number of this attempt; a call from the waiting queue has as many left as it had before."""
-    allowed = info.retry_policy.maximum_attempts if info.retry_policy else 0
-    return info.attempt + max(0, tool.traits.attempts_max - (allowed or tool.traits.attempts_max))
+        raise failure_of(tool.traits, error_record(error, tool.name), again=tool.tries_again(error)) from None
 
 
 @activity.defn(name=TAKE_UP_ACTIVITY)
@@ -130,11 +148,19 @@ async def take_up(asked: TakenUp) -> TakenUp:
 
 
 class Catalog:
-    """Answers which of this worker's tools and hooks an agent gets."""
+    """Answers which of this worker's tools and hooks an agent gets, and whether arguments fit a tool."""
 
     def __init__(self, offer: Offer, prices: PriceList) -> None:
         self._offer = offer
         self._prices = prices
+
+    @activity.defn(name=CHECK_ARGUMENTS_ACTIVITY)
+    async def check(self, request: ArgumentsCheck) -> ArgumentsChecked:
+        """Return what is wrong with arguments that a person gives to a call; a tool that is not here judges itself."""
+        tool = next((each for each in self._offer.tools if each.name == request.tool), None)
+        if tool is None:
+            return ArgumentsChecked(problem=None)
+        return ArgumentsChecked(problem=await asyncio.to_thread(argument_problem, tool, request.arguments))
 
     @activity.defn(name=RESOLVE_TOOLS_ACTIVITY)
     async def resolve(self, request: ToolsRequest) -> ToolCatalog:

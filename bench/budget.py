@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
@@ -34,6 +34,7 @@ from holdfast.core.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.loop import user_message
 from holdfast.core.offer import Offer
 from holdfast.core.policies import ContextPolicy, SummaryPolicy
+from holdfast.core.stopping import StopReason
 from holdfast.core.usage import NOTHING_USED, Prices, Usage
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Turn
@@ -44,6 +45,9 @@ AT_ONCE: Final = 4
 RUN_SECONDS_MAX: Final = 120.0
 CALLS_MAX: Final = 30
 """After so many model calls of one tree its models only answer, so that unlimited runs end."""
+
+BROKEN_TOKENS_MAX: Final = 40
+"""After so many tokens a broken answer breaks off."""
 
 TAGS: Final = 12
 """What the endpoint's template puts around each message and each call."""
@@ -82,6 +86,20 @@ class Account:
     first: Usage | None = None
     calls: int = 0
     failed: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    told: Usage = NOTHING_USED
+    """What its run said in the end that it used."""
+    cancelled: bool = False
+    """Whether something ended it at once, whatever was under way."""
+
+    @property
+    def untold(self) -> int:
+        """How many tokens were charged that its run does not know of.
+
+        Of a call that is cancelled only the input: this endpoint makes an answer at once, and none of it may have left.
+        """
+        inputs = self.spent.input_tokens - self.told.input_tokens
+        outputs = 0 if self.cancelled else self.spent.output_tokens - self.told.output_tokens
+        return max(0, inputs) + max(0, outputs)
 
     def spend(self, name: str, usage: Usage) -> None:
         """Charge one attempt of a model call."""
@@ -118,16 +136,33 @@ class Endpoint:
         most = body.get("max_completion_tokens")
         output = min(rng.choice((5, 60, 60, 60, 300, 300, 300, 300, 10**9)), 20_000 if most is None else most)
         usage = Usage(input_tokens=_tokens(body), output_tokens=output)
-        account.spend(name, usage)
-        told = (usage.input_tokens, usage.output_tokens)
         place = (name, len(body["messages"]))
         if rng.random() < 0.1 and place not in account.failed:  # noqa: PLR2004  # one in ten
             account.failed.add(place)
-            return Turn(text="half an answ", usage=told, usage_in="every", pieces_max=3)
+            return _broken(account, name, usage)
+        account.spend(name, usage)
+        told = (usage.input_tokens, usage.output_tokens)
         ending = "length" if output == most else None
         text = "words and " * rng.choice((1, 5, 200))
         calls = () if account.calls > CALLS_MAX or not body.get("tools") else _calls(rng, account.agents[name])
         return Turn(text=text, calls=calls, usage=told, finish_reason=ending if not calls else None)
+
+
+def _broken(account: Account, name: str, usage: Usage) -> Turn:
+    """Break an answer off after some pieces, each a token, with or without a word on what it used."""
+    pieces = account.rng.randint(0, min(usage.output_tokens, BROKEN_TOKENS_MAX))
+    used = Usage(input_tokens=usage.input_tokens, output_tokens=pieces)
+    account.spend(name, used)
+    cut = Turn(
+        text="a" * pieces,
+        piece_chars=1,
+        pieces_max=1 + pieces,  # the first one opens the answer
+        usage=(used.input_tokens, used.output_tokens),
+        usage_in=account.rng.choice(("every", "last", "last")),
+    )
+    broken = b"data: {broken\n\n"
+    ways = (cut, replace(cut, disconnect=True), replace(cut, reset=True), replace(cut, then=broken))
+    return account.rng.choice(ways)
 
 
 def _calls(rng: random.Random, agent: AgentDefinition) -> tuple[Call, ...]:
@@ -169,6 +204,7 @@ def drawn(rng: random.Random, run: str) -> Account:
         summary = SummaryPolicy(above_input_tokens=4_000, keep_messages=3) if rng.random() < 0.3 else None  # noqa: PLR2004
         agents[name] = AgentDefinition(
             name=name,
+            tools="all",
             system_prompt="You spend. " * rng.choice((1, 100)),
             llm=LLM(model=f"{run}/{name}", prices=prices, max_output_tokens=rng.choice((None, None, 200))),
             budget=budget if name == "root" else rng.choice((ExecutionBudget(), ExecutionBudget(max_tokens=30_000))),
@@ -215,8 +251,10 @@ async def _ended(client: Client, account: Account, stop_after: float | None) -> 
         try:
             state = await client.result(execution_id)
         except ExecutionFailed:
-            return "failed"
-    return str(state.stop_reason)
+            state = await client.state(execution_id)
+    account.told = state.usage
+    account.cancelled = state.stop_reason in (StopReason.USER_REQUESTED, StopReason.TIME_LIMIT)
+    return "failed" if state.status == "failed" else str(state.stop_reason)
 
 
 def show(ended: dict[str, tuple[Account, str]], seed: int) -> bool:
@@ -229,10 +267,14 @@ def show(ended: dict[str, tuple[Account, str]], seed: int) -> bool:
     worst_tokens = max((each[0] for each in over.values()), default=0)
     worst_cost = max((each[1] for each in over.values()), default=0.0)
     excused = sum(each[2] for each in over.values())
+    untold = sum(account.untold for account, _ in ended.values())
+    estimated = sum(account.told.estimated_tokens for account, _ in ended.values())
     rows = [
         ["runs (seed)", f"{len(ended)} ({seed})"],
         ["model calls, of them failed attempts", f"{calls}, {failed}"],
-        ["tokens", f"{tokens:,}"],
+        ["tokens charged", f"{tokens:,}"],
+        ["tokens that no endpoint reported, as bounded", f"{estimated:,}"],
+        ["tokens charged that no run knows of", f"{untold:,}"],
         ["ended by", ", ".join(f"{why} {count}" for why, count in ends.most_common())],
         ["tokens over", str(worst_tokens)],
         ["US dollars over", f"{worst_cost:g}"],
@@ -240,12 +282,17 @@ def show(ended: dict[str, tuple[Account, str]], seed: int) -> bool:
     ]
     show_table("Budgets, at the endpoint", ("figure", "value"), rows)
     held = worst_tokens == 0 and math.isclose(worst_cost, 0.0)
-    show_goals([Goal("overshoot 0", f"{worst_tokens} tokens, {worst_cost:g} USD", held)])
+    show_goals(
+        [
+            Goal("overshoot 0", f"{worst_tokens} tokens, {worst_cost:g} USD", held),
+            Goal("under-reported 0", f"{untold} tokens", untold == 0),
+        ]
+    )
     for name, each in over.items():
         if each[0] or each[1]:
             account, why = ended[name]
             sys.stderr.write(f"{name}: {account.spent} {account.cost} against {account.root.budget}, {why}\n")
-    return held
+    return held and untold == 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

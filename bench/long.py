@@ -19,17 +19,18 @@ from bench.runs import Run, histories, largest, measured
 from bench.stage import QUICK, READER, Stage, WrongAnswer, fresh_id, perform, set_stage
 from bench.task import Task
 from holdfast import AgentDefinition
-from holdfast.client.leaving import leave
-from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput, ExecutionResult
+from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
 from holdfast.core.limits import CONTINUE_EVENTS
-from workflows.agent_execution import AgentExecution
+from holdfast.core.result_contracts import ExecutionResult
+from holdfast.leaving import leave
+from workflows.registration import WORKFLOWS, AgentWorkflowRunner
 
 LARGE: Final = Task(steps=1_000, page_bytes=20_000)
 USUAL_BYTES: Final = 2_048
 ENDLESS: Final = Task(steps=10_000, page_bytes=USUAL_BYTES)
 COMPARED: Final = Task(steps=40, page_bytes=20_000)
 GLANCING: Final = AgentDefinition.model_validate(
-    {"name": "glancing", "system_prompt": READER.system_prompt, "context": {"compiler": "latest"}}
+    {"name": "glancing", "tools": "all", "system_prompt": READER.system_prompt, "context": {"compiler": "latest"}}
 )
 """An agent whose model sees the end of the conversation alone: else the requests of the endless run took 100 GB."""
 
@@ -168,7 +169,9 @@ async def replayed(stage: Stage, execution_id: str) -> Replayed:
     """Replay every run of an execution as a worker that has never seen it."""
     client = stage.client.temporal
     found = [history async for history in histories(client, execution_id)]
-    replayer = Replayer(workflows=[AgentExecution], data_converter=client.data_converter)
+    replayer = Replayer(
+        workflows=WORKFLOWS, workflow_runner=AgentWorkflowRunner(), data_converter=client.data_converter
+    )
     await replayer.replay_workflow(found[-1])  # the first replay of a process pays for its imports
     took: list[float] = []
     cpu = time.process_time()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
 from bench.task import TOOL, Task, page_text
 from holdfast import tool
-from holdfast.core.compiling import compiler
+from holdfast.core.compiling import CompilerContext, compiler
 from holdfast.core.messages import Message
 from holdfast.testing.script import Turn, call, say, turn_number
 
@@ -29,7 +30,15 @@ async def read_page(page: int, size: int) -> str:
     return page_text(page, size)
 
 
+@tool(timeout_seconds=3600)
+async def stand() -> str:
+    """Stand until cancelled."""
+    await asyncio.sleep(3600)
+    return "nobody came"
+
+
 @compiler
-def latest(messages: Sequence[Message]) -> Sequence[Message]:
+def latest(context: CompilerContext) -> Sequence[Message]:
     """Show the model the question and the end of the conversation, whatever lies between."""
+    messages = context.messages
     return [*messages[:1], *messages[1:][-SHOWN_MESSAGES:]]

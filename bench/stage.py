@@ -31,7 +31,7 @@ STOP_SECONDS_MAX: Final = 15.0
 
 LAST_WORDS_CHARS_MAX: Final = 2_000
 BARE_QUEUE: Final = "bare"
-READER: Final = AgentDefinition(name="reader", system_prompt=PROMPT)
+READER: Final = AgentDefinition(name="reader", tools="all", system_prompt=PROMPT)
 
 SCRIPTED: Final = ("holdfast.testing.openai_server", "--script", "bench.script:script")
 """The endpoint that refuses what the real one would refuse."""

@@ -23,9 +23,9 @@ from holdfast import AgentDefinition, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
 from holdfast.client.connection import connect
 from holdfast.client.embedded import EmbeddedServer
-from holdfast.client.leaving import leave
 from holdfast.core.offer import Offer
 from holdfast.core.state import AgentState
+from holdfast.leaving import leave
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn, call, say
 from workers import make_worker
@@ -144,6 +144,7 @@ def _agent(max_seconds: float | None = None) -> AgentDefinition:
     return AgentDefinition.model_validate(
         {
             "name": "stopped",
+            "tools": "all",
             "system_prompt": PROMPT,
             "budget": {"max_seconds": max_seconds},
             "approvals": [{"tools": ["pay"]}],

@@ -21,9 +21,9 @@ from holdfast import AgentDefinition, ExecutionStatus
 from holdfast.client import Client, Settings
 from holdfast.client.connection import connect
 from holdfast.client.embedded import EmbeddedServer
-from holdfast.client.leaving import leave
 from holdfast.client.watched import TextDelta
 from holdfast.core.offer import Offer
+from holdfast.leaving import leave
 from workers import make_worker
 
 SECONDS: Final = 10.0

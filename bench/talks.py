@@ -38,6 +38,7 @@ from holdfast.core.session_contracts import (
     SessionView,
     WhileRunning,
 )
+from holdfast.core.workflow_names import session_workflow_id
 
 ATTEMPTS_MAX: Final = 5
 LOOK_SECONDS: Final = 0.02
@@ -68,7 +69,7 @@ class Talk:
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:
         """Its workflow."""
-        return self.stage.client.temporal.get_workflow_handle(self.agent_id)
+        return self.stage.client.temporal.get_workflow_handle(session_workflow_id(self.agent_id))
 
     async def open(self) -> SessionView:
         """Have it be there."""
@@ -103,7 +104,7 @@ class Talk:
         starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             AGENT_SESSION,
             self._start,
-            id=self.agent_id,
+            id=session_workflow_id(self.agent_id),
             task_queue=self.stage.holdfast.client.settings.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )
@@ -117,7 +118,7 @@ async def all_runs(client: TemporalClient, agent_id: str) -> tuple[list[Run], li
     """Return the session's runs, and its executions' in their order, each with the bytes of its input."""
     own: list[Run] = []
     children: list[str] = []
-    async for history in histories(client, agent_id):
+    async for history in histories(client, session_workflow_id(agent_id)):
         own.append(measured(history))
         started = (event.start_child_workflow_execution_initiated_event_attributes for event in history.events)
         children += [each.workflow_id for each in started if each.workflow_id]
@@ -128,7 +129,7 @@ async def all_runs(client: TemporalClient, agent_id: str) -> tuple[list[Run], li
 async def accepted(client: TemporalClient, agent_id: str) -> list[str]:
     """Return the ids of a session's messages in the order of their acknowledgement."""
     found: list[str] = []
-    async for history in histories(client, agent_id):
+    async for history in histories(client, session_workflow_id(agent_id)):
         taken = (event.workflow_execution_update_accepted_event_attributes for event in history.events)
         payloads = (payload.data for each in taken for payload in each.accepted_request.input.args.payloads)
         found += [str(json.loads(data)["message_id"]) for data in payloads]

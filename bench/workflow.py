@@ -26,8 +26,8 @@ from bench.task import Task
 from holdfast.client import Client, Settings
 from holdfast.client.connection import connect
 from holdfast.client.embedded import EmbeddedServer
-from holdfast.client.leaving import leave
 from holdfast.core.offer import Offer
+from holdfast.leaving import leave
 from holdfast.testing.openai_server import FakeOpenAI
 from workers import make_worker
 

@@ -36,7 +36,9 @@ async def with_a_source(context: HookContext) -> Changes | None:
     return Changes(go_on=True, messages=(Message(role="user", content="Name your source."),))
 
 
-AGENT = AgentDefinition(name="analyst", system_prompt="You answer questions about orders.", tools=("run_sql",))
+AGENT = AgentDefinition(
+    name="analyst", hooks="all", system_prompt="You answer questions about orders.", tools=("run_sql",)
+)
 SCRIPT = [
     call("run_sql", statement="DELETE FROM orders WHERE late"),
     call("run_sql", statement="SELECT * FROM orders WHERE late"),

@@ -40,8 +40,8 @@ class Tree:
         print(self.lines[-1])
 
 
-HELPER = AgentDefinition(name="helper", description="Looks things up.", llm=LLM(model="small"), tools=())
-AGENT = AgentDefinition(name="clerk", llm=LLM(model="large"), tools=("find_order",), subagents=("helper",))
+HELPER = AgentDefinition(name="helper", hooks="all", description="Looks things up.", llm=LLM(model="small"), tools=())
+AGENT = AgentDefinition(name="clerk", hooks="all", llm=LLM(model="large"), tools=("find_order",), subagents=("helper",))
 SCRIPTS = {
     "large": [
         calls(Call("find_order", {"number": 17}), Call("spawn", {"agent": "helper", "task": "What is today?"})),

@@ -4,55 +4,27 @@ What agents are written with. Where they run has a place of its own: `holdfast.c
 (this process), `holdfast.testing` (scripts in the model's place); what listeners hear is in `holdfast.core.observed`.
 """
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.building import Agent
-from holdfast.core.capabilities import Capability
-from holdfast.core.compiling import Compiler, compiler
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import HoldfastError
-from holdfast.core.formats import format_of, typed
-from holdfast.core.hooks import Changes, Hook, HookContext, hook
-from holdfast.core.messages import ImagePart, Message, TextPart, ToolCall
-from holdfast.core.registry import AgentRegistry
-from holdfast.core.remote import RemoteTool, remote_tool
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import StopRun, Tool, ToolContext, tool
-from holdfast.core.usage import Prices, Usage
-from holdfast.core.verdicts import Verdict
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.api import *  # noqa: F403  # listed there
+    from holdfast.api import __all__ as __all__  # given on
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "LLM",
-    "Agent",
-    "AgentDefinition",
-    "AgentRegistry",
-    "AgentState",
-    "Capability",
-    "Changes",
-    "Compiler",
-    "ExecutionBudget",
-    "ExecutionStatus",
-    "HoldfastError",
-    "Hook",
-    "HookContext",
-    "ImagePart",
-    "Message",
-    "Prices",
-    "RemoteTool",
-    "StopReason",
-    "StopRun",
-    "TextPart",
-    "Tool",
-    "ToolCall",
-    "ToolContext",
-    "Usage",
-    "Verdict",
-    "compiler",
-    "format_of",
-    "hook",
-    "remote_tool",
-    "tool",
-    "typed",
-]
+
+def __getattr__(name: str) -> object:
+    """Load what `holdfast.api` lists when it is first used: the program `holdfast` takes Ctrl-C before that."""
+    api = import_module("holdfast.api")
+    if name != "__all__" and name not in api.__all__:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    value: object = getattr(api, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *import_module("holdfast.api").__all__]

@@ -6,6 +6,9 @@
     def lint(path: str) -> str:
         return processes.run(["ruff", "check", path], timeout_seconds=50).output
 
+The command does not see the worker's environment, which holds keys: it gets the variables of `PASSED_ON` and those that
+the tool names. That is no sandbox: it runs as the worker's user and can read what that user can read.
+
 The command leads a process group of its own, and the whole group is killed when the command has ended, when its time is
 over, when the tool is cancelled (also a sync one), and when the worker leaves. Only a worker that is killed itself, and
 processes that have left the group, leave any behind.
@@ -19,7 +22,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +32,9 @@ from typing import IO, Final, cast
 from holdfast.core.errors import InvalidInput
 from holdfast.interrupts import shielded
 from holdfast.local.foreign import call_foreign
+
+PASSED_ON: Final = frozenset({"PATH", "HOME", "LANG", "LC_*", "TMPDIR"})
+"""What of the worker's environment every child gets; none of it is a secret. `LC_*` stands for all that begin so."""
 
 OUTPUT_BYTES_MAX: Final = 64 * 1024
 """How much of the end of a command's output is kept; a model is shown less than that."""
@@ -57,12 +63,25 @@ class Ended:
     timed_out: bool
 
 
+def child_environment(
+    passed_on: Iterable[str] = (), added: Mapping[str, str] | None = None, environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the environment of a child: `PASSED_ON` and the variables named in `passed_on`, then `added`.
+
+    For whatever starts programs beside a worker: tools, sinks, servers that speak over standard input.
+    """
+    names = PASSED_ON | frozenset(passed_on)
+    kept = {name: value for name, value in environment.items() if name in names or name.startswith("LC_")}
+    return {**kept, **(added or {})}
+
+
 def run(
     argv: Sequence[str],
     *,
     timeout_seconds: float,
     cwd: Path | str | None = None,
     env: Mapping[str, str] | None = None,
+    pass_env: Sequence[str] = (),
     text_in: str = "",
     output_bytes_max: int = OUTPUT_BYTES_MAX,
 ) -> Ended:
@@ -72,7 +91,8 @@ def run(
         argv: the program and its arguments.
         timeout_seconds: when it is killed.
         cwd: where it runs; here by default.
-        env: all of its environment; ours by default, which can hold secrets of the worker's.
+        env: variables that it gets, besides `PASSED_ON`.
+        pass_env: names of the worker's variables that it gets, too, where they are set.
         text_in: what it reads from standard input.
         output_bytes_max: how much of the end of its output is kept.
 
@@ -82,7 +102,9 @@ def run(
         raise InvalidInput(f"a command is a list of the program and its arguments, not {argv!r}; nothing is split here")
     if not timeout_seconds > 0:
         raise InvalidInput(f"timeout_seconds is {timeout_seconds}; a command must have a time, in seconds over 0")
-    group = _Group(argv, cwd, env, text_in, output_bytes_max)
+    if isinstance(pass_env, str):
+        raise InvalidInput(f"pass_env is a list of names, not {pass_env!r}")
+    group = _Group(argv, cwd, child_environment(pass_env, env), text_in, output_bytes_max)
     try:
         in_time = group.wait(timeout_seconds)
     except BaseException:  # a cancelled tool
@@ -97,6 +119,7 @@ async def run_async(
     timeout_seconds: float,
     cwd: Path | str | None = None,
     env: Mapping[str, str] | None = None,
+    pass_env: Sequence[str] = (),
     text_in: str = "",
     output_bytes_max: int = OUTPUT_BYTES_MAX,
 ) -> Ended:
@@ -107,6 +130,7 @@ async def run_async(
         timeout_seconds=timeout_seconds,
         cwd=cwd,
         env=env,
+        pass_env=pass_env,
         text_in=text_in,
         output_bytes_max=output_bytes_max,
     )
@@ -123,14 +147,14 @@ class _Group:
     """A command under way, with its process group and the end of its output."""
 
     def __init__(
-        self, argv: Sequence[str], cwd: Path | str | None, env: Mapping[str, str] | None, text_in: str, kept_max: int
+        self, argv: Sequence[str], cwd: Path | str | None, env: Mapping[str, str], text_in: str, kept_max: int
     ) -> None:
         self._kept_max, self._kept, self._kept_bytes, self._cut = kept_max, deque[bytes](), 0, 0
         with shielded():  # else a cancel could fall between its start and our knowing of it
             self._process = subprocess.Popen(  # noqa: S603  # what a tool's author wants run; no shell
                 list(argv),
                 cwd=cwd,
-                env=None if env is None else dict(env),
+                env=dict(env),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

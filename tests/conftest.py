@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 from holdfast.client import Settings
 from holdfast.client.embedded import EmbeddedServer, ServerAddress
@@ -16,6 +19,19 @@ from holdfast.core.offer import Offer
 from holdfast.core.tools import AnyTool
 from holdfast.testing.script import Script
 from tests.serving import Serve, Served, served
+
+TOLD_LINES = 60
+"""How much of a failure is printed at once; all of it follows at the end."""
+
+hypothesis_settings.register_profile("holdfast", deadline=None)  # a busy machine is no fault of the code
+hypothesis_settings.load_profile("holdfast")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name what failed at once: a run that is cut off, or breaks in itself, has no summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:  # its own process tells it once more
+        told = "\n".join(str(report.longrepr).splitlines()[-TOLD_LINES:])
+        print(f"\n{told}\nfailed: {report.nodeid}", file=sys.__stderr__, flush=True)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-GONE_SECONDS_MAX = 10.0
+GONE_SECONDS_MAX = 90.0
 
 
 def alive(pid: int) -> bool:

@@ -21,7 +21,7 @@ DOCUMENTS = [
 ]
 """Documents whose examples all run by themselves, without a server."""
 
-SECONDS_MAX = 40
+SECONDS_MAX = 90
 
 OPTIONS = ["asyncio_mode=auto", "asyncio_default_fixture_loop_scope=function", "filterwarnings=error"]
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *(word for option in OPTIONS for word in ("-o", option))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from holdfast.core.errors import InvalidInput
 from holdfast.local.foreign import call_foreign
 from tests.pids import until_gone
 
-PROMPTLY_SECONDS = 10.0
+PROMPTLY_SECONDS = 60.0
 
 
 def python(code: str) -> list[str]:
@@ -55,10 +56,50 @@ def test_of_a_long_output_the_end_is_kept() -> None:
     assert ended.cut_bytes == 500_004 - 1_000
 
 
-def test_its_environment_and_folder_are_what_is_given(tmp_path: Path) -> None:
-    code = "import os; print(os.getcwd(), sorted(os.environ.keys() & {'ONLY', 'HOME'}))"
-    ended = processes.run(python(code), timeout_seconds=PROMPTLY_SECONDS, cwd=tmp_path, env={"ONLY": "this"})
-    assert ended.output == f"{tmp_path} ['ONLY']\n"
+def test_its_folder_is_the_one_that_is_named(tmp_path: Path) -> None:
+    ended = processes.run(["pwd"], timeout_seconds=PROMPTLY_SECONDS, cwd=tmp_path)
+    assert ended.output == f"{tmp_path}\n"
+
+
+@pytest.fixture
+def workers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a worker's environment holds: keys, settings, and what every program needs."""
+    for name in tuple(os.environ):
+        if name not in {"PATH", "HOME"}:
+            monkeypatch.delenv(name)
+    secrets = ("OPENAI_API_KEY", "HOLDFAST_CODEC_TOKEN", "DATABASE_URL", "AWS_SECRET_ACCESS_KEY", "TEMPORAL_API_KEY")
+    for name in secrets:
+        monkeypatch.setenv(name, "canary")
+    for name, value in {"LANG": "C.UTF-8", "LC_TIME": "C", "TMPDIR": "/tmp", "HOME": "/", "EDITOR": "ed"}.items():  # noqa: S108
+        monkeypatch.setenv(name, value)
+
+
+def environment_of(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines())
+
+
+@pytest.mark.usefixtures("workers_environment")
+def test_a_command_sees_no_key_of_the_workers() -> None:
+    ended = processes.run(["env"], timeout_seconds=PROMPTLY_SECONDS)
+    found = environment_of(ended.output)
+    assert "canary" not in ended.output
+    assert found.keys() == {"PATH", "HOME", "LANG", "LC_TIME", "TMPDIR"}
+    assert found["LC_TIME"] == "C"
+
+
+@pytest.mark.usefixtures("workers_environment")
+async def test_a_command_gets_what_its_tool_names() -> None:
+    named = ["EDITOR", "AWS_SECRET_ACCESS_KEY", "NOT_SET"]
+    given = {"ONLY": "this", "HOME": "/nowhere"}
+    ended = await processes.run_async(["env"], timeout_seconds=PROMPTLY_SECONDS, env=given, pass_env=named)
+    found = environment_of(ended.output)
+    assert found.items() >= {"EDITOR": "ed", "AWS_SECRET_ACCESS_KEY": "canary", **given}.items()
+    assert found.keys().isdisjoint({"OPENAI_API_KEY", "NOT_SET"})
+
+
+def test_a_name_alone_is_no_list_of_names() -> None:
+    with pytest.raises(InvalidInput, match="a list of names"):
+        processes.run(["env"], timeout_seconds=1, pass_env="PATH")  # noqa: S106  # a variable's name
 
 
 @pytest.mark.parametrize("argv", ["ls -l", [], ""])
@@ -75,7 +116,7 @@ def test_a_program_that_is_not_there_is_an_ordinary_error() -> None:
 @pytest.mark.parametrize("stubborn", [False, True], ids=["heeds SIGTERM", "ignores SIGTERM"])
 async def test_when_its_time_is_over_the_whole_group_is_killed(tmp_path: Path, stubborn: bool) -> None:  # noqa: FBT001  # a case
     pids = tmp_path / "pids"
-    ended = await asyncio.to_thread(processes.run, with_child(pids, stubborn=stubborn), timeout_seconds=1.5)
+    ended = await asyncio.to_thread(processes.run, with_child(pids, stubborn=stubborn), timeout_seconds=6)
     assert ended.timed_out
     assert ended.exit_code == (-9 if stubborn else -15)
     assert len(noted(pids)) == 2
@@ -129,6 +170,6 @@ while not (__import__("os").path.exists({str(pids)!r}) and len(open({str(pids)!r
 processes.kill_all()
 __import__("os")._exit(0)
 """
-    done = await asyncio.to_thread(subprocess.run, python(code), timeout=30, check=True)
+    done = await asyncio.to_thread(subprocess.run, python(code), timeout=90, check=True)
     assert done.returncode == 0
     await until_gone(noted(pids))

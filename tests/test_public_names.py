@@ -24,13 +24,25 @@ def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
 
 
 def test_every_name_that_is_there_is_listed() -> None:
-    (source,) = [path for path in (ROOT / "holdfast").glob("*.py") if path.name == "__init__.py"]
+    source = ROOT / "holdfast" / "api.py"
     imported = [node for node in ast.parse(source.read_text()).body if isinstance(node, ast.ImportFrom)]
     assert sorted(holdfast.__all__) == sorted(alias.name for node in imported for alias in node.names)
 
 
+def test_it_loads_nothing_before_a_name_is_used() -> None:
+    code = "import sys, holdfast; print(sorted(each for each in sys.modules if each.startswith('holdfast')))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout == "['holdfast']\n"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Agnet'"):
+        getattr(holdfast, "Agnet")  # noqa: B009  # a type checker would refuse the name
+    assert set(holdfast.__all__) <= set(dir(holdfast))
+
+
 def test_importing_it_brings_in_nothing_heavy() -> None:
-    code = "import sys, holdfast; print(*sys.modules)"
+    code = "import sys; from holdfast import *; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert HEAVY & set(done.stdout.split()) == set()
 

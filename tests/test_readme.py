@@ -22,7 +22,7 @@ from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn, call, say
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-SECONDS_MAX = 40
+SECONDS_MAX = 90
 
 
 AGENTS_PAGE = README.parent / "docs" / "agents.md"

@@ -19,7 +19,7 @@ from tests.serving import Serve
 
 pytestmark = pytest.mark.temporal
 
-READY_SECONDS_MAX = 40
+READY_SECONDS_MAX = 90
 MODULE = """
 from holdfast import tool
 
@@ -53,7 +53,7 @@ async def test_a_worker_process_serves_the_tools_of_its_queue_without_a_model_or
     async with serve([calls(Call("where")), say("done")], [known]) as served:
         with WorkerProcess(command, heard.append, environment) as process:
             assert await asyncio.to_thread(process.wait_until_ready, READY_SECONDS_MAX), heard
-            state = await served.client.run(AgentDefinition(name="asker"), "where?")
+            state = await served.client.run(AgentDefinition(name="asker", tools="all"), "where?")
     assert state.steps[0].tool_executions[0].result == "gpu_tools"
     at = f"{settings.address}, namespace 'default'"
     assert heard[0] == f"worker ready: {at}, task queue '{queue}', tools: where"
@@ -63,7 +63,7 @@ def test_a_queue_that_no_tool_names_is_refused_in_one_line(settings: Settings, t
     (tmp_path / "gpu_tools.py").write_text(MODULE.format(queue="gpu"))
     command = worker_command(replace(settings, task_queue="cpu"), ["gpu_tools"], tools_only=True)
     done = subprocess.run(
-        command, cwd=tmp_path, env=worker_environment(), capture_output=True, text=True, timeout=50, check=False
+        command, cwd=tmp_path, env=worker_environment(), capture_output=True, text=True, timeout=90, check=False
     )
     assert done.returncode == 2
     said = "error: no tool here names the task queue 'cpu': the queues named are ['gpu']"
@@ -77,7 +77,7 @@ def test_a_queue_that_only_a_remote_tool_names_is_refused_as_one_whose_code_is_e
     (tmp_path / "far_tools.py").write_text(REMOTE)
     command = worker_command(replace(settings, task_queue="words"), ["far_tools"], tools_only=True)
     done = subprocess.run(
-        command, cwd=tmp_path, env=worker_environment(), capture_output=True, text=True, timeout=50, check=False
+        command, cwd=tmp_path, env=worker_environment(), capture_output=True, text=True, timeout=90, check=False
     )
     what = "'word_count', which names the task queue 'words', is a remote tool: there is no code of it here"
     assert (done.returncode, done.stderr) == (2, f"error: {what}; start the worker that has it\n")

@@ -42,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel as a release would build it; its build backend is part of the development environment."""
     folder = tmp_path_factory.mktemp("dist")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=90)
     [built] = folder.glob("*.whl")
     return built
 
@@ -97,7 +97,7 @@ def test_the_wheel_holds_the_whole_deployment_and_nothing_of_the_checkout_s_test
 def test_importing_the_wheel_takes_it_from_the_environment_and_not_from_the_checkout(environment: Path) -> None:
     show = "import holdfast.client.worker_process as found; print(found.__file__, found.app_folder(), sep='\\n')"
     python = [str(environment / "bin" / "python"), "-I", "-c", show]
-    shown = subprocess.run(python, check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()
+    shown = subprocess.run(python, check=True, capture_output=True, text=True, timeout=90).stdout.splitlines()
     assert shown == [
         str(environment / SITE / "holdfast" / "client" / "worker_process.py"),
         str(environment / SITE / "holdfast" / "_app"),

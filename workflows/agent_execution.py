@@ -34,15 +34,8 @@ with workflow.unsafe.imports_passed_through():
         StartTimer,
         SummariseBuffer,
     )
-    from holdfast.core.contracts import (
-        AGENT_EXECUTION,
-        Carried,
-        ExecutionInput,
-        ExecutionResult,
-        StopRequest,
-        ToolCatalog,
-    )
-    from holdfast.core.defining import as_defined, new_agent
+    from holdfast.core.contracts import AGENT_EXECUTION, Carried, ExecutionInput, StopRequest, ToolCatalog
+    from holdfast.core.defining import as_defined, first_run, new_agent
     from holdfast.core.errors import HoldfastError
     from holdfast.core.events import (
         ChangeRefused,
@@ -58,6 +51,8 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.frozen import replace
     from holdfast.core.loop import AgentLoop, user_message
     from holdfast.core.paging import without_bulk
+    from holdfast.core.recording import asked_of, without_record
+    from holdfast.core.result_contracts import ExecutionResult
     from holdfast.core.session import MESSAGE_ID
     from holdfast.core.state import AgentState
     from holdfast.core.steps import ErrorRecord
@@ -70,8 +65,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.calls import call_error, resolve_tools, take_up
     from workflows.changing import opening_of, priced, resolved
     from workflows.hearing import Hearing
-    from workflows.listing import ended, show
+    from workflows.listing import Rate, ended, progress, show, tell
     from workflows.metering import Metering
+    from workflows.model_waits import ModelWaits
     from workflows.observing import Observing
     from workflows.outcome import Kept, result_of
     from workflows.recording import Unkept, record
@@ -95,19 +91,20 @@ class AgentExecution(Answering, Hearing):
         # The SDK knows no types for arguments of any number: what it gives is an ExecutionInput as plain data.
         check_start(given)
         self._start = start = ExecutionInput.model_validate_json(to_json(given))
-        super().__init__(start.carried.taken if start.carried else ())
+        super().__init__(*((start.carried.taken, start.carried.answered) if start.carried else ()))
         self._past = Past()
         self._held: Sequence[Command] | None = None
         """What is not begun because the definition changes first; none where nothing is held back."""
         self._in_flight: list[asyncio.Task[None]] = []
-        self._waits: list[asyncio.Task[None]] = []
-        """For decisions that may not come in time; one can outlast its call."""
+        self._waits: dict[str, asyncio.Task[None]] = {}
+        """For decisions that may not come in time, by the id of the call."""
         self._timer: asyncio.Task[None] | None = None
         self._grace: asyncio.Task[None] | None = None
         self._catalog: ToolCatalog | None = None
         self._tools: dict[str, ToolTraits] = {}
         self._waiting = Waiting()
         self._story = Story()
+        self._model_waits = ModelWaits(self._tell_story)
         self._metering = Metering(lambda: self._start.definition.name, lambda: self._tools)
         # The first task's now() is not the same in every replay (a query in it moves it); the start time is.
         self._begins_at = workflow.info().workflow_start_time
@@ -125,9 +122,13 @@ class AgentExecution(Answering, Hearing):
             self._observing = Observing(carried.events_total, carried.previous_run_id)
             self._offered(carried.catalog)
         self._steps_before = self._state.step_count
+        self._rate = Rate(self._steps_before)
 
     def _at_first(self, start: ExecutionInput, kept: Sequence[bytes]) -> AgentState:
-        """Return the agent as its first run finds it: new, or as its session's last snapshot has it."""
+        """Return the agent as its first run finds it: new, as somebody gives it, or as its session left it."""
+        if start.state is not None:
+            given = self._past.opened(start.state, kept)
+            return first_run(given, start.definition, agent_id=start.agent_id, at=self._begins_at)
         session = start.session
         if session is None or session.snapshot is None:
             state = new_agent(
@@ -155,7 +156,7 @@ class AgentExecution(Answering, Hearing):
         self._tell_story()
         await self._prepare()
         loop = self._rules()
-        self._work = Work(start, self._tools, self._telling, lambda: self._state)
+        self._work = Work(start, self._tools, self._telling, self._rate, lambda: self._state)
         self._advance(loop, self._started(start) if start.carried is None else RunContinued(at=self._begins_at))
         while not self._state.status.is_terminal:
             if self._held is not None:
@@ -180,20 +181,20 @@ class AgentExecution(Answering, Hearing):
 
     async def _kept(self) -> Kept:
         """Have what has ended kept; where that cannot be, a warning says so."""
+        self._tell_surplus()
         self._snapshot = self._past.snapshot(self._state)
-        kept = await record(self._start, captions.of_record(self._state))
+        kept = await record(self._start, asked_of(self._state), captions.of_record(self._state))
         if isinstance(kept, Unkept):
             self._metering.count_unkept()
-            text = clamped(f"no record was kept: {kept.why}", limits.WARNING_CHARS_MAX)
-            warnings = (*self._state.warnings, text)[-limits.WARNINGS_MAX :]
-            self._state = self._state.with_execution(self._state.updated_at, warnings=warnings)
+            self._state = without_record(self._state, kept.why)
         digest = None if isinstance(kept, Unkept) else kept.snapshot
         whole = self._start.session is None or digest is None
         return Kept(snapshot=digest, taken=self._said(), messages_before=self._messages_before, whole=whole)
 
     def _tell_story(self) -> None:
         """Have the Web UI show how far we are; to be called before we wait, not after each event."""
-        workflow.set_current_details(self._story.told(self._state, self._start.definition.name))
+        wait = self._model_waits.of(self._state)
+        workflow.set_current_details(self._story.told(self._state, self._start.definition.name, wait))
 
     async def _something_happens(self) -> None:
         self._tell_story()
@@ -240,10 +241,27 @@ class AgentExecution(Answering, Hearing):
         """Do what the core wants, here or in the next run."""
         if self._may_go_on_elsewhere(self._state) and self._is_long():
             self._go_on_in_a_new_run()
+        self._end_waits()
         for command in commands:
             self._perform(command)
-        if self._start.searchable and self._waiting.has_changed(self._state) and not self._state.status.is_terminal:
-            self._task(self._waiting.tell(waits=bool(self._state.waiting_calls)))
+        self._list()
+
+    def _list(self) -> None:
+        """Have the run listed by what has changed; to be called after each event (see `Waiting` and `Rate`)."""
+        state = self._state
+        waits, is_due = self._waiting.has_changed(state), self._rate.is_due(state.step_count)
+        if not self._start.searchable or state.status.is_terminal:
+            return
+        if waits:
+            self._task(tell(self._waiting.updates(state)))
+        elif is_due:
+            self._task(tell(progress(state)))
+
+    def _end_waits(self) -> None:
+        """Cancel the timers of calls that wait no more: who looks at the history sees a decision, not a wait."""
+        waiting = {each.call.id for each in self._state.waiting_calls}
+        for id_ in [id_ for id_ in self._waits if id_ not in waiting]:
+            self._waits.pop(id_).cancel()
 
     async def _changed(self, loop: AgentLoop, held: Sequence[Command]) -> AgentLoop:
         """Go on by the definition that came last, which asks for something else than what is `held`.
@@ -308,10 +326,11 @@ class AgentExecution(Answering, Hearing):
             events_total=self._observing.total,
             previous_run_id=workflow.info().run_id,
             taken=tuple(self._taken),
+            answered=tuple(self._answered),
             messages_before=self._messages_before,
         )
         session = self._start.session and replace(self._start.session, snapshot=None, messages=())
-        following = replace(self._start, question="", session=session, carried=carried)
+        following = replace(self._start, question="", session=session, carried=carried, state=None)
         workflow.continue_as_new(args=[following, *(each.data for each in self._past.sealed)])
 
     def _cancelled(self) -> None:
@@ -343,13 +362,13 @@ class AgentExecution(Answering, Hearing):
         self._offered(catalog)
         start, at = self._start, self._state.updated_at
         opening = opening_of(start.definition, catalog, start.subagents)
-        self._state = self._state.with_llm(at, priced(start.definition.llm, catalog))
-        self._state = self._state.with_system_prompt(at, opening.definition.system_prompt)
+        self._state = self._state.with_llm(priced(start.definition.llm, catalog), at=at)
+        self._state = self._state.with_system_prompt(opening.definition.system_prompt, at=at)
         session = self._start.session
         self._telling = (
             Telling(opening, before=session.messages_before, continues=session.previous_id)
             if session
-            else Telling(opening)
+            else Telling(opening, state=self._state if start.state else None)
         )
 
     def _offered(self, catalog: ToolCatalog) -> None:
@@ -368,13 +387,15 @@ class AgentExecution(Answering, Hearing):
         )
 
     def _started(self, start: ExecutionInput) -> ExecutionStarted:
-        messages = start.session.messages if start.session else (user_message(start.question),)
+        said = (user_message(start.question),) if start.question else ()
+        messages = start.session.messages if start.session else said
         self._taken += filter(None, (str(each.metadata.get(MESSAGE_ID, "")) for each in messages))
         return ExecutionStarted(
             execution_id=workflow.info().workflow_id,
             messages=messages,
             budget=start.budget,
             at=workflow.info().workflow_start_time,
+            metadata=start.metadata,
         )
 
     def _perform(self, command: Command) -> None:  # noqa: C901, PLR0912  # one case per command
@@ -397,10 +418,9 @@ class AgentExecution(Answering, Hearing):
             case RunHooks():
                 self._begin(self._work.run_hooks(command))
             case AskApproval():
-                self._waits = [task for task in self._waits if not task.done()]
-                self._waits.append(self._task(self._work.await_approval(command)))
+                self._waits[command.call.id] = self._task(self._work.await_approval(command))
             case CancelInFlight():
-                for task in (*self._in_flight, *self._waits):
+                for task in (*self._in_flight, *self._waits.values()):
                     task.cancel()
                 if self._state.running.cancelling:
                     self._grace = self._task(self._give_up())
@@ -431,16 +451,16 @@ class AgentExecution(Answering, Hearing):
         return task
 
     async def _give_up(self) -> Ends:
-        """Tell of what was cancelled and has not reported in time that nothing is known of it."""
+        """Tell of what was cancelled and has not reported in time; it counts as the most that it can have used."""
         calls = self._state.running.open_calls
         seconds = limits.SUBAGENT_GRACE_SECONDS if calls else limits.MODEL_GRACE_SECONDS
         await workflow.sleep(seconds, summary=captions.of_grace(len(calls)))
         at = workflow.now()
-        return tuple(subagent_cancelled(each.call.id, at) for each in calls) or (ModelCancelled(None, at),)
+        return self._work.children_unheard(at) if calls else (self._work.cancelled_unheard(at),)
 
     async def _let_go(self) -> None:
         """Send on their way the cancels of what is still in flight, without waiting for what they come to."""
-        for task in (*self._in_flight, *self._waits, self._timer, self._grace):
+        for task in (*self._in_flight, *self._waits.values(), self._timer, self._grace):
             if task is not None:
                 task.cancel()
         for _ in range(CANCEL_PASSES):

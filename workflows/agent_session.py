@@ -15,7 +15,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import session
-    from holdfast.core.contracts import StopRequest
+    from holdfast.core.contracts import EVENTS_QUERY, EventsRequest, StopRequest
     from holdfast.core.errors import HoldfastError, RecordNotFound
     from holdfast.core.limits import REASON_CHARS_MAX, UPDATES_MAX, UPDATES_PER_RUN
     from holdfast.core.session import (
@@ -47,12 +47,15 @@ with workflow.unsafe.imports_passed_through():
         SessionMessage,
         SessionView,
     )
+    from holdfast.core.session_events import SessionEventsPage
     from holdfast.core.texts import clamped
+    from holdfast.core.workflow_names import own_id, session_workflow_id
     from workflows import captions
     from workflows.calls import call_error
     from workflows.cancels import in_any_case
     from workflows.keeping import branched, find_session, keep_session
     from workflows.listing import STATUS, STEPS, show
+    from workflows.observing import SessionObserving
     from workflows.runs import FAULTS, check_start, is_long
     from workflows.session_story import session_details
     from workflows.turns import ChildExecution
@@ -60,13 +63,14 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn(name=AGENT_SESSION, failure_exception_types=FAULTS)
 class AgentSession:
-    """One agent's session; the workflow's id is the agent's id. Its result is what it last looked like."""
+    """One agent's session; its workflow id holds the agent's id. Its result is what it last looked like."""
 
     @workflow.init
     def __init__(self, given: SessionInput) -> None:
         check_start(given)
         # Updates are delivered before run() begins: everything a handler touches is made here.
         self._known: SessionState | None = given.carried
+        self._observing = SessionObserving(given.carried)
         self._failure: ApplicationError | None = None
         self._child: ChildExecution | None = None
         self._turn: asyncio.Task[None] | None = None
@@ -84,9 +88,12 @@ class AgentSession:
         if self._known is None:
             await self._prepare(given)
         while True:
+            if self._turn_fault is not None:
+                raise self._turn_fault  # a fault of our own ends the session with its cause
             self._heed_cancel()
             if self._is_to_go_on_elsewhere():
-                workflow.continue_as_new(SessionInput(settings=self._state.settings, carried=self._state))
+                carried = self._observing.handed_on(self._state)
+                workflow.continue_as_new(SessionInput(settings=carried.settings, carried=carried))
             self._begin_next()
             self._show()
             workflow.set_current_details(session_details(self._state))
@@ -98,7 +105,7 @@ class AgentSession:
     # --- what people ask for
 
     @workflow.update(name=OPEN_UPDATE, description="Have the session be there; answers with what it is.")
-    async def open(self) -> SessionView:
+    async def open(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
         """Return what the session is, once it is there."""
         return (await self._ready()).view()
 
@@ -128,17 +135,17 @@ class AgentSession:
         return self._take(session.changed(await self._ready(), change, workflow.now()))
 
     @workflow.update(name=CLEAR_UPDATE, description="Forget the conversation; records stay.")
-    async def clear(self) -> SessionView:
+    async def clear(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
         """Forget what was said, at the end of what runs."""
         return self._take((session.cleared(await self._ready(), workflow.now()), ()))
 
     @workflow.update(name=SUSPEND_UPDATE, description="Begin nothing until `resume`; what runs goes on to its end.")
-    async def suspend(self) -> SessionView:
+    async def suspend(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
         """Let messages wait."""
         return self._take((session.suspended(await self._ready(), workflow.now()), ()))
 
     @workflow.update(name=RESUME_UPDATE, description="Go on with the messages that wait.")
-    async def resume(self) -> SessionView:
+    async def resume(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
         """Let messages have their turns again."""
         return self._take((session.resumed(await self._ready(), workflow.now()), ()))
 
@@ -170,7 +177,7 @@ class AgentSession:
     @clear.validator
     @suspend.validator
     @resume.validator
-    def _refuse_more(self) -> None:
+    def _refuse_more(self, nothing: None = None) -> None:  # noqa: ARG002  # as the updates have it
         """Leave room for messages, the stop and the close: the server takes so many updates in a run and no more."""
         if self._heard >= UPDATES_MAX:
             text = f"{self._heard} requests came since the session last came to rest; stop what runs, or wait for it"
@@ -194,6 +201,11 @@ class AgentSession:
         """Return what is known of a message."""
         return session.receipt(self._known, message_id) if self._known else None
 
+    @workflow.query(name=EVENTS_QUERY, description="What has happened to the session, from a place on.")
+    def events(self, request: EventsRequest | None = None) -> SessionEventsPage:
+        """Return the session's events, as many as one answer holds."""
+        return self._observing.page(request or EventsRequest())
+
     # --- how it lives
 
     @property
@@ -211,13 +223,17 @@ class AgentSession:
 
     async def _prepare(self, given: SessionInput) -> None:
         """Find the agent as it was kept, or make a new one; where that fails, so does the session, and all who wait."""
-        agent_id = workflow.info().workflow_id
+        workflow_id = workflow.info().workflow_id
+        agent_id = own_id(workflow_id)
+        if workflow_id != session_workflow_id(agent_id):  # one agent would have two sessions
+            await self._fail(f"the session of agent {agent_id} is the workflow {session_workflow_id(agent_id)}")
         try:
             found = await find_session(agent_id)
             if found.kept is None:
                 state = session.new_session(given, agent_id, workflow.now())
             else:
                 state = SessionState.model_validate_json(found.kept)
+                self._observing.go_on(state)
             if found.latest is not None:
                 state = session.continued(state, found.latest, workflow.now())
             elif given.forked_from is not None and found.kept is None:
@@ -225,6 +241,8 @@ class AgentSession:
                     state, given.forked_from, await branched(given.forked_from, agent_id), workflow.now()
                 )
             self._searchable = state.settings.searchable
+            if found.kept is None:
+                self._observing.take(None, state)
             self._known = state
         except ActivityError as error:
             await self._fail(call_error(error, "records").message)
@@ -238,7 +256,8 @@ class AgentSession:
 
     def _take(self, transition: SessionTransition) -> SessionView:
         """Take over what a rule has made of the session, and tell the execution under way what it is to know."""
-        self._known, commands = transition
+        state, commands = transition
+        self._become(state)
         for command in commands:
             match command:
                 case TellExecution() if self._child is not None:
@@ -249,6 +268,10 @@ class AgentSession:
                 case _:
                     pass
         return self._state.view()
+
+    def _become(self, state: SessionState) -> None:
+        self._observing.take(self._known, state)
+        self._known = state
 
     @property
     def _may_begin(self) -> bool:
@@ -263,7 +286,7 @@ class AgentSession:
         if end.snapshot is None:
             end = await self._as_recorded(end)
         self._child = None
-        self._known = session.ended(self._state, end)
+        self._become(session.ended(self._state, end))
 
     async def _as_recorded(self, end: TurnEnd) -> TurnEnd:
         """Return the end as the execution's record has it: one can be terminated just after it was kept."""
@@ -276,8 +299,13 @@ class AgentSession:
             return end
         return session.end_as_recorded(turn, latest, end.at)
 
+    @property
+    def _turn_fault(self) -> BaseException | None:
+        turn = self._turn
+        return turn.exception() if turn is not None and turn.done() and not turn.cancelled() else None
+
     def _can_go_on(self) -> bool:
-        return self._state.is_over or self._may_begin or self._is_to_go_on_elsewhere()
+        return self._state.is_over or self._may_begin or self._is_to_go_on_elsewhere() or self._turn_fault is not None
 
     async def _something_happens(self) -> bool:
         """Wait until there is something to do; return False when the session is to leave the server."""
@@ -313,7 +341,7 @@ class AgentSession:
         """Have the session kept and return whether nothing came meanwhile, so that it can leave the server."""
         state = self._state
         await in_any_case(workflow.wait_condition(workflow.all_handlers_finished))
-        await in_any_case(keep_session(state))
+        await in_any_case(keep_session(self._observing.handed_on(state)))
         self._show()
         workflow.set_current_details(session_details(self._state))
         return self._state is state and workflow.all_handlers_finished()

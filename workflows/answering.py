@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from temporalio import workflow
@@ -35,6 +36,12 @@ with workflow.unsafe.imports_passed_through():
     from workflows.telling import Telling
 
 
+def _now() -> datetime:
+    """Return the time of day, for answers alone: a query comes whenever it does, and decides nothing."""
+    with workflow.unsafe.sandbox_unrestricted():
+        return max(datetime.now(UTC), workflow.now())
+
+
 class Answering:
     """The queries of `AgentExecution`, which keeps the values they are about."""
 
@@ -48,7 +55,7 @@ class Answering:
     @workflow.query(name=STATE_QUERY, description="The state, page by page.")
     def state(self, request: PageRequest | None = None) -> StatePage:
         """Return a page of the state; the first one without a request."""
-        return page(self._state, request or PageRequest())
+        return page(self._state.at(_now()), request or PageRequest())
 
     @workflow.query(name=DEBUG_QUERY, description="The few facts one asks for first.")
     def debug(self) -> dict[str, Any]:
@@ -73,7 +80,7 @@ class Answering:
     @workflow.query(name=BUDGET_QUERY, description="The limits, and what is left of them.")
     def budget(self) -> dict[str, Any]:
         """Return the limits in force and what is left, each none where there is no limit."""
-        left = self._state.budget_remaining
+        left = self._state.at(_now()).budget_remaining
         return {"budget": self._state.budget.model_dump(mode="json"), "remaining": left.model_dump(mode="json")}
 
     @workflow.query(name=SNAPSHOT_QUERY, description="What is kept of the execution, once it has ended.")

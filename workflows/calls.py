@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final, cast
 
+from pydantic import JsonValue
+from pydantic_core import to_json
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import (
@@ -20,6 +23,8 @@ from temporalio.workflow import (
 )
 
 with workflow.unsafe.imports_passed_through():
+    from holdfast.core.approval_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
+    from holdfast.core.attempts import LOST_ATTEMPTS_MAX, WORKER_LOST
     from holdfast.core.commands import CallModel, CallTool, RunHooks, SummariseBuffer
     from holdfast.core.contracts import (
         INFERENCE_ACTIVITY,
@@ -44,8 +49,8 @@ with workflow.unsafe.imports_passed_through():
     )
     from holdfast.core.definition import LLM, AgentDefinition
     from holdfast.core.hooks import HookRun
-    from holdfast.core.limits import ERROR_CHARS_MAX, LATE_SECONDS
-    from holdfast.core.retries import MODEL_RETRIES, MODEL_SECONDS_MAX, TOOL_RETRIES
+    from holdfast.core.limits import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
+    from holdfast.core.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
     from holdfast.core.state import call_name
     from holdfast.core.steps import ErrorRecord
     from holdfast.core.texts import clamped, error_record
@@ -53,19 +58,27 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.usage import NOTHING_USED, Usage
     from workflows import captions
     from workflows.cancels import locally, outcome
+    from workflows.timeouts import RESOLVE
 
 
-HEARTBEAT_TIMEOUT: Final = timedelta(seconds=2.5)
-"""A worker that is silent for so long is taken for dead: what bounds the recovery after a crash."""
+HEARTBEAT_TIMEOUT: Final = timedelta(seconds=30)
+"""A worker that is silent for so long is lost with its machine: when it dies alone, its guardian says so at once."""
 
-MODEL_TIMEOUT: Final = timedelta(seconds=MODEL_SECONDS_MAX)
-"""One attempt of a model call."""
+REMOTE_HEARTBEAT_TIMEOUT: Final = timedelta(seconds=2.5)
+"""The same for a worker in another language, which has no guardian and says that it heartbeats."""
+
+START_MARGIN: Final = timedelta(seconds=30)
+"""How much longer than its own time a tool's attempt may take: our workers count from when the tool begins."""
+
+MODEL_TIMEOUT: Final = timedelta(seconds=MODEL_SECONDS_MAX + 60)
+"""One attempt of a model call, which its worker ends itself after MODEL_SECONDS_MAX, with the reading before it."""
 
 MODEL_RETRY: Final = RetryPolicy(
-    initial_interval=timedelta(seconds=MODEL_RETRIES.first_seconds),
-    maximum_interval=timedelta(seconds=MODEL_RETRIES.longest_seconds),
-    maximum_attempts=MODEL_RETRIES.attempts_max,
+    initial_interval=timedelta(seconds=MODEL_BACK_OFF.first_seconds),
+    maximum_interval=timedelta(seconds=MODEL_BACK_OFF.longest_seconds),
 )
+"""Of attempts whose worker was lost. The others name their next wait themselves, or are the last one: the clock alone
+ends a model call (`activities.patience`)."""
 
 LATE_MARGIN: Final = timedelta(seconds=LATE_SECONDS)
 """How much longer than the run's time the server gives to a call.
@@ -73,8 +86,6 @@ LATE_MARGIN: Final = timedelta(seconds=LATE_SECONDS)
 So that it is the time limit's own timer which cancels it, and the worker is told at once. No attempt is begun in that
 time: our workers refuse it (`activities.repeats`).
 """
-
-RESOLVE_TIMEOUT: Final = timedelta(seconds=5)
 
 HOOKS_MARGIN: Final = timedelta(seconds=1)
 """What running hooks may take besides the hooks themselves."""
@@ -87,12 +98,35 @@ async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
             RESOLVE_TOOLS_ACTIVITY,
             ToolsRequest.of(definition, workflow.now()),
             result_type=ToolCatalog,
-            start_to_close_timeout=RESOLVE_TIMEOUT,
-            retry_policy=RetryPolicy(maximum_attempts=3),
+            start_to_close_timeout=RESOLVE.attempt,
+            schedule_to_close_timeout=RESOLVE.total,
+            retry_policy=RESOLVE.retry,
             summary=f"tools and hooks that {definition.name} gets here",
         )
     )
     return catalog
+
+
+async def check_arguments(tool: str, arguments: Mapping[str, JsonValue]) -> str | None:
+    """Return what is wrong with what a person gives a call, recorded; none also where no worker can tell.
+
+    The tool meets its arguments with the same check once more.
+    """
+    try:
+        checked: ArgumentsChecked = await locally(
+            workflow.execute_local_activity(
+                CHECK_ARGUMENTS_ACTIVITY,
+                ArgumentsCheck(tool=tool, arguments=arguments),
+                result_type=ArgumentsChecked,
+                start_to_close_timeout=RESOLVE.attempt,
+                schedule_to_close_timeout=RESOLVE.total,
+                retry_policy=RESOLVE.retry,
+                summary=f"do the edited arguments fit {tool}?",
+            )
+        )
+    except FailureError:
+        return None
+    return checked.problem
 
 
 async def take_up() -> TakenUp:
@@ -102,8 +136,9 @@ async def take_up() -> TakenUp:
             TAKE_UP_ACTIVITY,
             TakenUp(at=workflow.now()),
             result_type=TakenUp,
-            start_to_close_timeout=RESOLVE_TIMEOUT,
-            retry_policy=RetryPolicy(maximum_attempts=3),
+            start_to_close_timeout=RESOLVE.attempt,
+            schedule_to_close_timeout=RESOLVE.total,
+            retry_policy=RESOLVE.retry,
             summary="when a worker took this run up",
         )
     )
@@ -134,7 +169,9 @@ async def call_model(
     return answer
 
 
-async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | None) -> SummaryText:
+async def summarise(
+    command: SummariseBuffer, llm: LLM, patience_seconds: float, time_left: timedelta | None
+) -> SummaryText:
     """Have the buffer summarised, within the time the run has left; raises ActivityError."""
     summary: SummaryText = await outcome(
         workflow.start_activity(
@@ -144,6 +181,8 @@ async def summarise(command: SummariseBuffer, llm: LLM, time_left: timedelta | N
                 max_output_tokens=command.max_output_tokens,
                 room=command.room,
                 input_weight=command.input_weight,
+                patience_seconds=patience_seconds,
+                input_max=command.input_max,
             ),
             result_type=SummaryText,
             activity_id=summary_name(command.step_number),
@@ -189,62 +228,96 @@ async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
     return ran.runs
 
 
-async def call_tool(command: CallTool, traits: ToolTraits, time_left: timedelta | None) -> ToolReply:
+async def call_tool(
+    command: CallTool, traits: ToolTraits, time_left: timedelta | None, metadata: Mapping[str, JsonValue]
+) -> ToolReply:
     """Run the tool; its input is the arguments alone, so that any language can serve it. Raises ActivityError.
+
+    Behind the arguments, one of ours that takes a ToolContext gets the agent's `metadata`.
 
     Its result is any JSON value; an object that says `"kind": "holdfast.reply"` with `text` and `stop` also asks to
     stop.
     """
+    given = (command.call.arguments, *([_carried(metadata)] if traits.context else []))
     if traits.local:
-        return _reply(await _local_tool(command, traits, time_left))
+        return _reply(await _local_tool(command, traits, time_left, given))
     try:
-        result = await _tool_on(traits.task_queue, command, traits, time_left, traits.attempts_max)
+        result = await _tool_on(traits.task_queue, command, traits, time_left, traits.attempts_max, given)
     except ActivityError as error:
-        if traits.task_queue is not None or not (attempt := _refused_at(error)):
+        used = _used_when_refused(error)
+        if traits.task_queue is not None or used is None:
             raise
         queue = waiting_queue(workflow.info().task_queue)
-        result = await _tool_on(queue, command, traits, time_left, traits.attempts_max - attempt + 1)
+        result = await _tool_on(queue, command, traits, time_left, traits.attempts_max - used, given)
     return _reply(_read(result, command, traits))
 
 
-def _refused_at(error: ActivityError) -> int:
-    """Return which attempt our own worker refused for want of a slot, 0 for any other failure.
+def _carried(metadata: Mapping[str, JsonValue]) -> Mapping[str, JsonValue] | bytes:
+    """Return metadata as a call's input holds them: long ones as bytes, which are kept once, outside the history."""
+    data = to_json(metadata)
+    return data if len(data) >= SEGMENT_BYTES_MIN else metadata
+
+
+def _used_when_refused(error: ActivityError) -> int | None:
+    """Return how many attempts a call had taken that our own worker refused for want of a slot; none otherwise.
 
     A tool's own error can have that type too, but never details.
     """
     refused = error.cause
     if isinstance(refused, ApplicationError) and refused.type == TOOLS_BUSY and refused.details:
         return int(cast("int", refused.details[0]))
-    return 0
+    return None
 
 
-async def _tool_on(
-    task_queue: str | None, command: CallTool, traits: ToolTraits, time_left: timedelta | None, attempts_max: int
+async def _tool_on(  # each of them is the call's own
+    task_queue: str | None,
+    command: CallTool,
+    traits: ToolTraits,
+    time_left: timedelta | None,
+    attempts_max: int,
+    given: Sequence[object],
 ) -> RawValue:
     result: RawValue = await workflow.execute_activity(
         traits.name,
-        command.call.arguments,
+        args=given,
         result_type=RawValue,  # the SDK would fail the whole run for one that cannot be read
         task_queue=task_queue,
         activity_id=call_name(command.step_number, command.index),
-        start_to_close_timeout=timedelta(seconds=traits.timeout_seconds),
+        start_to_close_timeout=_attempt_timeout(traits),
         schedule_to_start_timeout=timedelta(seconds=traits.queue_seconds_max) if traits.queue_seconds_max else None,
         schedule_to_close_timeout=_until_late(time_left) if traits.heartbeats else time_left,
-        heartbeat_timeout=HEARTBEAT_TIMEOUT if traits.heartbeats else None,
-        retry_policy=_tool_retry(attempts_max),
+        heartbeat_timeout=_heartbeat_timeout(traits),
+        retry_policy=_tool_retry(_counted_by_server(traits, attempts_max)),
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary=captions.of_tool_call(command),
     )
     return result
 
 
-async def _local_tool(command: CallTool, traits: ToolTraits, time_left: timedelta | None) -> object:
+def _attempt_timeout(traits: ToolTraits) -> timedelta:
+    return timedelta(seconds=traits.timeout_seconds) + (timedelta() if traits.remote else START_MARGIN)
+
+
+def _counted_by_server(traits: ToolTraits, attempts_max: int) -> int:
+    """Return how many attempts the server makes: our workers count those that are the tool's own doing themselves."""
+    return attempts_max if traits.remote or traits.at_most_once else attempts_max + LOST_ATTEMPTS_MAX
+
+
+def _heartbeat_timeout(traits: ToolTraits) -> timedelta | None:
+    if not traits.heartbeats:
+        return None
+    return REMOTE_HEARTBEAT_TIMEOUT if traits.remote else HEARTBEAT_TIMEOUT
+
+
+async def _local_tool(
+    command: CallTool, traits: ToolTraits, time_left: timedelta | None, given: Sequence[object]
+) -> object:
     """Run the tool within the workflow task: its result is all that the history gets."""
     try:
         result: object = await locally(
             workflow.execute_local_activity(
                 traits.name,
-                command.call.arguments,
+                args=given,
                 activity_id=call_name(command.step_number, command.index),
                 start_to_close_timeout=timedelta(seconds=traits.timeout_seconds),
                 schedule_to_close_timeout=time_left,
@@ -305,39 +378,54 @@ def _reply(result: object) -> ToolReply:
     if told.get("kind") != REPLY_KIND:
         return reply_of(told)
     text, stop = told.get("text", ""), told.get("stop")
-    return reply_of(text) if stop is None else reply_of(StopRun(text, str(stop)))
+    if stop is None:
+        return reply_of(text)
+    return reply_of(StopRun(text, str(stop), cast("dict[str, JsonValue]", told.get("context") or {})))
 
 
 def model_error(error: ActivityError) -> ErrorRecord:
     """Return why the model call failed for good."""
     if isinstance(error.cause, TimeoutError):
-        attempts = MODEL_RETRY.maximum_attempts
-        text = f"the model call did not end within its {attempts} attempts ({_timeout(error.cause)})"
+        text = f"the model call did not end in its time ({_timeout(error.cause)})"
         return ErrorRecord(type="ModelTimeout", message=text, source="model")
     return call_error(error, "model")
 
 
-def failed_usage(error: ActivityError) -> Usage:
-    """Return what the attempts of a failed model call used: its failure says it, or its last heartbeat."""
+def failed_usage(error: ActivityError) -> tuple[Usage, bool]:
+    """Return what the attempts of a failed model call used, and whether the last one was lost without a word.
+
+    Its failure says it, or its last heartbeat.
+    """
     cause: BaseException | None = error.cause
     if isinstance(cause, TimeoutError) and cause.last_heartbeat_details:
         progress = CallProgress.model_validate(cause.last_heartbeat_details[0])
-        return progress.failed_usage + (progress.usage or NOTHING_USED)
-    if isinstance(cause, TimeoutError):  # between two attempts: the failure of the one before is its cause
-        cause = cause.cause
+        return progress.failed_usage + progress.if_lost, False
+    if isinstance(cause, TimeoutError):
+        if not isinstance(cause.cause, ApplicationError):
+            return NOTHING_USED, cause.type in (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
+        cause = cause.cause  # between two attempts: the failure of the one before is its cause
     if isinstance(cause, ApplicationError) and cause.details:
-        return Usage.model_validate(cause.details[0])
-    return NOTHING_USED
+        return Usage.model_validate(cause.details[0]), False
+    return NOTHING_USED, isinstance(cause, ApplicationError) and cause.type in (WORKER_SHUTDOWN, WORKER_LOST)
 
 
 def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:
     """Return what the model is told about a tool call that failed."""
-    if isinstance(error.cause, ApplicationError) and error.cause.type != WORKER_SHUTDOWN:
+    if isinstance(error.cause, ApplicationError) and not _is_lost(error.cause, traits):
         return call_error(error, traits.name)
     if isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START:
-        return never_begun(traits)
-    why = _timeout(error.cause) if isinstance(error.cause, TimeoutError) else "it was interrupted"
-    return ended_without_answer(traits, why)
+        if error.cause.cause is None and not error.cause.last_heartbeat_details:
+            return never_begun(traits)
+        return ended_without_answer(traits, "its worker was lost and no other took it up")
+    if isinstance(error.cause, TimeoutError):
+        return ended_without_answer(traits, _timeout(error.cause))
+    lost = isinstance(error.cause, ApplicationError) and error.cause.type == WORKER_LOST
+    return ended_without_answer(traits, "its worker died" if lost else "it was interrupted")
+
+
+def _is_lost(failure: ApplicationError, traits: ToolTraits) -> bool:
+    """Return whether the worker ended under the call; one that may be begun again only fails so where it is refused."""
+    return failure.type == WORKER_SHUTDOWN or (traits.at_most_once and failure.type == WORKER_LOST)
 
 
 def call_error(error: FailureError, source: str) -> ErrorRecord:

@@ -10,6 +10,7 @@ from datetime import datetime
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
+    from holdfast.core.amounts import ESTIMATED
     from holdfast.core.commands import AskApproval, CallTool, RunHooks
     from holdfast.core.excerpts import amount, call_line, clock, on_a_line, span, summary_line
     from holdfast.core.session import SessionState
@@ -34,15 +35,17 @@ def ending(status: ExecutionStatus, reason: StopReason | None) -> str:
 
 
 def of_model_call(state: AgentState, step_number: int) -> str:
-    """Return `step 3 · gpt-x · answers 2 calls · 1.2k tok so far`."""
+    """Return `step 3 · gpt-x · after 2 calls · 1.2k tok so far`."""
     model = model_of(state)
     last = state.last_step
     calls = len(last.requested_tool_calls) if last and last.number == step_number - 1 else 0
     facts = (
         f"step {step_number}",
         on_a_line(model, MODEL_CHARS_MAX) if model else "",
-        counted(calls, "call", "answers ") if calls else "",
-        f"{amount(state.usage.total_tokens)} tok so far" if state.usage.total_tokens else "",
+        counted(calls, "call", "after ") if calls else "",
+        f"{ESTIMATED if state.usage.estimated_tokens else ''}{amount(state.usage.total_tokens)} tok so far"
+        if state.usage.total_tokens
+        else "",
     )
     return summary_line(" · ".join(filter(None, facts)))
 

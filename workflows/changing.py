@@ -31,7 +31,7 @@ def opening_of(definition: AgentDefinition, catalog: ToolCatalog, subagents: Ite
 
     Raises UnknownAgent when one of its subagents is not among `subagents`.
     """
-    if catalog.prompt:
+    if catalog.prompt and not definition.system_prompt.endswith(catalog.prompt):  # a state that goes on has it
         prompt = "\n\n".join(filter(None, (definition.system_prompt, catalog.prompt)))
         definition = replace(definition, system_prompt=prompt)
     known = known_subagents(definition, subagents)

@@ -10,6 +10,7 @@ from temporalio.common import RetryPolicy
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core.sink_contracts import DELIVER_ACTIVITY, EVENT_SINK, HEARTBEAT_SECONDS, TURN_SECONDS, SinkStart
+    from workflows.runs import check_start
 
 DELIVER_TIMEOUT = timedelta(seconds=TURN_SECONDS + 3600)
 """The activity ends itself after its turn; this is for one that does not."""
@@ -25,6 +26,7 @@ class EventSink:
     @workflow.run
     async def run(self, start: SinkStart) -> NoReturn:
         """Have one worker after another deliver."""
+        check_start(start)
         await workflow.execute_activity(
             DELIVER_ACTIVITY,
             start,

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Final
-
 from temporalio import workflow
-from temporalio.common import RetryPolicy
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core.frozen import canonical
@@ -24,25 +20,19 @@ with workflow.unsafe.imports_passed_through():
     )
     from workflows import captions
     from workflows.calls import HEARTBEAT_TIMEOUT
-
-ASK_TIMEOUT: Final = timedelta(seconds=20)
-"""How long the store may take to find something, with all attempts; whoever asked is told that it could not."""
-
-KEEP_TIMEOUT: Final = timedelta(days=7)
-"""How long a session that leaves the server waits for a store that is away."""
-
-ATTEMPT_TIMEOUT: Final = timedelta(seconds=60)
+    from workflows.timeouts import BRANCH, FIND, KEEP
 
 
 async def find_session(agent_id: str) -> FoundSession:
-    """Return what is kept of the agent; raises ActivityError when the store does not say."""
+    """Return what is kept of the agent; a store that is away is waited for. Raises ActivityError."""
     found: FoundSession = await workflow.execute_activity(
         FIND_SESSION_ACTIVITY,
         FindSession(agent_id=agent_id),
         result_type=FoundSession,
-        start_to_close_timeout=ASK_TIMEOUT,
-        schedule_to_close_timeout=ASK_TIMEOUT,
-        retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_attempts=5),
+        start_to_close_timeout=FIND.attempt,
+        schedule_to_close_timeout=FIND.total,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=FIND.retry,
         summary=captions.of_finding(agent_id),
     )
     return found
@@ -54,10 +44,10 @@ async def branched(branch: Branch, agent_id: str) -> Branched:
         BRANCH_ACTIVITY,
         BranchRequest(branch=branch, agent_id=agent_id),
         result_type=Branched,
-        start_to_close_timeout=ATTEMPT_TIMEOUT,
-        schedule_to_close_timeout=ATTEMPT_TIMEOUT,
+        start_to_close_timeout=BRANCH.attempt,
+        schedule_to_close_timeout=BRANCH.total,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
-        retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_attempts=5),
+        retry_policy=BRANCH.retry,
         summary=captions.of_branch(branch),
     )
     return found
@@ -68,9 +58,9 @@ async def keep_session(state: SessionState) -> None:
     await workflow.execute_activity(
         KEEP_SESSION_ACTIVITY,
         KeepSession(agent_id=state.agent_id, state=canonical(state).decode()),
-        start_to_close_timeout=ATTEMPT_TIMEOUT,
-        schedule_to_close_timeout=KEEP_TIMEOUT,
+        start_to_close_timeout=KEEP.attempt,
+        schedule_to_close_timeout=KEEP.total,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
-        retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_interval=timedelta(seconds=30)),
+        retry_policy=KEEP.retry,
         summary=captions.of_keeping(state),
     )

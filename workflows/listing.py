@@ -1,10 +1,11 @@
 """What runs and sessions can be listed by on the server: Temporal's search attributes. Decides nothing.
 
-They are told when the status changes and at the end, never as often as anything grows.
+They are told when the status changes, at the end, and how far a run has come at a bounded rate.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from temporalio import workflow
@@ -12,22 +13,53 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAtt
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import cover, listing
+    from holdfast.core.limits import LISTED_MODEL_SECONDS, LISTED_STEPS, WORD_CHARS_MAX
     from holdfast.core.state import AgentState
     from holdfast.core.stopping import StopReason
+    from holdfast.core.texts import clamped
+    from holdfast.core.workflow_names import own_id
 
 STATUS = SearchAttributeKey.for_keyword(listing.STATUS)
 STOP_REASON = SearchAttributeKey.for_keyword(listing.STOP_REASON)
 STEPS = SearchAttributeKey.for_int(listing.STEPS)
 TOKENS = SearchAttributeKey.for_int(listing.TOKENS)
 COST = SearchAttributeKey.for_float(listing.COST)
+ESTIMATED = SearchAttributeKey.for_int(listing.ESTIMATED)
+UNPRICED = SearchAttributeKey.for_keyword(listing.UNPRICED)
 TENANT = SearchAttributeKey.for_keyword(listing.TENANT)
 WAITING = SearchAttributeKey.for_keyword(listing.WAITING)
+
+Updates = Sequence[SearchAttributeUpdate[Any]]
+
+
+class Rate:
+    """How often a run under way is listed anew. `steps` are those it had when it was listed last.
+
+    It goes by what a replay sees again, steps and the seconds that answers report, and never by the clock: where hooks
+    run, a task of a replay can be at another time.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count how long a model call took."""
+        self._seconds += seconds
+
+    def is_due(self, steps: int) -> bool:
+        """Return whether a run that has come so far is to be listed now; it counts as listed then."""
+        since = steps - self._steps
+        if since <= 0 or (since < LISTED_STEPS and self._seconds < LISTED_MODEL_SECONDS):
+            return False
+        self._steps, self._seconds = steps, 0.0
+        return True
 
 
 def child_at_start(agent: str) -> TypedSearchAttributes:
     """Return what a child's run can be listed by from its beginning: by whose it is, too."""
     tenant = workflow.info().typed_search_attributes.get(TENANT) or ""
-    known = listing.begun(agent, parent=workflow.info().workflow_id, tenant=tenant)
+    known = listing.begun(agent, parent=own_id(workflow.info().workflow_id), tenant=tenant)
     return TypedSearchAttributes(
         [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in known.items()]
     )
@@ -43,11 +75,27 @@ def ended(state: AgentState) -> list[SearchAttributeUpdate[Any]]:
     return [
         STATUS.value_set(state.status),
         STOP_REASON.value_set(state.stop_reason or StopReason.UNKNOWN),
+        *progress(state),
+        WAITING.value_unset(),
+    ]
+
+
+def progress(state: AgentState) -> Updates:
+    """Return how far an execution has come."""
+    unpriced = state.running.unpriced
+    return (
         STEPS.value_set(state.step_count),
         TOKENS.value_set(state.usage.total_tokens),
         COST.value_set(state.cost),
-        WAITING.value_unset(),
-    ]
+        *((ESTIMATED.value_set(state.usage.estimated_tokens),) if state.usage.estimated_tokens else ()),
+        *((UNPRICED.value_set(clamped(", ".join(unpriced), WORD_CHARS_MAX)),) if unpriced else ()),
+    )
+
+
+async def tell(updates: Updates) -> tuple[()]:
+    """Have the run listed by these, in turn with the calls that are begun."""
+    show(*updates)
+    return ()
 
 
 def show(*updates: SearchAttributeUpdate[Any]) -> None:

@@ -1,7 +1,12 @@
-"""What listeners would hear of one execution, kept for who asks by query; a run has the events since it began."""
+"""What listeners would hear of one execution or session, kept for who asks by query.
+
+A Temporal run has the events since it began. Nothing of it is in its history: a replay makes them again.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import islice
 from typing import cast
 
 from temporalio import workflow
@@ -11,7 +16,15 @@ with workflow.unsafe.imports_passed_through():
 
     from holdfast.core import limits
     from holdfast.core.contracts import EventsPage, EventsRequest
+    from holdfast.core.frozen import replace
     from holdfast.core.observed import AnyObserved, Observed
+    from holdfast.core.session import SessionState
+    from holdfast.core.session_events import (
+        SESSION_EVENTS_MAX,
+        AnySessionEvent,
+        SessionEventsPage,
+        session_events,
+    )
 
 
 class Observing:
@@ -46,5 +59,54 @@ class Observing:
             start=start,
             events=tuple(told),
             total=self.total,
+            previous_run_id=self._previous_run_id,
+        )
+
+
+class SessionObserving:
+    """The events of a session in this Temporal run, made of what the session was and has become."""
+
+    def __init__(self, state: SessionState | None) -> None:
+        self._run_id = workflow.info().run_id
+        self._before = 0
+        self._previous_run_id: str | None = None
+        self._total = 0
+        self._events = deque[AnySessionEvent](maxlen=SESSION_EVENTS_MAX)
+        if state is not None:
+            self.go_on(state)
+
+    def go_on(self, state: SessionState) -> None:
+        """Number from where the Temporal run before this one has left the session."""
+        self._before = self._total = state.events_before
+        self._previous_run_id = state.events_run_id
+
+    def take(self, before: SessionState | None, after: SessionState) -> None:
+        """Keep what is to be told of a transition."""
+        for event in session_events(before, after, self._run_id):
+            self._events.append(event)
+            self._total += 1
+
+    def handed_on(self, state: SessionState) -> SessionState:
+        """Return the session as another Temporal run goes on with it."""
+        run_id = self._run_id if self._events else self._previous_run_id
+        return replace(state, events_before=self._total, events_run_id=run_id)
+
+    def page(self, request: EventsRequest) -> SessionEventsPage:
+        """Return the events from a place on, as many as one answer holds, but at least one where there is one."""
+        first = self._total - len(self._events)
+        start = min(max(request.start, first), self._total)
+        found: list[AnySessionEvent] = []
+        used = 0
+        for event in islice(self._events, start - first, None):
+            used += len(to_json(event))
+            if found and used > limits.PAGE_BYTES_MAX:
+                break
+            found.append(event)
+        return SessionEventsPage(
+            before=self._before,
+            first=first,
+            start=start,
+            events=tuple(found),
+            total=self._total,
             previous_run_id=self._previous_run_id,
         )

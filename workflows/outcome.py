@@ -9,9 +9,10 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
-    from holdfast.core.contracts import EXECUTION_FAILED, ExecutionFailure, ExecutionResult, PageRequest
+    from holdfast.core.contracts import EXECUTION_FAILED, PageRequest
     from holdfast.core.frozen import canonical
     from holdfast.core.paging import page
+    from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
     from holdfast.core.state import AgentState, ExecutionStatus
     from holdfast.core.stopping import StopReason
 
@@ -40,7 +41,8 @@ def result_of(state: AgentState, kept: Kept) -> ExecutionResult:
         stop_reason=state.stop_reason,
         step_count=state.step_count,
         usage=state.usage,
-        final_response=state.current_response,
+        final_response=state.final_response,
+        partial_response="" if state.has_final_response else state.current_response,
         cost=state.cost,
         steps_used=state.steps_used,
         unpriced=state.running.unpriced,

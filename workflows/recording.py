@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Final
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
@@ -16,14 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.core.texts import clamped
     from workflows.calls import HEARTBEAT_TIMEOUT, call_error
     from workflows.cancels import in_any_case
-
-RECORD_TIMEOUT: Final = timedelta(seconds=60)
-"""One attempt, and all of them for an execution that stands alone: then it ends without a record, and says so."""
-
-SESSION_TIMEOUT: Final = timedelta(days=7)
-"""All attempts for an execution of a session, whose conversation goes on from what is kept."""
-
-RETRY: Final = RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_interval=timedelta(seconds=10))
+    from workflows.timeouts import RECORD, SESSION_RECORD
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +23,27 @@ class Unkept:
     why: str
 
 
-async def record(start: ExecutionInput, caption: str) -> Recorded | Unkept:
-    """Have the execution kept, within the time there is.
+async def record(start: ExecutionInput, asked: str, caption: str) -> Recorded | Unkept:
+    """Have the execution kept, within the time there is. What it was `asked` is told where its input says nothing.
 
     A cancel of the run does not reach it: what has ended is kept in any case.
     """
-    return await in_any_case(_recorded(start, caption))
+    return await in_any_case(_recorded(start, asked, caption))
 
 
-async def _recorded(start: ExecutionInput, caption: str) -> Recorded | Unkept:
-    asked = start.session.messages[-1].text if start.session and start.session.messages else start.question
+async def _recorded(start: ExecutionInput, asked: str, caption: str) -> Recorded | Unkept:
+    times = RECORD if start.session is None else SESSION_RECORD
+    said = start.session.messages[-1].text if start.session and start.session.messages else start.question
     try:
         recorded: Recorded = await workflow.execute_activity(
             RECORD_ACTIVITY,
-            RecordRequest(agent=start.definition.name, task=clamped(asked, TASK_CHARS_MAX)),
+            RecordRequest(agent=start.definition.name, task=clamped(said or asked, TASK_CHARS_MAX)),
             result_type=Recorded,
             activity_id="record",
-            start_to_close_timeout=RECORD_TIMEOUT,
-            schedule_to_close_timeout=RECORD_TIMEOUT if start.session is None else SESSION_TIMEOUT,
+            start_to_close_timeout=times.attempt,
+            schedule_to_close_timeout=times.total,
             heartbeat_timeout=HEARTBEAT_TIMEOUT,
-            retry_policy=RETRY,
+            retry_policy=times.retry,
             summary=caption,
         )
     except ActivityError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core.errors import HoldfastError, PayloadRefused
@@ -28,12 +29,17 @@ class StartRefused(Exception):
 
 
 def check_start(given: object) -> None:
-    """Raise StartRefused where the codec has refused the run's input.
+    """End the run at once, with the reason, where the codec has refused its input: nobody with the key has started it.
 
-    A worker without the key file, or with the right one, may take it: such a run waits, as for the code of a release.
+    A run that has been worked on already was begun before there was a key: it waits for a worker without the key file,
+    as for the code of a release. Its replay does the same, so what was ended stays ended.
     """
-    if isinstance(given, RefusedStart):
+    if not isinstance(given, RefusedStart):
+        return
+    if workflow.unsafe.is_replaying():
         raise StartRefused(given.why) from PayloadRefused(given.why)
+    why = PayloadRefused(given.why)  # which is told in the clear, too: whoever started it may not have the key
+    raise ApplicationError(given.why, type=PayloadRefused.__name__, non_retryable=True) from why
 
 
 def is_long(continue_events: int) -> bool:

@@ -6,12 +6,13 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
+    from holdfast.core.amounts import token_count
     from holdfast.core.cover import limits_of
     from holdfast.core.excerpts import clock, span
     from holdfast.core.markdown import code, table
     from holdfast.core.session import SessionState
     from workflows.captions import counted, ending
-    from workflows.story import bounded, listed
+    from workflows.story import bounded, in_dollars, listed
 
 _CHARS = limits.STORY_WORDS_CHARS_MAX
 
@@ -27,8 +28,8 @@ def _status(state: SessionState) -> str:
         f"**{state.status}**" + (" (closing)" if state.closing and state.status != "closed" else ""),
         f"agent `{state.definition.name}`",
         counted(state.executions, "execution"),
-        f"{state.usage.total_tokens:,} tokens",
-        f"{state.cost:.4f} US dollars",
+        f"{token_count(state.usage)} tokens",
+        in_dollars(state.cost, state.unpriced),
         f"this is of {clock(state.updated_at)}",
     )
     return " · ".join(facts)

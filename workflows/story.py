@@ -16,14 +16,19 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import limits
+    from holdfast.core.amounts import ESTIMATED, dollars, short_dollars, token_count
+    from holdfast.core.contracts import ModelWait
+    from holdfast.core.decision_text import DONE
     from holdfast.core.digests import short_digest
     from holdfast.core.excerpts import call_line, clock, in_full, span
+    from holdfast.core.frozen import replace
     from holdfast.core.markdown import bar, block, code, table
     from holdfast.core.messages import ToolCall
     from holdfast.core.state import AgentState, ExecutionState, call_name, named_id
     from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall, Outcome, StepExecution, ToolExecution
     from holdfast.core.subagents import SPAWN_TOOL
     from holdfast.core.usage import Usage
+    from holdfast.core.verdicts import Approval
     from workflows.captions import ending, model_of
 
 WIDTHS: Final = (60, 30, 12)
@@ -61,6 +66,7 @@ class ToldStep:
     started_at: datetime
     usage: Usage
     cost: float
+    unpriced: tuple[str, ...]
     errors: tuple[ErrorRecord, ...]
     subagents: tuple[Child, ...]
 
@@ -72,8 +78,8 @@ class Story:
         self._steps: dict[int, ToldStep] = {}
         self._widths = list(WIDTHS)
 
-    def told(self, state: AgentState, agent: str) -> str:
-        """Return the story so far, of at most STORY_BYTES_MAX bytes."""
+    def told(self, state: AgentState, agent: str, wait: ModelWait | None = None) -> str:
+        """Return the story so far, of at most STORY_BYTES_MAX bytes; `wait` is that of the model call under way."""
         execution = state.execution
         if execution is None:
             return f"**{state.status}** · agent `{agent}`"
@@ -81,7 +87,7 @@ class Story:
         while True:
             width = self._widths[0]
             steps = [self._step(each, width) for each in done]
-            told = "\n\n".join(filter(None, _parts(state, execution, agent, steps, width)))
+            told = "\n\n".join(filter(None, _parts(state, execution, agent, steps, width, wait)))
             fits = len(told) * 4 <= limits.STORY_BYTES_MAX or len(told.encode()) <= limits.STORY_BYTES_MAX
             if fits or len(self._widths) == 1:
                 return bounded(told)
@@ -104,6 +110,7 @@ def _told_step(done: StepExecution, width: int) -> ToldStep:
         started_at=done.started_at,
         usage=step.usage,
         cost=step.cost,
+        unpriced=step.unpriced,
         errors=step.all_errors,
         subagents=_ended_subagents(step),
     )
@@ -130,11 +137,17 @@ def listed(heading: str, items: Sequence[ItemT], told: Callable[[ItemT], str]) -
 
 
 def _parts(
-    state: AgentState, execution: ExecutionState, agent: str, steps: Sequence[ToldStep], width: int
+    state: AgentState,
+    execution: ExecutionState,
+    agent: str,
+    steps: Sequence[ToldStep],
+    width: int,
+    wait: ModelWait | None,
 ) -> Iterator[str]:
     chars = min(2 * width, limits.STORY_WORDS_CHARS_MAX)
     yield _status(state, execution, agent)
     yield _budget(state, execution)
+    yield _model_wait(execution, wait, chars)
     yield _under_way(execution, width)
     yield _approvals(state, execution, chars)
     yield _stops(execution, chars)
@@ -160,15 +173,12 @@ def _status(state: AgentState, execution: ExecutionState, agent: str) -> str:
 
 def _budget(state: AgentState, execution: ExecutionState) -> str:
     budget, usage = state.budget, state.usage
-    left = state.budget_remaining.max_seconds
-    elapsed = (execution.completed_at or state.updated_at) - execution.started_at
-    seconds = elapsed.total_seconds() if left is None or budget.max_seconds is None else budget.max_seconds - left
+    seconds = execution.seconds_used(state.updated_at)
     steps = "steps, subagents' too" if execution.subagent_steps else "steps"
-    unknown = " + unpriced" if execution.unpriced else ""
     rows = [
         _limited(steps, f"{state.steps_used:,}", state.steps_used, budget.max_steps),
-        _limited("tokens", f"{usage.total_tokens:,}", usage.total_tokens, budget.max_tokens),
-        _limited("US dollars", f"{state.cost:.4f}{unknown}", state.cost, budget.max_cost),
+        _limited("tokens", token_count(usage), usage.total_tokens, budget.max_tokens),
+        _limited("US dollars", in_dollars(state.cost, execution.unpriced, unit=""), state.cost, budget.max_cost),
         _limited("seconds", f"{seconds:,.1f}", seconds, budget.max_seconds),
     ]
     if budget.deadline is not None:
@@ -176,10 +186,24 @@ def _budget(state: AgentState, execution: ExecutionState) -> str:
     return table(("", ">used", ">limit", ""), rows)
 
 
+def in_dollars(cost: float, unpriced: Sequence[str], *, unit: str = " USD") -> str:
+    """Return a cost as Markdown; the names of models are as foreign as any."""
+    return dollars(cost, unpriced, unit=unit, written=lambda model: code(model, limits.NAME_CHARS_MAX))
+
+
 def _limited(name: str, told: str, used: float, limit: float | None) -> tuple[str, str, str, str]:
     if limit is None:
         return name, told, "none", ""
     return name, told, in_full(limit), bar(used, limit)
+
+
+def _model_wait(execution: ExecutionState, wait: ModelWait | None, chars: int) -> str:
+    if wait is None:
+        return ""
+    since = execution.started_at
+    why = code(wait.message, 2 * chars)
+    times = f"attempt {wait.attempt}, next at {clock(wait.next_at, since)}; since {clock(wait.since, since)}"
+    return f"**Waiting for the model endpoint**\n\n{why}, {times}. How it stands now: `holdfast show`."
 
 
 def _under_way(execution: ExecutionState, width: int) -> str:
@@ -258,8 +282,8 @@ def _steps(state: AgentState, execution: ExecutionState, steps: Sequence[ToldSte
 
 def _row(step: AgentStep, width: int, took: str) -> Row:
     usage = step.usage
-    tokens = f"{usage.input_tokens:,} / {usage.output_tokens:,}"
-    return str(step.number), _deeds(step, width), took, tokens, f"{step.cost:.4f}"
+    tokens = f"{ESTIMATED if usage.estimated_tokens else ''}{usage.input_tokens:,} / {usage.output_tokens:,}"
+    return str(step.number), _deeds(step, width), took, tokens, short_dollars(step.cost, step.unpriced)
 
 
 def _older_row(state: AgentState, execution: ExecutionState, shown: Sequence[ToldStep]) -> Row:
@@ -272,8 +296,10 @@ def _older_row(state: AgentState, execution: ExecutionState, shown: Sequence[Tol
     tokens_out = state.usage.output_tokens - sum(each.output_tokens for each in used)
     took = span((shown[0].started_at - execution.started_at).total_seconds())
     numbers = f"1 to {len(execution.step_executions) - len(shown):,}"
-    tokens = f"{max(0, tokens_in):,} / {max(0, tokens_out):,}"
-    return numbers, "(earlier steps)", took, tokens, f"{max(0.0, state.cost - cost):.4f}"
+    estimated = state.usage.estimated_tokens - sum(each.estimated_tokens for each in used)
+    tokens = f"{ESTIMATED if estimated > 0 else ''}{max(0, tokens_in):,} / {max(0, tokens_out):,}"
+    # which of the models without a price they used nobody notes: any may be theirs, and more is never less
+    return numbers, "(earlier steps)", took, tokens, short_dollars(max(0.0, state.cost - cost), execution.unpriced)
 
 
 def _deeds(step: AgentStep, width: int) -> str:
@@ -299,8 +325,20 @@ def _deed(call: ToolCall, end: ToolExecution | None, width: int) -> str:
     ran = code(call_line(end.call, width), width)  # as a hook or a person has left it
     if end.outcome is Outcome.DENIED and end.approval and end.approval.decision == "expired":
         return f"{ran} ⊘ expired"
+    decided = f" {_decision(end.approval, end.call, width)}" if end.approval else ""
     why = f" {code(end.error.type, width)}" if end.outcome is Outcome.FAILED and end.error else ""
-    return f"{ran} {MARKS[end.outcome]}{why}"
+    return f"{ran} {MARKS[end.outcome]}{why}{decided}"
+
+
+def _decision(approval: Approval, call: ToolCall, width: int) -> str:
+    """Return who decided about a call; where it was edited, also what the person was asked, secrets hidden."""
+    by = f"by {code(approval.by or 'somebody', width)}"
+    if approval.decision in ("deny", "expired"):  # the outcome says so
+        return by if approval.decision == "deny" else ""
+    done = f"{DONE[approval.decision]} {by}"
+    if approval.asked is None:
+        return f"({done})"
+    return f"({done}, asked {code(call_line(replace(call, arguments=approval.asked), width), width)})"
 
 
 def _ended_subagents(step: AgentStep) -> tuple[Child, ...]:

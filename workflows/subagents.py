@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import Any, Final
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, ChildWorkflowError, TerminatedError
+from temporalio.exceptions import (
+    ApplicationError,
+    ChildWorkflowError,
+    TerminatedError,
+    WorkflowAlreadyStartedError,
+)
 from temporalio.exceptions import TimeoutError as WorkflowTimeoutError
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.core import cover
+    from holdfast.core.amounts import SUBAGENTS_MODEL
+    from holdfast.core.budget import ExecutionBudget
     from holdfast.core.commands import SpawnSubagent
-    from holdfast.core.contracts import (
-        AGENT_EXECUTION,
-        EXECUTION_FAILED,
-        ExecutionFailure,
-        ExecutionInput,
-        ExecutionResult,
-    )
+    from holdfast.core.contracts import AGENT_EXECUTION, EXECUTION_FAILED, ExecutionInput
     from holdfast.core.events import SubagentReturned
+    from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
     from holdfast.core.state import ExecutionStatus
     from holdfast.core.stopping import StopReason
     from holdfast.core.texts import error_record
     from holdfast.core.usage import NOTHING_USED, Usage
+    from holdfast.core.workflow_names import named_type
     from workflows.cancels import begun, outcome
     from workflows.listing import begun_by, child_at_start
 
@@ -43,7 +47,7 @@ async def call_subagent(
         if cancelled:
             child.cancel()
         result: ExecutionResult = await outcome(child)
-    except ChildWorkflowError as error:
+    except (ChildWorkflowError, WorkflowAlreadyStartedError) as error:
         failure = failure_of(error) or _silent_end(error, command, execution_id)
         return SubagentReturned(
             call_id=command.call_id,
@@ -60,7 +64,7 @@ async def call_subagent(
     return SubagentReturned(
         call_id=command.call_id,
         status=result.status,
-        answer=result.final_response,
+        answer=result.final_response or result.partial_response,
         why=result.why,
         usage=result.usage,
         cost=result.cost,
@@ -77,7 +81,7 @@ async def _child(
     """Start the subagent's run; the server keeps it from outliving ours."""
     about = cover.of_subagent(start.definition, command.task, command.budget, begun_by())
     handle: ChildWorkflowHandle[Any, ExecutionResult] = await workflow.start_child_workflow(
-        AGENT_EXECUTION,
+        named_type(AGENT_EXECUTION, start.definition.name),
         start,
         result_type=ExecutionResult,
         id=execution_id,
@@ -91,7 +95,7 @@ async def _child(
     return handle
 
 
-def failure_of(error: ChildWorkflowError) -> ExecutionFailure | None:
+def failure_of(error: ChildWorkflowError | WorkflowAlreadyStartedError) -> ExecutionFailure | None:
     """Return what a failed execution tells of its end, none where it ended in another way (terminated, timed out)."""
     cause = error.cause
     if isinstance(cause, ApplicationError) and cause.type == EXECUTION_FAILED and cause.details:
@@ -99,8 +103,12 @@ def failure_of(error: ChildWorkflowError) -> ExecutionFailure | None:
     return None
 
 
-def _silent_end(error: ChildWorkflowError, command: SpawnSubagent, execution_id: str) -> ExecutionFailure:
+def _silent_end(
+    error: ChildWorkflowError | WorkflowAlreadyStartedError, command: SpawnSubagent, execution_id: str
+) -> ExecutionFailure:
     """Return the end of a subagent that could not tell what it used: somebody terminated it, or the server did.
+
+    Or one that could not begin: that of the run before a reset is not over yet.
 
     It counts as all that it was allowed, so that the tree's budget holds; nothing where it was cancelled before it
     began.
@@ -112,8 +120,36 @@ def _silent_end(error: ChildWorkflowError, command: SpawnSubagent, execution_id:
         execution_id=execution_id,
         reason=StopReason.ERROR,
         message=f"{text}; what it used is not known and counts as all that it was allowed" if ran else text,
-        usage=Usage(input_tokens=allowed.max_tokens or 0) if ran else NOTHING_USED,
+        usage=_all_of(allowed) if ran else NOTHING_USED,
         cost=allowed.max_cost or 0.0 if ran else 0.0,
         steps_used=allowed.max_steps or 0 if ran else 0,
-        unpriced=ran and allowed.max_cost is None,
+        unpriced=_unpriced(command) if ran else (),
     )
+
+
+def unheard(command: SpawnSubagent, at: datetime) -> SubagentReturned:
+    """Return the end of a subagent that was cancelled and did not report in time: it counts as all it was allowed."""
+    allowed = command.budget
+    return SubagentReturned(
+        call_id=command.call_id,
+        status=ExecutionStatus.STOPPED,
+        answer="",
+        why="",
+        usage=_all_of(allowed),
+        cost=allowed.max_cost or 0.0,
+        steps=allowed.max_steps or 0,
+        unpriced=_unpriced(command),
+        started_at=at,
+        at=at,
+    )
+
+
+def _unpriced(command: SpawnSubagent) -> tuple[str, ...]:
+    """Return what has no price where a subagent could spend without a limit; which models it asked is not known."""
+    return (f"{SUBAGENTS_MODEL}{command.agent!r}",) if command.budget.max_cost is None else ()
+
+
+def _all_of(allowed: ExecutionBudget) -> Usage:
+    """Return all tokens of a budget as used, by what nobody knows."""
+    tokens = allowed.max_tokens or 0
+    return Usage(input_tokens=tokens, estimated_tokens=tokens)

@@ -64,6 +64,7 @@ class Telling:
             delta=delta,
             target=target,
             max_output_tokens=max_output_tokens,
+            metadata=state.metadata if self.opening.definition.context.compiler else None,
             continues=self._continues if first else None,
         )
 
@@ -76,7 +77,7 @@ class Telling:
             return 0
         store = state.store
         section = replace(store.section(DEFAULT_SECTION), messages=store.messages.before(self._before))
-        earlier = self._view_of(state.with_store(state.updated_at, store.with_section(section))).messages
+        earlier = self._view_of(state.with_store(store.with_section(section))).messages
         shown = self._shown.messages
         same = len(earlier) <= len(shown) and all(shown[at] == message for at, message in enumerate(earlier))
         return len(earlier) if same else 0

@@ -42,13 +42,14 @@ from temporalio.worker import (
 )
 from temporalio.workflow import ActivityHandle, ChildWorkflowHandle
 
-from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
+from holdfast.core.contracts import ExecutionInput
 from holdfast.core.limits import QUEUE_MAX, SPAN_TEXT_CHARS_MAX
 from holdfast.core.session import MESSAGE_ID
 from holdfast.core.session_contracts import SEND_UPDATE
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.stopping import StopReason
 from holdfast.core.texts import clamped
+from holdfast.core.workflow_names import kind_of
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -125,7 +126,7 @@ class _Inbound(WorkflowInboundInterceptor):
         super().init(_Outbound(outbound, self))
 
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002, ANN401  # the SDK's signature
-        if workflow.info().workflow_type != AGENT_EXECUTION:
+        if kind_of(workflow.info().workflow_type) != "run":
             context.attach(context.Context())  # a session's executions have traces of their own
             return await super().execute_workflow(input)
         self.parent = trace.get_current_span().get_span_context()
@@ -201,7 +202,7 @@ class _Outbound(WorkflowOutboundInterceptor):
     async def start_child_workflow(self, input: StartChildWorkflowInput) -> ChildWorkflowHandle[Any, Any]:  # noqa: A002  # the SDK's name
         """Begin an execution of a session in the trace of the message that it answers."""
         given = input.args[0] if input.args else None
-        if workflow.info().workflow_type == AGENT_EXECUTION or not isinstance(given, ExecutionInput):
+        if kind_of(workflow.info().workflow_type) == "run" or not isinstance(given, ExecutionInput):
             return await super().start_child_workflow(input)
         messages = given.session.messages if given.session else ()
         spans = [self._inbound.said.pop(str(each.metadata.get(MESSAGE_ID)), None) for each in messages]
@@ -262,6 +263,8 @@ def _facts(state: AgentState, start: ExecutionInput) -> dict[str, Any]:
         "holdfast.steps": state.step_count,
         "holdfast.cost_usd": state.cost,
     }
+    if execution.unpriced:
+        facts["holdfast.unpriced"] = list(execution.unpriced)
     if start.session is not None:
         facts["gen_ai.conversation.id"] = state.agent_id
     if definition.llm.model:

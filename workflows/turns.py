@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from temporalio import workflow
@@ -18,16 +19,16 @@ with workflow.unsafe.imports_passed_through():
         MESSAGE_SIGNAL,
         STOP_SIGNAL,
         DefinitionChange,
-        ExecutionFailure,
         ExecutionInput,
-        ExecutionResult,
         StopRequest,
     )
     from holdfast.core.messages import Message
     from holdfast.core.records import KeptState
+    from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
     from holdfast.core.session import SessionState, StartExecution, TurnEnd
     from holdfast.core.state import ExecutionStatus
     from holdfast.core.stopping import StopReason
+    from holdfast.core.workflow_names import named_type
     from workflows.listing import begun_by, child_at_start
     from workflows.subagents import failure_of
 
@@ -35,14 +36,17 @@ SIGNALS: dict[type, str] = {Message: MESSAGE_SIGNAL, StopRequest: STOP_SIGNAL, D
 
 
 class ChildExecution:
-    """An execution under way. What it is told reaches it in order, or not at all when it has ended before."""
+    """An execution under way. What it is told reaches it in order, a stop first, or not at all when it has ended."""
 
     def __init__(self) -> None:
         self._told: deque[Message | StopRequest | DefinitionChange] = deque()
 
     def tell(self, told: Message | StopRequest | DefinitionChange) -> None:
-        """Send it something, as soon as it has started."""
-        self._told.append(told)
+        """Send it something, as soon as it has started; a stop before all that has not been sent yet."""
+        if isinstance(told, StopRequest):
+            self._told.appendleft(told)
+        else:
+            self._told.append(told)
 
     async def run(self, command: StartExecution, session: SessionState) -> TurnEnd:
         """Start it and return how it has ended; one that cannot start has failed."""
@@ -70,6 +74,7 @@ class ChildExecution:
             question="",
             budget=command.definition.budget,
             subagents=command.subagents,
+            metadata=command.metadata,
             searchable=settings.searchable,
             continue_events=settings.continue_events,
             session=start,
@@ -77,7 +82,7 @@ class ChildExecution:
         number, said = start.executions + 1, start.messages[-1].text
         about = cover.of_execution(command.definition, number, said, begun_by())
         return await workflow.start_child_workflow(
-            AGENT_EXECUTION,
+            named_type(AGENT_EXECUTION, command.definition.name),
             args=[given, KeptState(snapshot=start.snapshot)] if start.snapshot else [given],
             result_type=ExecutionResult,
             id=command.execution_id,
@@ -95,8 +100,10 @@ class ChildExecution:
             told = self._told.popleft()
             try:
                 await handle.signal(SIGNALS[type(told)], told)
-            except FailureError:  # it has ended; its result says what it has taken
-                return
+            except FailureError:  # it has ended, and its result says what it has taken; or it takes no more signals
+                if isinstance(told, StopRequest) and told.mode == "now":
+                    with suppress(FailureError):
+                        await workflow.get_external_workflow_handle(handle.id).cancel()
 
 
 def _failed(command: StartExecution, error: ChildWorkflowError) -> TurnEnd:
@@ -121,6 +128,7 @@ def _end(
         taken=left.taken,
         usage=left.usage,
         cost=left.cost,
+        unpriced=left.unpriced,
         at=workflow.now(),
     )
 

@@ -8,12 +8,16 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.core.approving import problem_with_decision
+    from holdfast.core.approving import problem_with_decision, problem_with_edit
     from holdfast.core.contracts import ApprovalDecision
     from holdfast.core.events import ApprovalGiven, Event
     from holdfast.core.listing import FOR_APPROVAL
+    from holdfast.core.messages import ToolCall
+    from holdfast.core.rules import Rules
     from holdfast.core.state import AgentState
-    from workflows.listing import WAITING, show
+    from holdfast.core.subagents import SPAWN_TOOL
+    from workflows.calls import check_arguments
+    from workflows.listing import WAITING, Updates, progress
 
 
 class Waiting:
@@ -32,15 +36,40 @@ class Waiting:
         before, self._told = self._told, waits
         return waits != before
 
-    async def tell(self, *, waits: bool) -> tuple[()]:
-        """Tell it, in turn with the calls that are begun."""
-        show(WAITING.value_set(FOR_APPROVAL) if waits else WAITING.value_unset())
-        return ()
+    def updates(self, state: AgentState) -> Updates:
+        """Return what it is listed by then: how far it has come, too, for one that waits may wait for days."""
+        return (WAITING.value_set(FOR_APPROVAL) if state.waiting_calls else WAITING.value_unset(), *progress(state))
 
 
-def refuse_decision(decision: ApprovalDecision, state: AgentState, inbox: Iterable[Event]) -> None:
+def decision_problem(decision: ApprovalDecision, state: AgentState, inbox: Iterable[Event]) -> str | None:
+    """Return why a decision is about no call that waits, if so; `inbox` is what has come in already."""
+    already = {event.call_id for event in inbox if isinstance(event, ApprovalGiven) and event.problem is None}
+    return problem_with_decision(decision.call_id, decision.verdict, state, workflow.now(), already)
+
+
+def refuse_decision(decision: ApprovalDecision, state: AgentState, inbox: Iterable[Event], rules: Rules) -> None:
     """Raise ApplicationError for a decision that would decide nothing; `inbox` is what has come in already."""
-    already = {event.call_id for event in inbox if isinstance(event, ApprovalGiven)}
-    problem = problem_with_decision(decision.call_id, decision.verdict, state, already)
+    problem = decision_problem(decision, state, inbox)
     if problem is not None:
         raise ApplicationError(problem, type="DecisionRefused", non_retryable=True)
+    step, call = state.running.current_step, _waiting_call(decision, state)
+    asked = len(step.requested_tool_calls) if step else 1
+    refuse_arguments(problem_with_edit(rules, call, decision.verdict, asked) if call else None)
+
+
+def refuse_arguments(problem: str | None) -> None:
+    """Raise ApplicationError where there is a `problem` with the arguments of an edit."""
+    if problem is not None:
+        raise ApplicationError(f"{problem}; the call is still waiting", type="InvalidArguments", non_retryable=True)
+
+
+async def tool_problem(decision: ApprovalDecision, state: AgentState) -> str | None:
+    """Return what a tool finds wrong with the arguments of an edit, as its worker tells; recorded."""
+    arguments, call = decision.verdict.arguments, _waiting_call(decision, state)
+    if arguments is None or call is None or call.name == SPAWN_TOOL:  # which the core judges
+        return None
+    return await check_arguments(call.name, arguments)
+
+
+def _waiting_call(decision: ApprovalDecision, state: AgentState) -> ToolCall | None:
+    return next((each.call for each in state.waiting_calls if each.call.id == decision.call_id), None)

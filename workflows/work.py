@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from temporalio import workflow
@@ -30,6 +30,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from holdfast.core.frozen import replace
     from holdfast.core.state import AgentState, call_name, named_id
+    from holdfast.core.stopping import StopReason
     from holdfast.core.subagents import reachable
     from holdfast.core.tools import ToolTraits
     from holdfast.core.usage import NOTHING_USED, Usage
@@ -44,7 +45,8 @@ with workflow.unsafe.imports_passed_through():
         summary_name,
         tool_error,
     )
-    from workflows.subagents import STARTING_MAX, call_subagent
+    from workflows.listing import Rate
+    from workflows.subagents import STARTING_MAX, call_subagent, unheard
     from workflows.telling import Telling
 
 SHORTEST: Final = timedelta(milliseconds=1)
@@ -58,15 +60,23 @@ class Work:
     """The calls of one run. `state` gives the execution as it stands; cancelling a call ends what it does."""
 
     def __init__(
-        self, start: ExecutionInput, tools: Mapping[str, ToolTraits], telling: Telling, state: Callable[[], AgentState]
+        self,
+        start: ExecutionInput,
+        tools: Mapping[str, ToolTraits],
+        telling: Telling,
+        rate: Rate,
+        state: Callable[[], AgentState],
     ) -> None:
         self._start = start
         self._tools = tools
         self._telling = telling
+        self._rate = rate
         self._state = state
         self._starting = asyncio.Semaphore(STARTING_MAX)
         self._ran_at = 0
         self._spent: dict[str, Usage] = {}
+        self._asking = ""
+        self._children: dict[str, SpawnSubagent] = {}
         # one that came before there was a handler waits for it
         workflow.set_signal_handler(SPENT_SIGNAL, self._note_spent)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
 
@@ -90,16 +100,24 @@ class Work:
 
     async def call_model(self, command: CallModel) -> Ends:
         """Ask the model; when that is cancelled, tell what had come of its answer."""
+        self._asking = call_name(command.step_number)
         wanted = self._telling.inference_input(self._state(), command.max_output_tokens)
-        wanted = replace(wanted, room=command.room, input_weight=command.input_weight)
+        wanted = replace(
+            wanted,
+            room=command.room,
+            input_weight=command.input_weight,
+            input_max=command.input_max,
+            patience_seconds=self._start.definition.model_patience_seconds,
+        )
         caption = captions.of_model_call(self._state(), command.step_number)
         try:
             answer = await call_model(command, wanted, self._time_left(), caption)
         except ActivityError as error:
-            used = self._used(error, call_name(command.step_number))
+            used, lost = self._used(error, call_name(command.step_number))
             if is_cancelled_exception(error) or await self._cancelled_before_limit(error):
-                return (ModelCancelled(None, workflow.now(), failed_usage=used),)
-            return self._failed(ModelFailed(model_error(error), workflow.now(), failed_usage=used))
+                return (ModelCancelled(None, workflow.now(), used, lost),)
+            return self._failed(ModelFailed(model_error(error), workflow.now(), used, lost))
+        self._rate.add(answer.seconds)
         at, wasted = workflow.now(), answer.failed_usage
         if not answer.complete:
             return (ModelCancelled(partial=answer.response, at=at, failed_usage=wasted),)
@@ -107,12 +125,14 @@ class Work:
 
     async def summarise(self, command: SummariseBuffer) -> Ends:
         """Have the buffer summarised."""
+        self._asking = summary_name(command.step_number)
         try:
-            summary = await summarise(command, self._state().llm or LLM(), self._time_left())
+            patience = self._start.definition.model_patience_seconds
+            summary = await summarise(command, self._state().llm or LLM(), patience, self._time_left())
         except ActivityError as error:
-            used = self._used(error, summary_name(command.step_number))
+            used, lost = self._used(error, summary_name(command.step_number))
             await self._cancelled_before_limit(error)
-            return self._failed(SummaryFailed(model_error(error), workflow.now(), used))
+            return self._failed(SummaryFailed(model_error(error), workflow.now(), used, lost))
         return (BufferSummarised(text=summary.text, usage=summary.usage, at=workflow.now()),)
 
     async def call_tool(self, command: CallTool) -> Ends:
@@ -120,7 +140,7 @@ class Work:
         started_at = workflow.now()
         traits, call = self._tools[command.call.name], command.call
         try:
-            result = await call_tool(command, traits, self._time_left())
+            result = await call_tool(command, traits, self._time_left(), self._state().metadata)
         except ActivityError as error:
             if traits.local:
                 self._note_run()
@@ -128,7 +148,7 @@ class Work:
             return self._failed(ToolFailed(call_id=call.id, error=told, started_at=started_at, at=workflow.now()))
         if traits.local:
             self._note_run()
-        return (ToolReturned(call.id, result.text, started_at, workflow.now(), stop=result.stop),)
+        return (ToolReturned(call.id, result.text, started_at, workflow.now(), result.stop, result.stop_context),)
 
     async def run_hooks(self, command: RunHooks) -> Ends:
         """Run the hooks of one place."""
@@ -150,12 +170,16 @@ class Work:
         """Run a subagent; when that is cancelled, tell what it had used."""
         definition = next(each for each in self._start.subagents if each.name == command.agent)
         state, name = self._state(), call_name(command.step_number, command.index)
+        running = {each.call.id for each in state.running.open_calls}
+        self._children = {id_: each for id_, each in self._children.items() if id_ in running}
+        self._children[command.call_id] = command
         start = ExecutionInput(
             agent_id=str(workflow.uuid4()),
             definition=definition,
             question=command.task,
             budget=command.budget,
             subagents=reachable(definition, self._start.subagents),
+            metadata=self._start.metadata,
             parent_agent_id=state.agent_id,
             depth_left=command.depth_left,
             searchable=self._start.searchable,
@@ -164,15 +188,33 @@ class Work:
         execution_id = named_id(state.running.execution_id, name)
         return (await call_subagent(command, start, execution_id, self._starting),)
 
-    def _used(self, error: ActivityError, call: str) -> Usage:
-        """Return what the attempts of a call without an answer used; the last one may have known of none before it."""
-        used = failed_usage(error)
-        return used if used != NOTHING_USED else self._spent.get(call, NOTHING_USED)
+    def _used(self, error: ActivityError, call: str) -> tuple[Usage, bool]:
+        """Return what the attempts of a call without an answer used, and whether the last one was lost besides.
+
+        The last one may have known of none before it.
+        """
+        used, lost = failed_usage(error)
+        spent = self._spent.get(call, NOTHING_USED)
+        return (used if used.total_tokens >= spent.total_tokens else spent), lost
+
+    def cancelled_unheard(self, at: datetime) -> ModelCancelled:
+        """Return the end of a model call, or a summary, that was cancelled and did not report in time."""
+        return ModelCancelled(None, at, failed_usage=self._spent.get(self._asking, NOTHING_USED), lost=True)
+
+    def children_unheard(self, at: datetime) -> Ends:
+        """Return the ends of the subagents that were cancelled and did not report in time."""
+        calls = self._state().running.open_calls
+        return tuple(unheard(self._children[each.call.id], at) for each in calls if each.call.id in self._children)
 
     def _time_left(self) -> timedelta | None:
-        """Return how long a call may take with all its attempts: none is begun after the limit, worker or not."""
+        """Return how long a call may take with all its attempts: none is begun after the limit, worker or not.
+
+        None also where hooks may override the limit: it does not end the call then, unless the core cancels it.
+        """
         strikes_at = self._state().running.time_limit_at
-        return None if strikes_at is None else max(strikes_at - workflow.now(), SHORTEST)
+        if strikes_at is None or StopReason.TIME_LIMIT in self._start.definition.overridable:
+            return None
+        return max(strikes_at - workflow.now(), SHORTEST)
 
     async def _cancelled_before_limit(self, error: ActivityError) -> bool:
         """Wait for the time limit where no attempt fits before it; return whether something else cancelled us first.

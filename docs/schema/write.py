@@ -11,6 +11,7 @@ from holdfast.client.report.document import RunExport
 from holdfast.core import numbered
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.observed import KINDS
+from holdfast.core.session_events import SESSION_KINDS
 from holdfast.core.state import AgentState
 
 FOLDER: Final = Path(__file__).resolve().parent
@@ -26,8 +27,8 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = json.loads((FOLDER / "fields.js
 """What every field means, by model and name."""
 
 
-ENVELOPE: Final = "Event"
-"""Under which name FIELDS has what is the same in every kind of event."""
+ENVELOPES: Final[Mapping[str, str]] = {**dict.fromkeys(KINDS, "Event"), **dict.fromkeys(SESSION_KINDS, "SessionEvent")}
+"""Under which name FIELDS has what is the same in every kind of an execution's events, and of a session's."""
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def schema(name: str) -> dict[str, Any]:
     whole = SCHEMAS[name]()
     missing: list[str] = []
     for model, part in {whole["title"]: whole, **whole.get("$defs", {})}.items():
-        words = {**(FIELDS[ENVELOPE] if model in KINDS else {}), **FIELDS.get(model, {})}
+        words = {**FIELDS.get(ENVELOPES.get(model, ""), {}), **FIELDS.get(model, {})}
         properties = cast("dict[str, dict[str, Any]]", part.get("properties", {}))
         for field, about in properties.items():
             if field in words:

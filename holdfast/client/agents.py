@@ -1,13 +1,13 @@
 """`Agent`: a handle on one agent that lives: talk to it, wait for answers, steer it, go back. Knows no workflow code.
 
-The agent's session is the workflow `AgentSession`, whose id is the agent's. Whatever is asked of it starts it where it
-is not on the server: an idle session leaves, and comes back with the next message.
+The agent's session is the workflow `AgentSession`; `core.workflow_names` says under which id. Whatever is asked of it
+starts it where it is not on the server: an idle session leaves, and comes back with the next message.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
@@ -26,16 +26,17 @@ from holdfast.client.executions import Client
 from holdfast.client.queries import queried
 from holdfast.client.refusals import refusal
 from holdfast.client.requests import check_definition, check_id, check_stop
+from holdfast.client.session_events import session_events
 from holdfast.client.session_history import executions_of
 from holdfast.client.session_requests import check_said, checked, update_id
 from holdfast.client.session_updates import Beginning, SessionUpdates, checked_definition
-from holdfast.client.updates import UPDATE_SECONDS_MAX
 from holdfast.client.watched import Watched
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import StopRequest
 from holdfast.core.defining import new_agent
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import (
+    DecisionRefused,
     ExecutionFailed,
     ExecutionNotFound,
     HoldfastError,
@@ -43,6 +44,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.events import StopMode
 from holdfast.core.messages import Message
+from holdfast.core.numbered import NumberedEvent
 from holdfast.core.records import ExecutionRecord
 from holdfast.core.session_contracts import (
     CHANGE_UPDATE,
@@ -63,6 +65,7 @@ from holdfast.core.session_contracts import (
 )
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.verdicts import Verdict
+from holdfast.core.workflow_names import session_workflow_id
 from holdfast.storage.records import Records
 
 BRANCH_SECONDS_MAX: Final = 90.0
@@ -83,11 +86,11 @@ class Agent:
         beginning: Beginning,
     ) -> None:
         self.agent_id: Final = agent_id
-        """The agent's id, a UUID; also that of its session's workflow."""
+        """The agent's id, a UUID."""
         self._client = client
         self._records = records
         self._beginning = beginning
-        self._session = SessionUpdates(client, agent_id, beginning)
+        self._session = SessionUpdates(client, records, agent_id, beginning)
         self._sending = asyncio.Lock()
 
     # --- talking
@@ -98,11 +101,16 @@ class Agent:
         The agent's definition is given once: one that has been there before keeps what it has. Raises UnknownAgent,
         DefinitionInvalid; AgentNotFound where there is no such agent and no definition is given; ServerUnavailable.
         """
-        seconds = BRANCH_SECONDS_MAX if self._beginning.forked_from else UPDATE_SECONDS_MAX
+        seconds = BRANCH_SECONDS_MAX if self._beginning.forked_from else None
         return await self._session.asked(OPEN_UPDATE, None, SessionView, seconds_max=seconds)
 
     async def send(
-        self, text: str, *, message_id: str | None = None, while_running: WhileRunning | None = None
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        while_running: WhileRunning | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
     ) -> Receipt:
         """Say something to the agent, and return as soon as it is kept: it will have its turn, whatever crashes.
 
@@ -112,27 +120,36 @@ class Agent:
                 UUID by default.
             while_running: what is to become of it while an execution runs: `queue`, `inject`, `interrupt` or `reject`;
                 by default what the session says.
+            metadata: what the execution that begins with it is about, as for `Client.start`; one that is injected
+                keeps them for itself.
 
         A message sent again may have the receipt that it had at first; `answer` finds out what has become of it since.
         Raises InvalidInput; SessionClosed; SessionRefused where there is no room, or the policy is `reject`;
         ServerUnavailable when no answer came in time: then the message may have been kept or not, and sending it again
         with the same `message_id` is safe.
         """
-        message = check_said(text, str(uuid4()) if message_id is None else message_id, while_running)
+        message = check_said(text, str(uuid4()) if message_id is None else message_id, while_running, metadata)
         again = f"the message {message.message_id!r} may be kept all the same: sending that message_id again is safe"
         async with self._sending:
             id_ = update_id(message.message_id)
             return await self._session.asked(SEND_UPDATE, message, Receipt, id_=id_, again=again)
 
     async def ask(
-        self, text: str, *, message_id: str | None = None, while_running: WhileRunning | None = None
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        while_running: WhileRunning | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
     ) -> AgentState:
         """Say something and wait, however long, for the answer: the final state of the execution that gave it.
 
         Asked again with the same `message_id`, it is the same question and the same answer. Raises as `send` and
         `answer` do.
         """
-        return await self.answer(await self.send(text, message_id=message_id, while_running=while_running))
+        return await self.answer(
+            await self.send(text, message_id=message_id, while_running=while_running, metadata=metadata)
+        )
 
     async def answer(self, receipt: Receipt) -> AgentState:
         """Wait, however long, for the answer to a message: the final state of the execution that it was said in.
@@ -146,15 +163,22 @@ class Agent:
 
     # --- steering
 
-    async def stop(self, reason: str = "", mode: StopMode = "now", source: str = "client") -> SessionView:
+    async def stop(
+        self,
+        reason: str = "",
+        mode: StopMode = "now",
+        source: str = "client",
+        context: Mapping[str, JsonValue] | None = None,
+    ) -> SessionView:
         """Stop the execution under way, if there is one; messages that wait go on after it.
 
         Args:
             reason: why, for whoever reads the state later; at most 1,000 characters.
             mode: `now` cancels what is in flight, `after_step` lets the step finish.
             source: who asks.
+            context: what is to stand with it in the stop signal, as JSON of at most 2,000 bytes.
         """
-        return await self._session.asked(STOP_UPDATE, check_stop(reason, mode, source), SessionView)
+        return await self._session.asked(STOP_UPDATE, check_stop(reason, mode, source, context), SessionView)
 
     async def clear(self) -> SessionView:
         """Forget the conversation, at the end of what runs. Messages that wait stay, and so do records."""
@@ -220,7 +244,10 @@ class Agent:
         Those of its subagents wait in their own executions: `Holdfast.waiting` has them.
         """
         running_id = (await self.view()).running_id
-        return () if running_id is None else calls_of(await self._client.state(running_id))
+        if running_id is not None:
+            with suppress(ExecutionNotFound):  # it is about to begin
+                return calls_of(await self._client.state(running_id))
+        return ()
 
     async def approve(self, call_id: str, *, by: str = "", digest: str | None = None) -> bool:
         """Let a call run that waits; False when the execution has ended. Raises as `Client.decide` does.
@@ -265,6 +292,15 @@ class Agent:
         """Return the conversation so far."""
         return (await self.state()).messages
 
+    async def events(self) -> list[NumberedEvent]:
+        """Return what has happened to the session, the oldest first; asks a worker.
+
+        At most the 10,000 latest. What happened in Temporal runs that the server has forgotten is missing, and the
+        sequences tell. Raises ExecutionNotFound for a session that the server does not know (any more),
+        ServerUnavailable.
+        """
+        return await session_events(self._client, self.agent_id)
+
     async def watch(self, *, subagents: bool = True) -> AsyncGenerator[Watched, None]:
         """Yield what happens from now on, until the session is closed: the execution under way and those that follow.
 
@@ -278,7 +314,7 @@ class Agent:
             if error.status is not RPCStatusCode.NOT_FOUND or self._beginning.definition is None:
                 raise refusal(error, self.agent_id, what="session") from None
             await self.open()
-        async with aclosing(executions_of(self._client.temporal, self.agent_id)) as executions:
+        async with aclosing(executions_of(self._client.temporal, self._handle().id)) as executions:
             async for execution_id in executions:
                 async with aclosing(self._client.watch(execution_id, subagents=subagents)) as events:
                     try:
@@ -295,7 +331,7 @@ class Agent:
 
     async def record(self, execution_id: str) -> ExecutionRecord:
         """Return the record of one of the agent's executions. Raises RecordNotFound, StorageFailed."""
-        return await self._records.by_id(check_id(execution_id))
+        return await self._records.by_id(await self._client.find(execution_id))
 
     async def rewind(self, execution_id: str, steps: int | None = None) -> SessionView:
         """Go back to the end of an execution, or to where it had taken so many `steps`, and go on from there.
@@ -303,7 +339,7 @@ class Agent:
         Nothing is lost: what came after stays in the records. Raises InvalidInput, SessionRefused while an execution
         runs or when there is no such place, ServerUnavailable.
         """
-        branch = _branch(self.agent_id, execution_id, steps)
+        branch = _branch(self.agent_id, await self._client.find(execution_id), steps)
         return await self._session.asked(REWIND_UPDATE, branch, SessionView, seconds_max=BRANCH_SECONDS_MAX)
 
     async def fork(
@@ -325,7 +361,9 @@ class Agent:
         The new agent is what this one is now: its definition and settings. Raises as `rewind` does.
         """
         view = await self.view()
-        place = view.place if execution_id is None else _branch(self.agent_id, execution_id, steps)
+        place = view.place
+        if execution_id is not None:
+            place = _branch(self.agent_id, await self._client.find(execution_id), steps)
         if place is None or (execution_id is None and steps is not None):
             text = f"agent {self.agent_id} has no conversation yet that another could go on from"
             text = text if place is None else "a step is one of an execution, and none is named"
@@ -342,7 +380,7 @@ class Agent:
     # --- how it is asked
 
     def _handle(self) -> WorkflowHandle[Any, Any]:
-        return self._client.temporal.get_workflow_handle(self.agent_id)
+        return self._client.temporal.get_workflow_handle(session_workflow_id(self.agent_id))
 
     async def _ended(self, execution_id: str) -> AgentState:
         """Return the final state of an execution; of one that the server has forgotten from its record."""
@@ -363,7 +401,11 @@ class Agent:
         if running_id is None:
             return False
         verdict = checked(Verdict, "decision", {"by": by, "digest": digest, **given})
-        return await self._client.decide(running_id, call_id, verdict)
+        try:
+            return await self._client.decide(running_id, call_id, verdict)
+        except ExecutionNotFound:
+            begins = f"run {running_id} is about to begin"
+            raise DecisionRefused(f"{begins}: the call {call_id!r} does not wait yet") from None
 
 
 def _branch(agent_id: str, execution_id: str, steps: int | None) -> Branch:

@@ -16,6 +16,7 @@ from holdfast.client.refusals import NO_WORKER
 from holdfast.client.session_history import SessionRun, later
 from holdfast.core.errors import SessionClosed, SessionRefused
 from holdfast.core.session_contracts import RECEIPT_QUERY, Receipt
+from holdfast.core.workflow_names import own_id
 
 PAUSES_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2)
 """How long to wait before looking again at what has not changed: a session learns of an execution's end after us.
@@ -72,7 +73,7 @@ class Answers:
         run = await later(self._client.temporal, self._session.id)
         if isinstance(run, SessionRun):
             return run, None
-        told = f"the session of agent {self._session.id} was {run} before the message {latest.message_id!r}"
+        told = f"the session of agent {own_id(self._session.id)} was {run} before the message {latest.message_id!r}"
         if run == "closed":
             return None, SessionClosed(f"{told} had its turn; start another agent, or fork this one, and send it there")
         return None, SessionRefused(f"{told} had its turn; send it again")
@@ -81,7 +82,7 @@ class Answers:
         """Return where the message was said when the session does not remember it (any more)."""
         if known.execution_id is not None:
             return known.execution_id
-        told = f"the session of agent {self._session.id} knows nothing of the message {known.message_id!r}"
+        told = f"the session of agent {own_id(self._session.id)} knows nothing of the message {known.message_id!r}"
         raise SessionRefused(f"{told} (any more); its records tell what was said and answered")
 
     async def _end_of(self, execution_id: str) -> None:
@@ -118,7 +119,7 @@ class Answers:
                     return None  # the server does not keep it for ever
                 timeout = reading.ASK_TIMEOUT
                 if error.status not in NO_WORKER:
-                    await self._patience.after(error, self._session.id)
+                    await self._patience.after(error, own_id(self._session.id))
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError):
                 unable += 1
                 if unable > reading.UNABLE_MAX:

@@ -19,10 +19,9 @@ from holdfast.client.requests import check_limit
 from holdfast.core.contracts import AGENT_EXECUTION, HEAD_ALONE, STATE_QUERY, StatePage
 from holdfast.core.listing import FOR_APPROVAL, WAITING
 from holdfast.core.state import AgentState
+from holdfast.core.workflow_names import type_filter
 
-WAITING_RUNS: Final = (
-    f"WorkflowType = '{AGENT_EXECUTION}' AND {WAITING} = '{FOR_APPROVAL}' AND ExecutionStatus = 'Running'"
-)
+WAITING_RUNS: Final = f"{type_filter(AGENT_EXECUTION)} AND {WAITING} = '{FOR_APPROVAL}' AND ExecutionStatus = 'Running'"
 """The server's query for runs with calls that wait."""
 
 ASKED_AT_ONCE: Final = 8

@@ -178,14 +178,16 @@ async def _read(request: web.Request) -> Sequence[Payload]:
     try:
         async with asyncio.timeout(READ_SECONDS_MAX):
             body = json.loads(await request.read())
-        payloads = ParseDict({"payloads": body["payloads"]}, Payloads(), ignore_unknown_fields=True).payloads
+        # without payloads, Temporal's command sends an empty object: that is how the format writes an empty list
+        listed: list[object] = [] if body == {} else body["payloads"]
+        payloads = ParseDict({"payloads": listed}, Payloads(), ignore_unknown_fields=True).payloads
     except TimeoutError:
         raise _Refused(HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {READ_SECONDS_MAX:g} s") from None
     except web.HTTPRequestEntityTooLarge:
         told = f"the body has more than {CODEC_BODY_BYTES_MAX:,} bytes"
         raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told) from None
     except (ParseError, ValueError, LookupError, TypeError, RecursionError):  # whose words would repeat content
-        told = 'the body is no JSON of the form {"payloads": [{"metadata": ..., "data": ...}]}'
+        told = 'the body is not JSON of the form {"payloads": [{"metadata": ..., "data": ...}]}'
         raise _Refused(HTTPStatus.BAD_REQUEST, told) from None
     if len(payloads) > CODEC_PAYLOADS_MAX:
         told = f"there are {len(payloads):,} payloads; {CODEC_PAYLOADS_MAX:,} are the most at once"

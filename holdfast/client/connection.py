@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypedDict
@@ -19,9 +20,9 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError, RPCStatusCode
 
 from holdfast.client.embedded import running_server
-from holdfast.client.leaving import settle_at_exit
 from holdfast.client.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
-from holdfast.core.errors import InvalidInput, MissingPart, ServerUnavailable
+from holdfast.core.errors import InvalidInput, MissingPart, ServerUnavailable, ServerUnreachable
+from holdfast.leaving import settle_at_exit
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.payloads import converter
 from holdfast.telemetry.metrics import not_listening, prometheus
@@ -66,6 +67,14 @@ def core_runtime(metrics: str | None = None) -> Runtime:
         raise not_listening(metrics, error) from None
 
 
+AWAY_PAUSE_SECONDS: Final = 0.5
+AWAY_PAUSE_SECONDS_MAX: Final = 5.0
+"""How long to wait before looking again for a server that is away: at first, and after many looks."""
+
+AWAY_TOLD_SECONDS: Final = 30.0
+"""How often somebody who waits for a server is told so."""
+
+
 async def connect(
     settings: Settings,
     *,
@@ -104,14 +113,37 @@ async def connect(
             if namespace_there:
                 await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
     except TimeoutError:
-        raise ServerUnavailable(f"no answer from {address} within {seconds_max:g} s; {remedy}") from None
+        raise ServerUnreachable(f"no answer from {address} within {seconds_max:g} s; {remedy}") from None
     except RPCError as error:
         text = f"{address} refuses namespace {namespace!r} ({error.status.name.lower()}: {_line(error)})"
         create = f"; `{CREATE_NAMESPACE}` makes one" if error.status is RPCStatusCode.NOT_FOUND else ""
         raise ServerUnavailable(f"{text}; check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY{create}") from None
     except (RuntimeError, ValueError, TypeError, OSError) as error:  # as the SDK tells what it cannot use
-        raise ServerUnavailable(f"no Temporal server at {address} ({_line(error)}); {remedy}") from None
+        raise ServerUnreachable(f"no Temporal server at {address} ({_line(error)}); {remedy}") from None
     return client
+
+
+async def connect_when_there(
+    settings: Settings, *, runtime: Runtime | None, seconds_max: float, tell: Callable[[str], None]
+) -> Client:
+    """Return what `connect` does; a server that does not answer is waited for so long, and `tell` told so.
+
+    Whatever else is wrong is raised at once.
+    """
+    clock = asyncio.get_running_loop().time
+    gives_up_at, told_at, pause = clock() + seconds_max, -math.inf, AWAY_PAUSE_SECONDS
+    while True:
+        try:
+            return await connect(settings, runtime=runtime)
+        except ServerUnreachable as error:
+            left = gives_up_at - clock()
+            if left <= 0:
+                raise
+            if clock() - told_at >= AWAY_TOLD_SECONDS:
+                told_at = clock()
+                tell(f"waiting for the Temporal server, {left:.0f} s at the most: {error}")
+        await asyncio.sleep(min(pause, left))
+        pause = min(2 * pause, AWAY_PAUSE_SECONDS_MAX)
 
 
 @dataclass(frozen=True, slots=True)

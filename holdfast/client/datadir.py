@@ -5,6 +5,7 @@ server.json    where the running server listens; meaningful only while the lock 
 temporal.db    the database, complete from the moment it has this name
 building.db*   a first start that has not finished; removed by the next start
 server.log     what the server printed
+server.yaml    where the Web UI finds a codec server, with the token that no process list is to show; while it starts
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from holdfast.core.errors import InvalidInput, ServerUnavailable
 QUICK_CHECK_BYTES_MAX: Final = 64 * 1024 * 1024
 """Every page of a database up to this size is checked before a start (about 0.1 s); of a larger one the first only."""
 
+ENVIRONMENT: Final = "holdfast"
+"""What Temporal's program is told that the options in `server.yaml` are called."""
+
 _MOVE_AWAY: Final = "move temporal.db, temporal.db-wal and temporal.db-shm away together, or restore a backup"
 
 
@@ -37,6 +41,32 @@ class ServerAddress:
     ui: str
     pid: int
     data_dir: str
+
+
+class DatabaseWatch:
+    """Whether a running server still writes the files that the next start will read."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+        self._first: tuple[int, int] | None = None
+
+    def fault(self) -> str | None:
+        """Return what has become of the database since it was there first; none where it is the same file still."""
+        try:
+            now = self._database.stat()
+        except FileNotFoundError:
+            identity, became = None, "removed"
+        except OSError:  # it cannot be told
+            return None
+        else:
+            identity, became = (now.st_dev, now.st_ino), "replaced"
+        if self._first is None or identity == self._first:
+            self._first = self._first or identity
+            return None
+        return (
+            f"{self._database} was {became} while the server was running, so the server was stopped: everything it "
+            "accepted from then on would be lost; restore the file, or start with a new database"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +94,21 @@ class DataDirectory:
     def log(self) -> Path:
         """The server's output."""
         return self.path / "server.log"
+
+    def write_environment(self, ui_codec: str) -> list[str]:
+        """Write the codec server's address into a file of the owner's alone, and return the options that name it."""
+        self.clear_environment()
+        with os.fdopen(os.open(self._environment, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump({"env": {ENVIRONMENT: {"ui-codec-endpoint": ui_codec.rstrip("/")}}}, file)  # which is YAML, too
+        return ["--env-file", str(self._environment), "--env", ENVIRONMENT]
+
+    def clear_environment(self) -> None:
+        """Remove what `write_environment` has written: a server reads it once."""
+        self._environment.unlink(missing_ok=True)
+
+    @property
+    def _environment(self) -> Path:
+        return self.path / "server.yaml"
 
     @property
     def _lock(self) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -19,9 +20,10 @@ from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-from holdfast.client.datadir import DataDirectory, ServerAddress
+from holdfast.client.datadir import DatabaseWatch, DataDirectory, ServerAddress
 from holdfast.client.ports import HOST, IN_USE, Ports, check_ports, choose_ports, names_port, port_taken, refuse_taken
 from holdfast.client.server_process import Launch, ServerProcess, serves, set_retention
+from holdfast.client.ui_gateway import UiGateway, hidden_host
 from holdfast.core.errors import (
     DataDirectoryInUse,
     HoldfastError,
@@ -42,7 +44,8 @@ LAUNCHES_MAX: Final = 3
 LOG_BYTES_MAX: Final = 8 * 1024 * 1024
 
 # Measured on server 1.32: a sequential step 50 ms -> 7 ms, timers true below 1 s, many readers of a busy workflow,
-# no pause before an execution goes on in a new run, cancellation of activities that do not heartbeat, fair dispatch.
+# no pause before an execution goes on in a new run, cancellation of activities that do not heartbeat, fair dispatch,
+# and a worker that stands still takes no calls with the polls it had open (for a minute by default).
 # Everything also works, slower, without them.
 _DYNAMIC_CONFIG: Final = (
     "history.transferProcessorMaxPollRPS=1000",
@@ -56,6 +59,7 @@ _DYNAMIC_CONFIG: Final = (
     "matching.numTaskqueueReadPartitions=1",
     "matching.numTaskqueueWritePartitions=1",
     "matching.enableFairness=true",
+    'matching.longPollExpirationInterval="10s"',
 )
 
 
@@ -78,10 +82,11 @@ class EmbeddedServer:
     `attached` is True in the second case; then `stop` leaves the server alone. As a context manager it stops on exit.
     """
 
-    def __init__(self, address: ServerAddress, process: ServerProcess | None) -> None:
+    def __init__(self, address: ServerAddress, process: ServerProcess | None, gateway: UiGateway | None = None) -> None:
         self.address = address
         self.attached = process is None
         self._process = process
+        self._gateway = gateway
         self._owner = os.getpid()
 
     @classmethod
@@ -133,20 +138,22 @@ class EmbeddedServer:
         directory = start.directory
         directory.clear_leftovers()
         refuse_taken(start.port, "--port")
-        refuse_taken(start.ui_port, "--ui-port")
-        _open_log(start.log)
-        if directory.has_database():
-            directory.check_database()
-        else:
-            _build(start)
-        process, ports = _launch(start, directory.database, start.port, start.ui_port)
         with contextlib.ExitStack() as undo:
+            gateway = UiGateway.bind(start.ui_port)
+            undo.callback(gateway.close)
+            _open_log(start.log)
+            if directory.has_database():
+                directory.check_database()
+            else:
+                _build(start)
+            process, ports, ui_host = _launch(start, directory.database, start.port)
             undo.callback(process.stop)
-            ui = f"http://{HOST}:{ports.ui}"
+            gateway.serve(ui_host, ports.ui)
+            ui = f"http://{HOST}:{gateway.port}"
             address = ServerAddress(f"{HOST}:{ports.grpc}", ui, process.pid, str(directory.path))
             directory.publish(address)
             undo.pop_all()
-        server = cls(address, process)
+        server = cls(address, process, gateway)
         atexit.register(server.stop)
         return server
 
@@ -156,6 +163,15 @@ class EmbeddedServer:
         if self._process is not None:
             return not self._process.ended.is_set()
         return running_server(Path(self.address.data_dir)) == self.address
+
+    def wait(self, seconds_max: float) -> bool:
+        """Return whether a server of ours has ended within that time; blocking."""
+        return self._process is not None and self._process.ended.wait(seconds_max)
+
+    @property
+    def fault(self) -> str | None:
+        """Why the server was ended though nobody asked for it: its database was taken away from under it."""
+        return None if self._process is None else self._process.fault
 
     def stop(self) -> None:
         """End the server and return when it is gone (about 1.2 s, bounded); nothing when attached or already ended."""
@@ -167,6 +183,8 @@ class EmbeddedServer:
             # First, and while the lock is still ours: whoever comes now waits for the end instead of attaching.
             DataDirectory.at(Path(self.address.data_dir)).retract()
         self._process.stop()
+        if self._gateway is not None:
+            self._gateway.close()
 
     def __enter__(self) -> Self:
         return self
@@ -212,9 +230,9 @@ def _lock_or_find(directory: DataDirectory) -> int | ServerAddress:
 
 def _build(start: _Start) -> None:
     """Make `temporal.db`: a server of its own brings it up, on ports nobody knows."""
-    process, ports = _launch(start, start.directory.building, 0, 0)
+    process, ports, _ = _launch(start, start.directory.building, 0)
     try:
-        agreed = set_retention(ports.http, RETENTION_SECONDS)
+        agreed = set_retention(ports.http, ports.http_name, RETENTION_SECONDS)
     finally:
         process.stop()
     if not agreed:
@@ -222,47 +240,49 @@ def _build(start: _Start) -> None:
     start.directory.finish_building()
 
 
-def _launch(start: _Start, database: Path, port: int, ui_port: int) -> tuple[ServerProcess, Ports]:
-    """Return a server that serves `database`, or raise what kept it from starting."""
+def _launch(start: _Start, database: Path, port: int) -> tuple[ServerProcess, Ports, str]:
+    """Return a server that serves `database`, its ports and its Web UI's host, or raise what kept it from starting."""
     words = ""
     for _ in range(LAUNCHES_MAX):
-        ports = choose_ports(port, ui_port)
-        command = _command(start.program, database, ports)
-        command += ["--ui-codec-endpoint", start.ui_codec.rstrip("/")] if start.ui_codec else []
+        ports, ui_host = choose_ports(port, 0), hidden_host()
+        command = _command(start.program, database, ports, ui_host)
+        command += start.directory.write_environment(start.ui_codec) if start.ui_codec else []
         try:
-            process = ServerProcess(Launch(command, start.directory.path, start.log, start.lock))
+            watch = DatabaseWatch(database)
+            process = ServerProcess(Launch(command, start.directory.path, start.log, start.lock, watch.fault))
         except (OSError, ValueError) as error:
             raise ServerUnavailable(f"{start.program} cannot be run: {error}") from error
         with contextlib.ExitStack() as undo:
             undo.callback(process.stop)
-            failed = process.wait_until_ready(ports.http)
+            undo.callback(start.directory.clear_environment)
+            failed = process.wait_until_ready(ports.http, ports.http_name)
             if failed is None:
                 undo.pop_all()
-                return process, ports
+                start.directory.clear_environment()
+                return process, ports, ui_host
         words = failed
-        if IN_USE not in words or names_port(words, port) or names_port(words, ui_port):
+        if IN_USE not in words or names_port(words, port):
             break
     raise _failure(start, words)
 
 
 def _failure(start: _Start, words: str) -> HoldfastError:
-    if IN_USE in words:
-        for port, flag in ((start.port, "--port"), (start.ui_port, "--ui-port")):
-            if names_port(words, port):
-                return port_taken(port, flag)
+    if IN_USE in words and names_port(words, start.port):
+        return port_taken(start.port, "--port")
     damaged = start.directory.damage_told_by(words)
     return damaged or ServerUnavailable(f"the Temporal server did not start: {words} (all of it in {start.log})")
 
 
-def _command(program: str, database: Path, ports: Ports) -> list[str]:
+def _command(program: str, database: Path, ports: Ports, ui_host: str) -> list[str]:
     # The database's bare name, in its own folder: the server reads it as a URI, where `?` and `%` mean something.
     command = [program, "server", "start-dev", "--ip", HOST, "--ui-disable-news-fetch", "--db-filename", database.name]
-    command += ["--port", str(ports.grpc), "--ui-port", str(ports.ui), "--http-port", str(ports.http)]
+    command += ["--port", str(ports.grpc), "--http-port", str(ports.http)]
+    command += ["--ui-ip", ui_host, "--ui-port", str(ports.ui)]
     # Write-ahead log: twice to three times the throughput; synchronous FULL: a power cut loses no commit.
     command += ["--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=2"]
     for name, kind in SEARCH_ATTRIBUTES.items():
         command += ["--search-attribute", f"{name}={kind}"]
-    for value in _DYNAMIC_CONFIG:
+    for value in (*_DYNAMIC_CONFIG, f"frontend.httpAllowedHosts={json.dumps([ports.http_name])}"):
         command += ["--dynamic-config-value", value]
     return command
 

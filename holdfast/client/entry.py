@@ -12,6 +12,7 @@ from temporalio.service import RPCError
 from holdfast.client.agents import Agent
 from holdfast.client.approvals import WaitingCalls
 from holdfast.client.executions import Client
+from holdfast.client.lookup import find
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import query_refusal, refusal
 from holdfast.client.requests import check_definition, check_id, check_limit
@@ -27,6 +28,7 @@ from holdfast.core.records import ExecutionRecord
 from holdfast.core.session_contracts import AGENT_SESSION, WhileRunning
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.stopping import StopReason
+from holdfast.core.workflow_names import own_id, type_filter
 from holdfast.storage.payloads import records_of
 
 AT_ONCE_MAX: Final = 16
@@ -66,7 +68,7 @@ class Holdfast:
         changes it.
 
         Args:
-            agent_id: the agent's id, a UUID; that of a new agent by default.
+            agent_id: the agent's id, a UUID; that of a new agent by default. `find` finds it by less.
             definition: what the agent is: a name in the agents folder, the path of a definition file, or a definition.
             subagents: the agents that it, or one of them, may call; besides those of the agents folder.
             while_running: what becomes of a message that arrives while an execution runs: `queue` (its turn comes),
@@ -79,7 +81,7 @@ class Holdfast:
         """
         if isinstance(definition, AgentDefinition):
             definition = check_definition(definition)
-        chosen = str(uuid4()) if agent_id is None else check_id(agent_id, "agent id")
+        chosen = str(uuid4()) if agent_id is None else check_id(own_id(agent_id), "agent id")
         settings = check_settings(
             while_running=while_running,
             tenant=tenant,
@@ -87,6 +89,17 @@ class Holdfast:
             continue_events=self.client.settings.continue_events,
         )
         return Agent(self.client, self._records, chosen, Beginning(definition, tuple(subagents), settings))
+
+    async def find(self, reference: str) -> str:
+        """Return the id, a UUID, of the agent that is meant: by its session.
+
+        Args:
+            reference: the agent's id, which is returned without asking anybody; the beginning of one; the agent's name,
+                where one session has it; or `@last`, for the latest session.
+
+        Raises InvalidInput for what can mean none or several sessions, or a run; ExecutionNotFound; ServerUnavailable.
+        """
+        return await find(self.client.temporal, reference, "session")
 
     async def sessions(self, limit: int = 20, query: str | None = None) -> list[SessionSummary]:
         """Return the agents there are, each once: those on the server first, then the latest to leave it.
@@ -100,7 +113,7 @@ class Holdfast:
         query that the server does not understand; ServerUnavailable.
         """
         check_limit(limit)
-        wanted = f"WorkflowType = '{AGENT_SESSION}' AND ExecutionStatus != 'ContinuedAsNew'"
+        wanted = f"{type_filter(AGENT_SESSION)} AND ExecutionStatus != 'ContinuedAsNew'"
         wanted += f" AND ({check_query(query)})" if query else ""
         found: dict[str, SessionSummary] = {}
         try:
@@ -143,13 +156,14 @@ class Holdfast:
 
         if agent_id is not None:
             filtered = agent is not None or final is not None or reason is not None
-            found = await self._records.by_agent(check_id(agent_id, "agent id"), LISTED_MAX if filtered else limit)
+            whose = await self.find(agent_id)
+            found = await self._records.by_agent(whose, LISTED_MAX if filtered else limit)
             return [each for each in found if fits(each)][:limit]
         return await self._latest(limit, _ended(agent, final, reason))
 
     async def record(self, execution_id: str) -> ExecutionRecord:
         """Return the record of an execution, whose ever it was. Raises InvalidInput, RecordNotFound, StorageFailed."""
-        return await self._records.by_id(check_id(execution_id))
+        return await self._records.by_id(await self.client.find(execution_id))
 
     async def recorded_state(self, record: ExecutionRecord) -> AgentState:
         """Return the agent as it was at the end of an execution, conversation and all. Raises StorageFailed."""
@@ -208,7 +222,7 @@ def _reason(given: StopReason | str) -> StopReason:
 
 def _ended(agent: str | None, status: ExecutionStatus | None, reason: StopReason | None) -> str:
     """Return the list filter for executions that have ended like that."""
-    parts = [f"WorkflowType = '{AGENT_EXECUTION}'", "ExecutionStatus NOT IN ('Running', 'ContinuedAsNew')"]
+    parts = [type_filter(AGENT_EXECUTION), "ExecutionStatus NOT IN ('Running', 'ContinuedAsNew')"]
     if agent is not None:
         parts.append(f"HoldfastAgent = {check_query(repr(agent))}")
     if status is not None:

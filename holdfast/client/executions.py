@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing, suppress
+from datetime import timedelta
+from functools import partial
 from typing import Any, Final, Literal, TypeVar, cast
 from uuid import uuid4
 
-from pydantic import BaseModel
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from pydantic import BaseModel, JsonValue
 from temporalio.client import Client as TemporalClient
 from temporalio.client import (
     WorkflowExecutionStatus,
@@ -29,9 +28,11 @@ from holdfast.client.attributes import complete
 from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.connection import connect
 from holdfast.client.definitions import find_agent, find_subagents
-from holdfast.client.queries import queried
+from holdfast.client.given_states import GivenState
+from holdfast.client.lookup import check_reference, check_run, find
+from holdfast.client.queries import UNREADABLE, not_readable, queried
 from holdfast.client.reading import ASK_TIMEOUT
-from holdfast.client.refusals import answered, query_refusal, refusal, worker_for
+from holdfast.client.refusals import answered, query_refusal, refusal
 from holdfast.client.registering import attributes
 from holdfast.client.requests import (
     check_budget,
@@ -46,8 +47,10 @@ from holdfast.client.requests import (
 )
 from holdfast.client.session_requests import check_query
 from holdfast.client.settings import Settings
+from holdfast.client.silence import cause_of_silence, is_served, last_seen
+from holdfast.client.stops import stop_run
 from holdfast.client.summaries import ExecutionSummary, at_start, summary
-from holdfast.client.updates import Unanswered, lost, told_of, updated
+from holdfast.client.updates import Unanswered, UpdateQueues, lost, told_of, updated
 from holdfast.client.watched import Watched
 from holdfast.client.watching import watch
 from holdfast.core import cover
@@ -59,9 +62,8 @@ from holdfast.core.contracts import (
     EXECUTION_FAILED,
     MESSAGE_SIGNAL,
     STATE_QUERY,
-    STOP_SIGNAL,
+    EventsPage,
     ExecutionInput,
-    ExecutionResult,
     PageRequest,
     StatePage,
 )
@@ -72,6 +74,7 @@ from holdfast.core.errors import (
     ExecutionExists,
     ExecutionFailed,
     HoldfastError,
+    InvalidArguments,
     InvalidInput,
     MessageRefused,
     ServerUnavailable,
@@ -79,9 +82,12 @@ from holdfast.core.errors import (
 )
 from holdfast.core.events import StopMode
 from holdfast.core.keeping import ENDED
-from holdfast.core.paging import StateReader
+from holdfast.core.paging import StateReader, moved_on
+from holdfast.core.result_contracts import ExecutionResult
+from holdfast.core.run_metadata import checked_metadata
 from holdfast.core.state import AgentState
 from holdfast.core.verdicts import Verdict
+from holdfast.core.workflow_names import named_type, type_filter
 from holdfast.storage.payloads import records_of
 
 T = TypeVar("T")
@@ -96,7 +102,9 @@ class Client:
     def __init__(self, temporal: TemporalClient, settings: Settings) -> None:
         self.temporal = temporal
         self.settings = settings
-        self.closed_runs = ClosedRuns()
+        self.closed_runs = ClosedRuns[EventsPage]()
+        self.update_queues = UpdateQueues()
+        self.stop_queues = UpdateQueues()  # its own: a stop does not wait behind messages
         self._searchable: bool | None = None
 
     @classmethod
@@ -110,47 +118,72 @@ class Client:
         """The server that this client is connected to, HOST:PORT."""
         return self.temporal.service_client.config.target_host
 
+    async def find(self, reference: str) -> str:
+        """Return the id of the run that is meant; every method that takes an `execution_id` does this with it.
+
+        Args:
+            reference: a run's id, a UUID, which is returned without asking anybody; the beginning of one run's id; an
+                agent's name, for its latest run; or `@last`, for the latest run of all that is no subagent's.
+
+        Raises InvalidInput for what can mean none or several runs, or a session; ExecutionNotFound; ServerUnavailable.
+        """
+        return await find(self.temporal, reference, "run")
+
     async def start(
         self,
         agent: str | AgentDefinition,
-        question: str,
+        question: str = "",
         *,
+        state: AgentState | None = None,
         budget: ExecutionBudget | None = None,
         execution_id: str | None = None,
         agent_id: str | None = None,
         subagents: Iterable[AgentDefinition] = (),
+        metadata: Mapping[str, JsonValue] | None = None,
     ) -> str:
         """Start a run and return its execution id at once.
 
         Args:
             agent: a name in the agents folder, the path of a definition file, or a definition.
-            question: what the person asks; 1 to 131,072 bytes of UTF-8.
+            question: what the person asks; 1 to 131,072 bytes of UTF-8. Only with a `state` it can be left out.
+            state: what the run goes on from: an agent with its conversation, model, prompt and answers' form; the rest
+                is the definition's. A state that is in progress goes on with the same execution, under its own id and
+                budget: nothing that has ended is done again.
             budget: limits that take the place of the definition's, one by one.
             execution_id: a UUID that makes starting repeatable; a new one by default.
-            agent_id: a UUID; a new agent by default.
+            agent_id: a UUID; that of the state, or a new agent, by default.
             subagents: the agents that this one, or one of them, may call; besides those of the agents folder.
+            metadata: what the run is about, for its tools, hooks, compilers and subagents; a JSON object of at most
+                RUN_METADATA_BYTES_MAX, added to the agent's own. The model does not see it. No secrets: histories hold
+                it.
 
         Raises InvalidInput, UnknownAgent, DefinitionInvalid before anything starts; ExecutionExists, ServerUnavailable.
         """
         found = find_agent(agent, self.settings.agents_dir) if isinstance(agent, str) else agent
         definition = check_definition(found)
+        if (given := None if state is None else GivenState(state)) is not None:
+            given.check(question, execution_id, budget)
+            definition = check_definition(given.definition(definition))
+            execution_id, agent_id = given.execution_id or execution_id, agent_id or given.agent_id
         chosen_id = check_id(execution_id) if execution_id is not None else str(uuid4())
         searchable = await self.has_search_attributes()
         start = ExecutionInput(
             agent_id=check_id(agent_id, "agent id") if agent_id is not None else str(uuid4()),
             definition=definition,
-            question=check_question(question),
+            question=check_question(question) if question or given is None else "",
             budget=definition.budget.overridden_by(check_budget(budget)),
             subagents=find_subagents(definition, subagents, self.settings.agents_dir),
+            metadata=checked_metadata(metadata),
             searchable=searchable,
             continue_events=self.settings.continue_events,
         )
-        about = cover.of_run(definition, start.question, start.budget, __version__)
+        start, segments = (start, ()) if given is None else given.begun_by(start)
+        about = cover.of_run(definition, start.question or (given.asked if given else ""), start.budget, __version__)
         try:
             await answered(
                 self.temporal.start_workflow(
-                    AGENT_EXECUTION,
-                    check_start(start),
+                    named_type(AGENT_EXECUTION, definition.name),
+                    args=[check_start(start), *segments],
                     id=chosen_id,
                     task_queue=self.settings.task_queue,
                     id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
@@ -163,20 +196,31 @@ class Client:
                 )
             )
         except WorkflowAlreadyStartedError:
-            raise ExecutionExists(f"a run {chosen_id} exists already; read it, or choose another id") from None
+            remedy = "follow it there" if given and given.execution_id else "read it, or choose another id"
+            raise ExecutionExists(f"a run {chosen_id} exists already; {remedy}") from None
         return chosen_id
 
     async def run(
         self,
         agent: str | AgentDefinition,
-        question: str,
+        question: str = "",
         *,
+        state: AgentState | None = None,
         budget: ExecutionBudget | None = None,
         execution_id: str | None = None,
         subagents: Iterable[AgentDefinition] = (),
+        metadata: Mapping[str, JsonValue] | None = None,
     ) -> AgentState:
         """Start a run and return its final state: `completed` or `stopped`. Raises as `start` and `result` do."""
-        started = await self.start(agent, question, budget=budget, execution_id=execution_id, subagents=subagents)
+        started = await self.start(
+            agent,
+            question,
+            state=state,
+            budget=budget,
+            execution_id=execution_id,
+            subagents=subagents,
+            metadata=metadata,
+        )
         return await self.result(started)
 
     async def result(self, execution_id: str) -> AgentState:
@@ -187,12 +231,12 @@ class Client:
         answer, or when the run has ended, its state is not in its result, and neither the storage nor a worker gives it
         (the text says which).
         """
+        execution_id = await self.find(execution_id)
         handle = self._handle(execution_id, ExecutionResult)
         try:
-            result: ExecutionResult = await answered(handle.result(), execution_id)
+            return await self._ended_with(handle)
         except WorkflowFailureError as error:
             raise await self._failed(execution_id, error) from None
-        return await self._whole(result)
 
     async def state(self, execution_id: str) -> AgentState:
         """Return the state as it is now. Raises ExecutionNotFound, ServerUnavailable.
@@ -200,14 +244,19 @@ class Client:
         A run that has ended well is read from its result, or from what was kept of it in the storage; anything else,
         and what this process finds in neither, asks a worker.
         """
+        execution_id = await self.find(execution_id)
         handle = self._handle(execution_id, ExecutionResult)
-        described = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id)
+        described = check_run(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id))
         if described.status is WorkflowExecutionStatus.COMPLETED:
-            return await self._whole(await answered(handle.result(), execution_id))
+            return await self._ended_with(handle)
         return await self._queried(execution_id)
 
-    async def _whole(self, result: ExecutionResult) -> AgentState:
-        """Return the state with which a run has ended."""
+    async def _ended_with(self, handle: WorkflowHandle[Any, ExecutionResult]) -> AgentState:
+        """Return the state with which a run has ended, once it has."""
+        try:
+            result = await answered(handle.result(), handle.id)
+        except UNREADABLE as error:
+            raise await not_readable(handle, error) from None
         if result.state is not None:
             return result.state
         if result.snapshot is not None:
@@ -227,6 +276,7 @@ class Client:
 
     async def debug(self, execution_id: str) -> dict[str, Any]:
         """Return the few facts one asks for first; asks a worker."""
+        execution_id = await self.find(execution_id)
         return cast("dict[str, Any]", await self._query(execution_id, DEBUG_QUERY, None, dict))
 
     async def message(self, execution_id: str, text: str) -> bool:
@@ -245,13 +295,20 @@ class Client:
             call_id: the call; `state.waiting_calls` has those that wait.
             verdict: approve, deny, or edit.
 
-        When this returns True the decision is taken. Raises InvalidInput; DecisionRefused where the call does not wait
-        for it; ExecutionNotFound; ServerUnavailable, also when no worker takes it in time.
+        When this returns True the decision is taken. Raises InvalidInput, and InvalidArguments for an edit that breaks
+        the tool's schema (the call is still waiting); DecisionRefused where the call does not wait for it;
+        ExecutionNotFound; ServerUnavailable, also when no worker takes it in time.
         """
         return await self._taken(execution_id, APPROVAL_SIGNAL, check_decision(call_id, verdict), DecisionRefused)
 
     async def stop(
-        self, execution_id: str, reason: str = "", *, mode: StopMode = "now", source: str = "client"
+        self,
+        execution_id: str,
+        reason: str = "",
+        *,
+        mode: StopMode = "now",
+        source: str = "client",
+        context: Mapping[str, JsonValue] | None = None,
     ) -> bool:
         """Ask a run to stop; return when the server has taken note. False when the run had ended already.
 
@@ -260,31 +317,43 @@ class Client:
             reason: why, for whoever reads the state later; at most 1,000 characters.
             mode: `now` cancels what is in flight, `after_step` lets the step finish.
             source: who asks.
+            context: what is to stand with it in the stop signal, as JSON of at most 2,000 bytes.
+
+        A run that has been sent all the signals that the server takes (10,000) is cancelled instead, which carries the
+        reason alone. Raises ExecutionNotFound, ServerUnavailable; StopRefused for `after_step` to such a run.
         """
-        asked = check_stop(reason, mode, source)
+        asked = check_stop(reason, mode, source, context)
+        execution_id = await self.find(execution_id)
         try:
-            await self._handle(execution_id).signal(STOP_SIGNAL, asked, rpc_timeout=ASK_TIMEOUT)
+            async with self.stop_queues.of(execution_id):
+                await stop_run(self.temporal, execution_id, asked)
         except RPCError as error:
             return self._has_ended(error, execution_id)
         return True
 
     async def _taken(self, execution_id: str, update: str, told: BaseModel, refused: type[Conflict]) -> bool:
         """Return when the run has taken what it is told; False when it has ended."""
+        execution_id = await self.find(execution_id)
         handle: Any = self._handle(execution_id)  # the SDK's own overloads are partly unknown
+        turns = self.update_queues.of(execution_id)
+
+        async def ask(id_: str, limit: timedelta) -> None:
+            async with turns:
+                await handle.execute_update(update, told, id=id_, rpc_timeout=limit)
+
         try:
-            await updated(
-                lambda id_, limit: handle.execute_update(update, told, id=id_, rpc_timeout=limit), str(uuid4())
-            )
+            await updated(ask, str(uuid4()), served=partial(is_served, self.temporal, self.settings.task_queue))
         except WorkflowUpdateFailedError as error:
             if lost(error) or ENDED in str(error.cause):
                 return False
-            raise refused(f"run {execution_id}: {told_of(error)}") from None
+            misfit = getattr(error.cause, "type", None) == InvalidArguments.__name__
+            raise (InvalidArguments if misfit else refused)(f"run {execution_id}: {told_of(error)}") from None
         except RPCError as error:
             return self._has_ended(error, execution_id)
         except Unanswered:
             kept = f"the {update} may have been taken all the same: look at the run before repeating it"
-            text = f"no worker has answered for run {execution_id} in time; {worker_for(self.settings.task_queue)}"
-            raise ServerUnavailable(f"{text}; {kept}") from None
+            why = await cause_of_silence(self.temporal, self.settings.task_queue, execution_id)
+            raise ServerUnavailable(f"no answer for run {execution_id} in time: {why}; {kept}") from None
         return True
 
     def _has_ended(self, error: RPCError, execution_id: str) -> Literal[False]:
@@ -295,6 +364,7 @@ class Client:
 
     async def follow(self, execution_id: str) -> AsyncGenerator[AgentState, None]:
         """Yield the state whenever it has changed, until the run has ended; a worker's absence is waited out."""
+        execution_id = await self.find(execution_id)
         reader = StateReader()
         ended = asyncio.create_task(self._closed(execution_id))
         try:
@@ -332,7 +402,12 @@ class Client:
         """
         if start < 0:
             raise InvalidInput(f"a watch cannot start at event {start}; 0 is the first")
-        return watch(self, check_id(execution_id), start=start, subagents=subagents)
+        return self._watched(check_reference(execution_id, "run"), start, subagents=subagents)
+
+    async def _watched(self, reference: str, start: int, *, subagents: bool) -> AsyncGenerator[Watched, None]:
+        async with aclosing(watch(self, await self.find(reference), start=start, subagents=subagents)) as watched:
+            async for each in watched:
+                yield each
 
     async def waiting(self, limit: int = 20) -> WaitingCalls:
         """Return the tool calls that wait for a person, over all runs; those that wait longest first.
@@ -355,7 +430,7 @@ class Client:
         """
         check_limit(limit)
         # a run that went on in a new one is no line of its own
-        runs = f"WorkflowType = '{AGENT_EXECUTION}' AND ExecutionStatus != 'ContinuedAsNew'"
+        runs = f"{type_filter(AGENT_EXECUTION)} AND ExecutionStatus != 'ContinuedAsNew'"
         wanted = WAITING_RUNS if waiting else runs
         wanted += f" AND ({check_query(query)})" if query else ""
         try:
@@ -365,14 +440,8 @@ class Client:
             raise query_refusal(error, query) from None
 
     async def has_worker(self) -> bool:
-        """Return whether a worker has asked for work on the settings' task queue within the last minutes."""
-        request = DescribeTaskQueueRequest(
-            namespace=self.temporal.namespace,
-            task_queue=TaskQueue(name=self.settings.task_queue),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-        )
-        described = await answered(self.temporal.workflow_service.describe_task_queue(request, timeout=ASK_TIMEOUT))
-        return bool(described.pollers)
+        """Return whether a worker has asked for work on the settings' task queue within the last 75 s."""
+        return await answered(last_seen(self.temporal, self.settings.task_queue)) is not None
 
     async def _failed(self, execution_id: str, error: WorkflowFailureError) -> ExecutionFailed:
         cause = error.cause
@@ -399,7 +468,7 @@ class Client:
         while request is not None:
             page = await self._query(execution_id, STATE_QUERY, request, StatePage)
             request = reader.take(page)
-        return reader.head != before
+        return moved_on(before, reader.head)
 
     async def _query(self, execution_id: str, name: str, request: object, kind: type[T]) -> T:
         return await queried(self._handle(execution_id), name, request, kind, self.settings.task_queue)

@@ -12,7 +12,7 @@ from temporalio.service import RPCError
 from holdfast.client.queries import UNREADABLE, queue_of, unreadable
 from holdfast.client.reading import Reader
 from holdfast.client.refusals import refusal
-from holdfast.core.contracts import STATE_QUERY, PageRequest, StatePage
+from holdfast.core.contracts import STATE_QUERY, EventsPage, PageRequest, StatePage
 from holdfast.core.errors import ServerUnavailable
 from holdfast.core.state import call_name
 
@@ -62,7 +62,7 @@ async def head(
 
 async def text_so_far(client: Client, execution_id: str, run_id: str, step_number: int) -> str:
     """Return the end of what has come of the answer of a step under way; empty where nothing is known of it."""
-    reader = Reader(client.temporal, execution_id, client.closed_runs)
+    reader = Reader(client.temporal, execution_id, client.closed_runs, EventsPage)
     call = await reader.pending(run_id, call_name(step_number))
     progress = None if call is None else await reader.progress(call)
     return "" if progress is None else progress.tail

@@ -79,6 +79,8 @@ class History:
         self.ended_well = False
         self.next_run_id: str | None = None
         """The run that continues this one as new."""
+        self.length = 0
+        """Up to which event it has been read."""
         self._execution_id = execution_id
         handle = temporal.get_workflow_handle(execution_id, run_id=run_id)
         wanted = WorkflowHistoryEventFilterType.CLOSE_EVENT if closed else WorkflowHistoryEventFilterType.ALL_EVENT
@@ -102,6 +104,7 @@ class History:
     def _take(self, events: Sequence[HistoryEvent]) -> bool:
         """Return whether these events are news."""
         for event in events:
+            self.length = event.event_id
             if event.event_type in ENDS:
                 self.over, self.ended_well = True, ENDS[event.event_type]
                 continued = event.workflow_execution_continued_as_new_event_attributes

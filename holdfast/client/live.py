@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeAlias
 from holdfast.client.watched import AttemptFailed, TextDelta, Watched
 from holdfast.core import observed
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.decision_text import decision_text, marked
 from holdfast.core.limits import (
     ERROR_CHARS_MAX,
     LIVE_RESULT_CHARS_MAX,
@@ -47,6 +48,8 @@ class CallView:
     """Binds a decision to this call while it waits for a person."""
     execution_id: str | None = None
     """The run of the subagent that the call has started."""
+    decided: str = ""
+    """What a person has decided about it."""
 
     @property
     def is_open(self) -> bool:
@@ -66,9 +69,13 @@ class StepView:
     attempt: int = 1
     retry: str = ""
     """Why the attempt before this one failed."""
+    retry_at: datetime | None = None
+    """When this attempt begins, where it had not begun then."""
     text: str = ""
     skipped: bool = False
     tokens: int = 0
+    estimated: bool = False
+    """Whether some of them are an upper bound."""
     cost: float = 0.0
     """What the provider said of the answer's, in US dollars."""
     calls: tuple[CallView, ...] = ()
@@ -91,7 +98,11 @@ class RunView:
     steps: tuple[StepView, ...] = ()
     step_count: int = 0
     tokens: int = 0
+    estimated: bool = False
+    """Whether some of them are an upper bound."""
     cost: float = 0.0
+    unpriced: tuple[str, ...] = ()
+    """The models whose tokens are not in its cost."""
     cost_said: float = 0.0
     """What its worker said of the same, who counts an answer before the step is over."""
     retries: int = 0
@@ -176,7 +187,7 @@ def headed(view: LiveView, head: AgentState) -> LiveView:
     root, said = view.root, head.execution
     if root is None or said is None or said.execution_id != root.execution_id:
         return view
-    costing = replace(root, cost_said=max(root.cost_said, said.cost))
+    costing = replace(root, cost_said=max(root.cost_said, said.cost), unpriced=said.unpriced or root.unpriced)
     return limited(_with(view, costing), said.budget, paused_seconds=said.paused_seconds, paused_at=said.paused_at)
 
 
@@ -234,9 +245,7 @@ def _run_after(run: RunView, told: Watched) -> RunView:  # noqa: C901, PLR0912  
         case observed.ApprovalRequested():
             return _called(run, told, told.call.id, lambda call: _waiting(call, told))
         case observed.ApprovalResolved():
-            return _called(
-                run, told, told.call_id, lambda call: replace(call, stage="asked", digest="", expires_at=None)
-            )
+            return _called(run, told, told.call_id, lambda call: _decided(call, told))
         case observed.ToolCallCompleted() | observed.ToolCallBlocked():
             done = told.tool_execution
             return _called(run, told, done.call.id, lambda call: _ended(call, done))
@@ -244,13 +253,19 @@ def _run_after(run: RunView, told: Watched) -> RunView:  # noqa: C901, PLR0912  
             stepped = _step(_stepped(run, told), told.step_number, lambda step: _completed(step, told))
             return replace(stepped, step_count=max(run.step_count, told.step_number))
         case observed.TokenUsageReported():
-            return replace(run, tokens=told.total.total_tokens, cost=told.total_cost)
+            estimated = told.total.estimated_tokens > 0
+            return replace(
+                run,
+                tokens=told.total.total_tokens,
+                estimated=estimated,
+                cost=told.total_cost,
+                unpriced=told.total_unpriced,
+            )
         case observed.StopSignalReceived():
             return replace(run, why=_why(told.signal.reason, told.signal.message))
         case observed.AgentExecutionCompleted():
-            return _over(run, ExecutionStatus.COMPLETED, told.at, answer=told.answer)
-        case observed.AgentExecutionStopped():
-            return _over(run, ExecutionStatus.STOPPED, told.at, why=_why(told.reason, told.message))
+            why = _why(told.reason, told.message) if told.reason.forced else None
+            return _over(run, told.status, told.at, why=why, answer=told.answer)
         case observed.AgentExecutionFailed():
             return _over(run, ExecutionStatus.FAILED, told.at, why=_why(told.error.type, told.error.message))
         case _:
@@ -305,7 +320,7 @@ def _texted(step: StepView, told: TextDelta) -> StepView:
 
 def _failed(step: StepView, told: AttemptFailed) -> StepView:
     retry = told.message[:LIVE_RESULT_CHARS_MAX] or "the attempt brought no answer"
-    return replace(step, text="", skipped=False, attempt=told.attempt + 1, retry=retry)
+    return replace(step, text="", skipped=False, attempt=told.attempt + 1, retry=retry, retry_at=told.next_at)
 
 
 def _answered(step: StepView, told: observed.InferenceResponseReceived) -> StepView:
@@ -314,16 +329,20 @@ def _answered(step: StepView, told: observed.InferenceResponseReceived) -> StepV
         step,
         asking=False,
         retry="",
+        retry_at=None,
         text=response.text[-LIVE_TEXT_CHARS_MAX:],
         skipped=len(response.text) > LIVE_TEXT_CHARS_MAX,
         tokens=response.usage.total_tokens,
+        estimated=response.usage.estimated_tokens > 0,
         cost=response.cost or 0.0,
         calls=tuple(CallView(each, _arguments(each)) for each in response.tool_calls),
     )
 
 
 def _completed(step: StepView, told: observed.AgentStepCompleted) -> StepView:
-    return replace(step, ended_at=told.at, asking=False, tokens=told.step.usage.total_tokens)
+    used = told.step.usage
+    tokens, estimated = used.total_tokens, used.estimated_tokens > 0
+    return replace(step, ended_at=told.at, asking=False, tokens=tokens, estimated=estimated)
 
 
 # --- calls
@@ -339,7 +358,7 @@ def _called(run: RunView, told: observed.Observed, call_id: str, change: Callabl
 
 def _arguments(call: ToolCall) -> str:
     given = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
-    return given[:LIVE_RESULT_CHARS_MAX]
+    return marked(given, LIVE_RESULT_CHARS_MAX)
 
 
 def _with_call(view: CallView, call: ToolCall) -> CallView:
@@ -357,11 +376,17 @@ def _waiting(call: CallView, told: observed.ApprovalRequested) -> CallView:
     )
 
 
+def _decided(call: CallView, told: observed.ApprovalResolved) -> CallView:
+    text = decision_text(told.approval, told.call.arguments)
+    return replace(_with_call(call, told.call), stage="asked", digest="", expires_at=None, decided=text)
+
+
 def _ended(call: CallView, done: ToolExecution) -> CallView:
     told = done.error.message if done.error else done.result or ""
     return replace(
         _with_call(call, done.call),
         stage=done.outcome,
+        decided=decision_text(done.approval, done.call.arguments) if done.approval else "",
         started_at=call.started_at or done.started_at,
         ended_at=done.completed_at,
         told=told[:LIVE_RESULT_CHARS_MAX],

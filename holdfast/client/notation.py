@@ -1,13 +1,12 @@
 """An agent as text and back: Markdown with YAML front matter, YAML, JSON. Opens no file.
 
-Written forms are canonical: fields in their declared order, defaults left out, an empty list of tools kept. Reading
+Written forms are canonical: fields in their declared order, defaults left out. Reading
 one gives the same definition again, whatever its texts hold.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import yaml
@@ -15,6 +14,7 @@ import yaml
 from holdfast.client.requests import check_definition
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import DefinitionInvalid, InvalidInput
+from holdfast.core.parsing import named_once, refuse_twice
 from holdfast.core.problems import definition_of
 
 SUFFIXES: Final = (".md", ".yaml", ".yml", ".json")
@@ -33,7 +33,7 @@ class _PlainLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002  # PyYAML's signature
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        _refuse_twice(names)
+        refuse_twice(names)
         return super().construct_mapping(node, deep)
 
 
@@ -120,7 +120,7 @@ def _plain_lines(text: str) -> bool:
 def _parsed(text: str, suffix: str) -> dict[str, Any]:
     """Return the fields of a definition; the body of a Markdown file is the system prompt."""
     if suffix == ".json":
-        return _mapping(json.loads(text, object_pairs_hook=_once))
+        return _mapping(json.loads(text, object_pairs_hook=named_once))
     if suffix != ".md":
         return _chosen(_mapping(yaml.load(text, _PlainLoader)))  # noqa: S506  # a SafeLoader, stricter
     head, body = _front_matter(text)
@@ -150,22 +150,8 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _chosen(data: dict[str, Any]) -> dict[str, Any]:
-    """Return `data`; raises ValueError for `tools:` with nothing after it, which would mean every tool."""
+    """Return `data`; raises ValueError for `tools:` with nothing after it, which can mean two things."""
     for field in ("tools", "hooks"):
         if field in data and data[field] is None:
-            raise ValueError(f"nothing stands after `{field}:`; write [] for none, or leave the field out for all")
+            raise ValueError(f"nothing stands after `{field}:`; write [] for none, or all for every one")
     return data
-
-
-def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    _refuse_twice([name for name, _ in pairs])
-    return dict(pairs)
-
-
-def _refuse_twice(names: Sequence[str]) -> None:
-    """Raise ValueError for a field that is given twice: the parsers would keep one of the two and say nothing."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"the field {name[:80]!r} stands there twice; keep one")
-        seen.add(name)

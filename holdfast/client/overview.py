@@ -17,7 +17,7 @@ from holdfast.client.heads import head
 from holdfast.client.refusals import query_refusal
 from holdfast.client.requests import check_limit
 from holdfast.client.session_requests import check_query
-from holdfast.client.shares import Share, Used, seconds_used, shares
+from holdfast.client.shares import Share, Used, shares
 from holdfast.client.summaries import session_summary, summary
 from holdfast.core import listing
 from holdfast.core.budget import ExecutionBudget
@@ -26,13 +26,14 @@ from holdfast.core.errors import ExecutionNotFound, HoldfastError, ServerUnavail
 from holdfast.core.limits import LIVE_TEXT_CHARS_MAX, TOP_ROWS
 from holdfast.core.session_contracts import AGENT_SESSION
 from holdfast.core.steps import AgentStep, OpenCall
+from holdfast.core.workflow_names import kind_of, type_filter
 
 if TYPE_CHECKING:
     from holdfast.client.executions import Client
 
 T = TypeVar("T")
 
-UNDER_WAY: Final = f"WorkflowType IN ('{AGENT_EXECUTION}', '{AGENT_SESSION}') AND ExecutionStatus = 'Running'"
+UNDER_WAY: Final = f"({type_filter(AGENT_EXECUTION)} OR {type_filter(AGENT_SESSION)}) AND ExecutionStatus = 'Running'"
 """The server's query for runs and sessions that it has."""
 
 LIST_SECONDS_MAX: Final = 5.0
@@ -44,7 +45,10 @@ SILENT: Final = frozenset({RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXC
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A run or session as the server lists it; none where it does not know. `cost` in US dollars."""
+    """A run or session as the server lists it; none where it does not know.
+
+    `cost` is in US dollars, without the `unpriced` models; `estimated` says whether some tokens are an upper bound.
+    """
 
     id: str
     run_id: str
@@ -60,6 +64,8 @@ class Listed:
     """The run or session that began it."""
     task_queue: str
     started_at: datetime
+    estimated: bool = False
+    unpriced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,10 @@ class Progress:
     """With those of its subagents that have ended: what the limit counts."""
     tokens: int
     cost: float
+    estimated: bool
+    """Whether some of the tokens are an upper bound."""
+    unpriced: tuple[str, ...]
+    """The models whose tokens are not in the cost."""
     seconds: float
     at: datetime
     counts: bool
@@ -91,7 +101,7 @@ class Progress:
     def shares(self, now: datetime) -> tuple[Share, ...]:
         """Return how much of each limit is used at `now`."""
         since = (now - self.at).total_seconds() if self.counts else 0.0
-        used = Used(self.steps_used, self.tokens, self.cost, self.seconds + max(0.0, since))
+        used = Used(self.steps_used, self.tokens, self.cost, self.seconds + max(0.0, since), self.unpriced)
         return shares(self.budget, used, started_at=self.started_at, now=now)
 
 
@@ -165,7 +175,9 @@ async def progress(
         steps_used=page.steps_total + execution.subagent_steps,
         tokens=execution.usage.total_tokens,
         cost=execution.cost,
-        seconds=seconds_used(state, now),
+        estimated=execution.usage.estimated_tokens > 0,
+        unpriced=execution.unpriced,
+        seconds=execution.seconds_used(now),
         at=now,
         counts=execution.paused_at is None,
         started_at=execution.started_at,
@@ -201,10 +213,10 @@ async def asked(client: Client, listed: Listed, now: datetime) -> Row:
 
 
 def _listed(found: WorkflowExecution) -> Listed:
-    is_session = found.workflow_type == AGENT_SESSION
+    is_session = kind_of(found.workflow_type) == "session"
     run, session = summary(found), session_summary(found)
     return Listed(
-        id=found.id,
+        id=session.agent_id if is_session else found.id,
         run_id=found.run_id,
         kind="session" if is_session else "run",
         agent=run.agent,
@@ -212,6 +224,8 @@ def _listed(found: WorkflowExecution) -> Listed:
         steps=None if is_session else run.steps,  # of a session it is how many runs it had
         tokens=run.tokens,
         cost=run.cost,
+        estimated=run.estimated_tokens > 0,
+        unpriced=run.unpriced,
         waiting=_known(found, listing.WAITING) == listing.FOR_APPROVAL,
         tenant=_known(found, listing.TENANT),
         parent=_known(found, listing.PARENT),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import secrets
 import socket
 from dataclasses import dataclass
 from typing import Final
@@ -19,11 +20,16 @@ IN_USE: Final = "address already in use"
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where one server listens: Temporal's protocol, the Web UI, and the HTTP API through which we ask it."""
+    """Where one server listens: Temporal's protocol, the Web UI, and the HTTP API through which we ask it.
+
+    The API answers under `http_name` alone, which is drawn for each start: it takes calls of any content type from any
+    origin, so a web page that knew the name could start and approve runs.
+    """
 
     grpc: int
     ui: int
     http: int
+    http_name: str
 
 
 def check_ports(port: int, ui_port: int) -> None:
@@ -60,11 +66,11 @@ def names_port(line: str, port: int) -> bool:
 
 
 def choose_ports(port: int, ui_port: int) -> Ports:
-    """Put a free port in each place that holds 0."""
+    """Put a free port in each place that holds 0, and draw the API's name."""
     with contextlib.ExitStack() as opened:
         free: list[int] = []
         for _ in range(3):  # open together, so that no number comes twice
             probe = opened.enter_context(socket.socket())
             probe.bind((HOST, 0))
             free.append(probe.getsockname()[1])
-    return Ports(port or free[0], ui_port or free[1], free[2])
+    return Ports(port or free[0], ui_port or free[1], free[2], f"{secrets.token_hex(16)}.invalid")

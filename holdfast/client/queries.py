@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
@@ -10,8 +11,10 @@ from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, Workflow
 from temporalio.service import RPCError
 
 from holdfast.client import reading
+from holdfast.client.lookup import foreign
 from holdfast.client.refusals import NO_WORKER, refusal
-from holdfast.core.errors import ServerUnavailable
+from holdfast.core.errors import HoldfastError, InvalidInput, ServerUnavailable
+from holdfast.core.workflow_names import kind_of, own_id
 
 T = TypeVar("T")
 
@@ -36,12 +39,30 @@ async def queried(
                 raise
             answer = await ask(rpc_timeout=reading.ASK_TIMEOUT)
     except RPCError as error:
-        raise refusal(error, handle.id, what=what, asks_worker=await queue_of(handle, task_queue)) from None
+        raise refusal(error, own_id(handle.id), what=what, asks_worker=await queue_of(handle, task_queue)) from None
     except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
-        raise ServerUnavailable(f"the worker cannot answer for {what} {handle.id}: {error}") from None
+        await _check_ours(handle)
+        raise ServerUnavailable(f"the worker cannot answer for {what} {own_id(handle.id)}: {error}") from None
     except UNREADABLE as error:
-        raise unreadable(error, handle.id, what) from None
+        raise await not_readable(handle, error, what) from None
     return cast("T", answer)
+
+
+async def not_readable(handle: WorkflowHandle[Any, Any], error: Exception, what: str = "run") -> HoldfastError:
+    """Return our error for what is not understood: of a workflow that is none of ours, or of another version."""
+    try:
+        await _check_ours(handle)
+    except InvalidInput as foreign:
+        return foreign
+    return unreadable(error, own_id(handle.id), what)
+
+
+async def _check_ours(handle: WorkflowHandle[Any, Any]) -> None:
+    """Raise InvalidInput where the server says that the workflow is none of ours."""
+    with suppress(RPCError):
+        described = await handle.describe(rpc_timeout=reading.ASK_TIMEOUT)
+        if kind_of(described.workflow_type) is None:
+            raise foreign(handle.id, described.workflow_type)
 
 
 def unreadable(error: Exception, id_: str, what: str = "run") -> ServerUnavailable:

@@ -1,16 +1,20 @@
-"""What a watcher asks about one execution: its events from the workflow, its answer's progress from the server."""
+"""What is asked about one execution: its events from the workflow, its answer's progress from the server.
+
+Of a session the events alone.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import suppress
-from datetime import timedelta
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Final, Generic
 
 from pydantic import ValidationError
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.enums.v1 import PendingActivityState, WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, DescribeWorkflowExecutionResponse
 from temporalio.client import Client as TemporalClient
@@ -18,10 +22,10 @@ from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedErr
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError
 
-from holdfast.client.closed_runs import ClosedRuns
+from holdfast.client.closed_runs import ClosedRuns, PageT
 from holdfast.client.histories import Patience
 from holdfast.client.refusals import NO_WORKER, refusal
-from holdfast.core.contracts import EVENTS_QUERY, CallProgress, EventsPage, EventsRequest
+from holdfast.core.contracts import EVENTS_QUERY, CallProgress, EventsRequest
 from holdfast.core.errors import ExecutionNotFound, ServerUnavailable
 
 ASK_TIMEOUT: Final = timedelta(seconds=10)
@@ -51,13 +55,19 @@ ENDED_BADLY: Final = frozenset(
 )
 
 
-class Reader:
-    """Asks about one execution; a server that is away is waited for as `Patience` does."""
+class Reader(Generic[PageT]):
+    """Asks about one workflow; a server that is away is waited for as `Patience` does.
 
-    def __init__(self, temporal: TemporalClient, execution_id: str, closed_runs: ClosedRuns) -> None:
+    Its events come as pages of `page_type`: an execution's are EventsPage, a session's SessionEventsPage.
+    """
+
+    def __init__(
+        self, temporal: TemporalClient, workflow_id: str, closed_runs: ClosedRuns[PageT], page_type: type[PageT]
+    ) -> None:
         self._temporal = temporal
         self._closed_runs = closed_runs
-        self._id = execution_id
+        self._id = workflow_id
+        self._page_type = page_type
         self._patience = Patience()
 
     async def first_run(self, place: int) -> str:
@@ -78,7 +88,14 @@ class Reader:
         """Return whether the run has ended."""
         return (await self._info(run_id)).status != RUNNING
 
-    async def page(self, run_id: str, place: int, *, closed: bool) -> EventsPage:
+    async def stands_at(self, run_id: str, length: int) -> bool:
+        """Return whether the run goes on and its history is just so long; not so where the server does not say."""
+        with suppress(RPCError):
+            info = (await self._described(run_id)).workflow_execution_info
+            return info.status == RUNNING and info.history_length == length
+        return False
+
+    async def page(self, run_id: str, place: int, *, closed: bool) -> PageT:
         """Return the run's events from `place` on, as many as fit; a worker's absence is waited out.
 
         Raises ServerUnavailable when the execution has ended and no worker gives its events, or none can.
@@ -87,13 +104,13 @@ class Reader:
             return await self._closed_runs.page(run_id, place, lambda start: self._asked(run_id, start))
         return await self._asked(run_id, place)
 
-    async def _asked(self, run_id: str, place: int) -> EventsPage:
+    async def _asked(self, run_id: str, place: int) -> PageT:
         handle = self._temporal.get_workflow_handle(self._id, run_id=run_id)
         gives_up_at, unable, timeout = time.monotonic() + ENDED_SECONDS_MAX, 0, min(LOST_TIMEOUT, ASK_TIMEOUT)
         while True:
             try:
-                page: EventsPage = await handle.query(
-                    EVENTS_QUERY, EventsRequest(start=place), result_type=EventsPage, rpc_timeout=timeout
+                page: PageT = await handle.query(
+                    EVENTS_QUERY, EventsRequest(start=place), result_type=self._page_type, rpc_timeout=timeout
                 )
             except RPCError as error:
                 timeout = ASK_TIMEOUT
@@ -125,10 +142,13 @@ class Reader:
 
     async def pending(self, run_id: str, activity_id: str) -> PendingActivityInfo | None:
         """Return what the server knows of a call under way; none when it does not know it, or does not answer."""
+        return next((each for each in await self.calls(run_id) if each.activity_id == activity_id), None)
+
+    async def calls(self, run_id: str = "") -> Sequence[PendingActivityInfo]:
+        """Return the calls under way, of the latest run by default; none when the server does not answer."""
         with suppress(RPCError):  # the history is asked, too, and gives up when there is no use in it
-            described = await self._described(run_id)
-            return next((each for each in described.pending_activities if each.activity_id == activity_id), None)
-        return None
+            return (await self._described(run_id)).pending_activities
+        return ()
 
     async def progress(self, call: PendingActivityInfo) -> CallProgress | None:
         """Return what the call's heartbeats tell; none where they tell nothing that we know."""
@@ -164,3 +184,11 @@ class Reader:
         execution = WorkflowExecution(workflow_id=self._id, run_id=run_id)
         request = DescribeWorkflowExecutionRequest(namespace=self._temporal.namespace, execution=execution)
         return await self._temporal.workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
+
+
+def next_attempt_at(call: PendingActivityInfo) -> datetime | None:
+    """Return when the call's next attempt is to begin; none where one is under way or waits for a worker."""
+    waits = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+    if not waits or not call.HasField("last_failure") or not call.HasField("next_attempt_schedule_time"):
+        return None
+    return call.next_attempt_schedule_time.ToDatetime(UTC)

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.client.disk import cannot_write
 from holdfast.core.contracts import DEFAULT_TASK_QUEUE
 from holdfast.core.errors import ExecutionNotFound, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.listing import SEARCH_ATTRIBUTES
@@ -54,6 +55,9 @@ def refusal(error: RPCError, id_: str = "", *, what: str = "run", asks_worker: s
         return ServerUnavailable(f"no worker answers for {what} {id_}; {worker_for(asks_worker)}")
     if (attribute := unknown_attribute(error)) is not None:
         return ServerUnavailable(f"{attribute} is not registered in this namespace; {REGISTER}")
+    if cannot_write(str(error)):
+        told = f"the Temporal server cannot write its database ({said(error)})"
+        return ServerUnavailable(f"{told}; is its disk full? `holdfast doctor` tells, and its log")
     return ServerUnavailable(f"the Temporal server says {error.status.name.lower()}: {said(error)}")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
 from holdfast.core.budget import ExecutionBudget
@@ -74,7 +75,7 @@ def check_definition(definition: AgentDefinition) -> AgentDefinition:
 
 def check_start(start: ExecutionInput) -> ExecutionInput:
     """Return `start` if it fits one payload as it is encoded (control characters take six bytes each)."""
-    return check_size(start, "question and definition take")
+    return check_size(start, "question and definition take" if start.state is None else "state and definition take")
 
 
 def check_size(value: FrozenT, takes: str) -> FrozenT:
@@ -97,11 +98,11 @@ def check_reason(reason: str) -> str:
     return reason
 
 
-def check_stop(reason: str, mode: StopMode, source: str) -> StopRequest:
+def check_stop(reason: str, mode: StopMode, source: str, context: Mapping[str, JsonValue] | None = None) -> StopRequest:
     """Return the stop if it can be asked for."""
     check_reason(reason)
     try:
-        return StopRequest(reason=reason, mode=mode, source=source)
+        return StopRequest(reason=reason, mode=mode, source=source, context=context or {})
     except ValidationError as error:
         raise InvalidInput(f"the stop cannot be asked for: {told(error)}") from None
 

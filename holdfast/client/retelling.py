@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.core import observed
+from holdfast.core.amounts import joined_models
 from holdfast.core.observed import AnyObserved
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.steps import AgentStep, StepExecution
@@ -33,9 +34,10 @@ def retold(state: AgentState, agent: str) -> Iterator[AnyObserved]:
         }
 
     yield observed.AgentExecutionStarted(**envelope(execution.started_at, 0), agent=agent, resumed=False)
-    used, cost = NOTHING_USED, 0.0
+    used, cost, unpriced = NOTHING_USED, 0.0, tuple[str, ...]()
     for done in state.step_executions:
         used, cost = used + done.step.usage, cost + done.step.cost
+        unpriced = joined_models(unpriced, done.step.unpriced)
         for at, kind, told in _of_step(done):
             yield kind(**envelope(at, done.step.number), **told)
         yield observed.TokenUsageReported(
@@ -44,10 +46,12 @@ def retold(state: AgentState, agent: str) -> Iterator[AnyObserved]:
             total=used,
             cost=done.step.cost,
             total_cost=cost,
+            unpriced=done.step.unpriced,
+            total_unpriced=unpriced,
         )
     if execution.completed_at is not None:
-        at, kind, told = _end(state, execution.completed_at)
-        yield kind(**envelope(at, state.step_count), **told)
+        for kind, told in _ends(state):
+            yield kind(**envelope(execution.completed_at, state.step_count), **told)
 
 
 def _of_step(done: StepExecution) -> Iterator[tuple[datetime, Any, dict[str, Any]]]:
@@ -58,27 +62,28 @@ def _of_step(done: StepExecution) -> Iterator[tuple[datetime, Any, dict[str, Any
         yield answered_at, observed.InferenceResponseReceived, {"response": done.step.inference_response}
     calls = [each for each in _of_calls(done.step) if each[0] <= done.completed_at]
     yield from sorted(calls, key=lambda told: told[0])
-    yield done.completed_at, observed.AgentStepCompleted, {"step": done.step}
+    told = {"step": done.step, "started_at": done.started_at, "completed_at": done.completed_at, "usage": done.usage}
+    yield done.completed_at, observed.AgentStepCompleted, {**told, "duration_seconds": done.duration.total_seconds()}
 
 
 def _of_calls(step: AgentStep) -> Iterator[tuple[datetime, Any, dict[str, Any]]]:
     for each in step.tool_executions:
         if each.approval is not None:
             told = each.approval
-            decided = {name: getattr(told, name) for name in ("decision", "by", "reason", "digest")}
-            yield told.at, observed.ApprovalResolved, {"call_id": each.call.id, **decided}
+            decided = {name: getattr(told, name) for name in ("decision", "by", "reason", "digest", "asked")}
+            yield told.at, observed.ApprovalResolved, {"call_id": each.call.id, "call": each.call, **decided}
         if each.ran:
             yield each.started_at, observed.ToolCallStarted, {"call": each.call}
         kind = observed.ToolCallBlocked if each.was_blocked else observed.ToolCallCompleted
         yield each.completed_at, kind, {"tool_execution": each}
 
 
-def _end(state: AgentState, at: datetime) -> tuple[datetime, Any, dict[str, Any]]:
-    error = state.running.error
+def _ends(state: AgentState) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield the last events: each one's class and its own fields."""
+    error, signal = state.running.error, state.stop_signal
+    why = {"reason": state.stop_reason or StopReason.UNKNOWN, "message": signal.message if signal else ""}
+    yield observed.AgentExecutionStopped, why
     if state.status is ExecutionStatus.FAILED and error is not None:
-        return at, observed.AgentExecutionFailed, {"error": error}
-    if state.status is ExecutionStatus.STOPPED:
-        signal = state.stop_signal
-        told = {"reason": state.stop_reason or StopReason.UNKNOWN, "message": signal.message if signal else ""}
-        return at, observed.AgentExecutionStopped, told
-    return at, observed.AgentExecutionCompleted, {"answer": state.final_response}
+        yield observed.AgentExecutionFailed, {"error": error}
+    else:
+        yield observed.AgentExecutionCompleted, {"answer": state.final_response, "status": state.status, **why}

@@ -11,13 +11,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from holdfast.client.ports import HOST, IN_USE
+from holdfast.processes import child_environment
+
+PASSED_ON: Final = ("TZ", "GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT")
+"""What of our environment the server gets besides what every child does: its Go runtime's settings, and no secret."""
 
 LAUNCH_SECONDS_MAX: Final = 10.0
 START_SECONDS_MAX: Final = 30.0
@@ -39,8 +43,6 @@ LAST_WORDS_CHARS_MAX: Final = 400
 PORT_LOST: Final = "frontend.NewHTTPAPIServer("
 """Where server 1.32 panics when a port is taken between its own check and its listening."""
 
-_SECRET_MARKS: Final = ("KEY", "SECRET", "TOKEN", "PASSWORD")
-
 # The launcher becomes the server (execv keeps its pid, its inherited descriptors and its death signal), so nothing of
 # ours runs between fork and exec, where another thread's lock could hang us. SIGKILL, because a dying parent leaves
 # nobody to wait for a graceful stop, and the database loses nothing by it (write-ahead log, synchronous=FULL).
@@ -54,14 +56,22 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
+WATCH_SECONDS: Final = 0.1
+"""How often it is looked whether the server may go on: a `stat`, so that little is acknowledged in vain."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to run: `command` in `folder`, output appended to `log`, the descriptor `inherited` kept open in it."""
+    """What to run: `command` in `folder`, output appended to `log`, the descriptor `inherited` kept open in it.
+
+    `fault` is asked again and again why the server must not go on; it is killed for the first reason given.
+    """
 
     command: Sequence[str]
     folder: Path
     log: Path
     inherited: int
+    fault: Callable[[], str | None] = lambda: None
 
 
 class ServerProcess:
@@ -69,6 +79,8 @@ class ServerProcess:
 
     def __init__(self, launch: Launch) -> None:
         self.ended = threading.Event()
+        self.fault: str | None = None
+        """Why we have ended it ourselves."""
         self._log = launch.log
         self._log_start = launch.log.stat().st_size if launch.log.exists() else 0
         started: Future[subprocess.Popen[bytes]] = Future()
@@ -76,6 +88,7 @@ class ServerProcess:
         # stays until it is gone; the caller's thread may end.
         threading.Thread(target=self._keep, args=(launch, started), name="holdfast-server", daemon=True).start()
         self._process = started.result(LAUNCH_SECONDS_MAX)
+        threading.Thread(target=self._watch, args=(launch,), name="holdfast-database", daemon=True).start()
 
     @property
     def pid(self) -> int:
@@ -91,13 +104,16 @@ class ServerProcess:
             self._process.kill()
             self.ended.wait(KILL_SECONDS_MAX)
 
-    def wait_until_ready(self, http_port: int) -> str | None:
-        """Return None once the server serves namespace `default`; else end it and return the reason, one line."""
+    def wait_until_ready(self, http_port: int, http_name: str = HOST) -> str | None:
+        """Return None once the server serves namespace `default`; else end it and return the reason, one line.
+
+        `http_name` is the Host under which its HTTP API answers.
+        """
         deadline = time.monotonic() + START_SECONDS_MAX
         answered_at: float | None = None
         while not self.ended.wait(POLL_SECONDS):
             now = time.monotonic()
-            if serves(http_port):
+            if serves(http_port, http_name):
                 answered_at = answered_at or now
                 # Two servers that start at once can be given one port: the other one's answer is not ours.
                 if self._announces(http_port) or now > answered_at + ANNOUNCE_SECONDS_MAX:
@@ -140,19 +156,26 @@ class ServerProcess:
         process.wait()
         self.ended.set()
 
+    def _watch(self, launch: Launch) -> None:
+        while not self.ended.wait(WATCH_SECONDS):
+            self.fault = launch.fault()
+            if self.fault is not None:
+                self._process.kill()
+                return
 
-def serves(http_port: int) -> bool:
+
+def serves(http_port: int, http_name: str = HOST) -> bool:
     """Whether a Temporal server answers for namespace `default` on this HTTP port (its API's, or its Web UI's)."""
-    return _ask(http_port, "GET", "/api/v1/namespaces/default", None) == http.client.OK
+    return _ask(http_port, http_name, "GET", "/api/v1/namespaces/default", None) == http.client.OK
 
 
-def set_retention(http_port: int, seconds: int) -> bool:
+def set_retention(http_port: int, http_name: str, seconds: int) -> bool:
     """Keep closed executions of namespace `default` this long; return whether the server agreed."""
     body = json.dumps({"config": {"workflowExecutionRetentionTtl": f"{seconds}s"}})
-    return _ask(http_port, "POST", "/api/v1/namespaces/default/update", body) == http.client.OK
+    return _ask(http_port, http_name, "POST", "/api/v1/namespaces/default/update", body) == http.client.OK
 
 
-def _ask(http_port: int, method: str, path: str, body: str | None) -> int | None:
+def _ask(http_port: int, http_name: str, method: str, path: str, body: str | None) -> int | None:
     """Return the HTTP status, None when nobody answers in time.
 
     The server's HTTP API rather than the SDK: no event loop (callers may be inside one), no half second of imports,
@@ -161,7 +184,8 @@ def _ask(http_port: int, method: str, path: str, body: str | None) -> int | None
     connection = http.client.HTTPConnection(HOST, http_port, timeout=ASK_SECONDS_MAX)
     with contextlib.closing(connection):
         try:
-            connection.request(method, path, body=body, headers={"Content-Type": "application/json"})
+            headers = {"Content-Type": "application/json", "Host": http_name}
+            connection.request(method, path, body=body, headers=headers)
             return connection.getresponse().status
         except (OSError, http.client.HTTPException):
             return None
@@ -175,7 +199,7 @@ def _spawn(launch: Launch) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 - the program is found by us and no shell reads the words
             command,
             cwd=launch.folder,
-            env=_environment(),
+            env=child_environment(PASSED_ON),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -183,10 +207,3 @@ def _spawn(launch: Launch) -> subprocess.Popen[bytes]:
             umask=0o077,  # the database holds conversations
             start_new_session=True,  # a terminal's Ctrl-C reaches us only: we decide in which order things stop
         )
-
-
-def _environment() -> dict[str, str]:
-    """Return our environment without what looks like a secret; the server needs none."""
-    return {
-        name: value for name, value in os.environ.items() if not any(mark in name.upper() for mark in _SECRET_MARKS)
-    }

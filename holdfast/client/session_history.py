@@ -17,6 +17,7 @@ from temporalio.service import RPCError
 from holdfast.client.histories import History, Patience
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.core.session_contracts import SessionView
+from holdfast.core.workflow_names import own_id
 
 AWAY_SECONDS: Final = 1.0
 """How often to look whether a session that has left the server is back: nothing tells that."""
@@ -42,8 +43,8 @@ HERE: Final = frozenset(
 class SessionRun(History):
     """The history of one run of a session, of which the first `past` events are over and done with."""
 
-    def __init__(self, temporal: Client, agent_id: str, run_id: str, past: int) -> None:
-        super().__init__(temporal, agent_id, run_id, closed=False)
+    def __init__(self, temporal: Client, workflow_id: str, run_id: str, past: int) -> None:
+        super().__init__(temporal, workflow_id, run_id, closed=False)
         self.begun: list[str] = []
         """Executions that have begun and were not told yet; of the past, those that are under way."""
         self._past = past
@@ -72,70 +73,70 @@ class AnyNews(SessionRun):
         return self._read > self._past
 
 
-async def executions_of(temporal: Client, agent_id: str) -> AsyncGenerator[str, None]:
+async def executions_of(temporal: Client, workflow_id: str) -> AsyncGenerator[str, None]:
     """Yield the ids of the execution under way and of those that follow, each once it has begun, until the close.
 
     The session must be there. While it is away (it was idle), its return is waited for; once it is closed, or was ended
     from outside, there is no more.
     """
-    info = await _info(temporal, agent_id)
+    info = await _info(temporal, workflow_id)
     run_id, past = info.execution.run_id, info.history_length
     while True:
-        run = SessionRun(temporal, agent_id, run_id, past)
+        run = SessionRun(temporal, workflow_id, run_id, past)
         while not run.over:
             await run.news()
             for execution_id in run.begun:
                 yield execution_id
             run.begun = []
-        following = run.next_run_id or await _returned(temporal, agent_id, run_id)
+        following = run.next_run_id or await _returned(temporal, workflow_id, run_id)
         if following is None:
             return
         run_id, past = following, 0
 
 
-async def later(temporal: Client, agent_id: str) -> SessionRun | Literal["closed", "ended from outside"]:
+async def later(temporal: Client, workflow_id: str) -> SessionRun | Literal["closed", "ended from outside"]:
     """Return what tells by `news` of anything that the session does from now on, or why it does nothing any more.
 
     One that is away from the server is given some time to return.
     """
-    info = await _info(temporal, agent_id)
+    info = await _info(temporal, workflow_id)
     if info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED:
-        if await _was_closed(temporal, agent_id, info.execution.run_id):
+        if await _was_closed(temporal, workflow_id, info.execution.run_id):
             return "closed"
         await asyncio.sleep(AWAY_SECONDS)
     elif info.status not in HERE:
         return "ended from outside"
-    return AnyNews(temporal, agent_id, info.execution.run_id, info.history_length)
+    return AnyNews(temporal, workflow_id, info.execution.run_id, info.history_length)
 
 
-async def _returned(temporal: Client, agent_id: str, run_id: str) -> str | None:
+async def _returned(temporal: Client, workflow_id: str, run_id: str) -> str | None:
     """Return the run that brings the session back after the run that has ended; none when nothing will."""
     while True:
-        info = await _info(temporal, agent_id)
+        info = await _info(temporal, workflow_id)
         if info.execution.run_id != run_id:
             return info.execution.run_id
         if info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED:
             return None
-        if await _was_closed(temporal, agent_id, run_id):
+        if await _was_closed(temporal, workflow_id, run_id):
             return None
         await asyncio.sleep(AWAY_SECONDS)
 
 
-async def _was_closed(temporal: Client, agent_id: str, run_id: str) -> bool:
+async def _was_closed(temporal: Client, workflow_id: str, run_id: str) -> bool:
     """Return whether the session has left the server for ever with this run, which is complete."""
-    handle = temporal.get_workflow_handle(agent_id, run_id=run_id, result_type=SessionView)
+    handle = temporal.get_workflow_handle(workflow_id, run_id=run_id, result_type=SessionView)
     view: SessionView = await handle.result(follow_runs=False)
     return view.status == "closed"
 
 
-async def _info(temporal: Client, agent_id: str) -> WorkflowExecutionInfo:
+async def _info(temporal: Client, workflow_id: str) -> WorkflowExecutionInfo:
     """Return the facts of the session's latest run; a server that is away is waited for."""
-    execution, patience = WorkflowExecution(workflow_id=agent_id), Patience()
+    execution, patience = WorkflowExecution(workflow_id=workflow_id), Patience()
     request = DescribeWorkflowExecutionRequest(namespace=temporal.namespace, execution=execution)
     while True:
         try:
             described = await temporal.workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
         except RPCError as error:
-            await patience.after(error, agent_id)
+            await patience.after(error, own_id(workflow_id))
         else:
             return described.workflow_execution_info

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from holdfast.client.requests import check_question, check_size
 from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import Frozen
 from holdfast.core.limits import MESSAGE_ID_CHARS_MAX, TENANT_CHARS_MAX
+from holdfast.core.run_metadata import checked_metadata
 from holdfast.core.session_contracts import SEND_UPDATE, SessionMessage, SessionSettings, WhileRunning
 from holdfast.core.tools import told
 
@@ -25,7 +27,12 @@ PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """What stands in a history as it is; anything else by its digest."""
 
 
-def check_said(text: str, message_id: str, while_running: WhileRunning | None) -> SessionMessage:
+def check_said(
+    text: str,
+    message_id: str,
+    while_running: WhileRunning | None,
+    metadata: Mapping[str, JsonValue] | None = None,
+) -> SessionMessage:
     """Return what is to be said if it can be: some text, an id that can be shown, within the limits."""
     shown = repr(message_id[:80])
     if not message_id or len(message_id) > MESSAGE_ID_CHARS_MAX:
@@ -33,7 +40,12 @@ def check_said(text: str, message_id: str, while_running: WhileRunning | None) -
         raise InvalidInput(f"{size}, it must have 1 to {MESSAGE_ID_CHARS_MAX}; a UUID will do")
     if not message_id.isprintable():
         raise InvalidInput(f"the message id {shown} holds characters that cannot be shown; a UUID will do")
-    given = {"message_id": message_id, "text": check_question(text, "message"), "while_running": while_running}
+    given = {
+        "message_id": message_id,
+        "text": check_question(text, "message"),
+        "while_running": while_running,
+        "metadata": checked_metadata(metadata),
+    }
     return check_size(checked(SessionMessage, "message", given), "the message takes")
 
 

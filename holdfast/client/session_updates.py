@@ -1,16 +1,18 @@
 """What is asked of an agent's session: updates, each of which begins the session where it is not on the server.
 
 An idle session leaves the server; so does one that was closed. The next update starts a run, which finds the session as
-it was kept, or makes a new one of what the update brings with it.
+it was kept, or makes a new one of what the update brings with it. An update that brings no definition starts one only
+where something is kept: the id of nobody, or of a run, leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from uuid import uuid4
@@ -27,10 +29,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast import __version__
 from holdfast.client.definitions import find_agent, find_subagents
 from holdfast.client.executions import Client
-from holdfast.client.refusals import refusal, worker_for
+from holdfast.client.refusals import refusal
 from holdfast.client.requests import check_definition, check_size
+from holdfast.client.silence import cause_of_silence, is_served
 from holdfast.client.summaries import at_start
-from holdfast.client.updates import AGAIN, UPDATE_SECONDS_MAX, Unanswered, told_of, updated
+from holdfast.client.updates import AGAIN, Unanswered, told_of, updated
 from holdfast.core import cover
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.errors import (
@@ -50,6 +53,8 @@ from holdfast.core.session_contracts import (
     Branch,
     SessionSettings,
 )
+from holdfast.core.workflow_names import named_type, session_workflow_id
+from holdfast.storage.records import Records
 
 T = TypeVar("T")
 
@@ -81,8 +86,9 @@ class Beginning:
 class SessionUpdates:
     """Asks the session of one agent."""
 
-    def __init__(self, client: Client, agent_id: str, beginning: Beginning) -> None:
+    def __init__(self, client: Client, records: Records, agent_id: str, beginning: Beginning) -> None:
         self._client = client
+        self._records = records
         self._agent_id = agent_id
         self._beginning = beginning
         self._input: SessionInput | None = None
@@ -94,18 +100,33 @@ class SessionUpdates:
         kind: type[T],
         *,
         id_: str | None = None,
-        seconds_max: float = UPDATE_SECONDS_MAX,
+        seconds_max: float | None = None,
         again: str = "",
     ) -> T:
         """Return the session's answer to an update; where it is not on the server it begins with it."""
         given, temporal = await self._given(), cast("Any", self._client.temporal)
-        args = [] if told is None else [told]
+        queue = self._client.settings.task_queue
+        turns = nullcontext() if id_ is None else self._client.update_queues.of(self._agent_id)
 
         async def ask(id_: str, limit: timedelta) -> T:
+            async with turns:
+                return await in_turn(id_, limit)
+
+        async def in_turn(id_: str, limit: timedelta) -> T:
+            if given.definition is None:
+                try:
+                    there: Any = temporal.get_workflow_handle(session_workflow_id(self._agent_id))
+                    return cast(
+                        "T", await there.execute_update(update, told, id=id_, result_type=kind, rpc_timeout=limit)
+                    )
+                except RPCError as error:
+                    if error.status is not RPCStatusCode.NOT_FOUND:
+                        raise
+                await self._check_kept()
             begun = self._start(given)
             try:
                 answer = await temporal.execute_update_with_start_workflow(
-                    update, args=args, id=id_, start_workflow_operation=begun, result_type=kind, rpc_timeout=limit
+                    update, args=[told], id=id_, start_workflow_operation=begun, result_type=kind, rpc_timeout=limit
                 )
             except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
                 with suppress(Exception):  # the same error once more, which asyncio would complain of at the end
@@ -115,16 +136,28 @@ class SessionUpdates:
 
         try:
             return await updated(
-                ask, id_ or str(uuid4()), again=WITH_START_AGAIN, lost_again=True, seconds_max=seconds_max
+                ask,
+                id_ or str(uuid4()),
+                served=partial(is_served, temporal, queue),
+                again=WITH_START_AGAIN,
+                lost_again=True,
+                stored=id_ is not None,
+                seconds_max=seconds_max,
             )
         except WorkflowUpdateFailedError as error:
             raise _refused(error) from None
         except RPCError as error:
             raise refusal(error, self._agent_id, what="session") from None
         except Unanswered:
-            text = f"no worker has answered for agent {self._agent_id} in time"
+            why = await cause_of_silence(self._client.temporal, queue, session_workflow_id(self._agent_id))
             again = again or f"the {update} may have been taken all the same: asking again is safe"
-            raise ServerUnavailable(f"{text}; {worker_for(self._client.settings.task_queue)}; {again}") from None
+            raise ServerUnavailable(f"no answer for agent {self._agent_id} in time: {why}; {again}") from None
+
+    async def _check_kept(self) -> None:
+        """Raise AgentNotFound unless the agent's session was kept when it left the server."""
+        if await self._records.read_session(self._agent_id) is None:
+            text = f"there is no agent {self._agent_id} on this server or in its storage"
+            raise AgentNotFound(f"{text}; give its definition (`--agent`), or begin one with `holdfast chat`")
 
     async def _given(self) -> SessionInput:
         """Return what the session begins with where it is not there."""
@@ -147,9 +180,9 @@ class SessionUpdates:
         settings, name = given.settings, given.definition.name if given.definition else None
         about = cover.of_session(given.definition, __version__)
         return WithStartWorkflowOperation(
-            AGENT_SESSION,
+            named_type(AGENT_SESSION, name),
             given,
-            id=self._agent_id,
+            id=session_workflow_id(self._agent_id),
             task_queue=self._client.settings.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,

@@ -8,28 +8,29 @@ from datetime import datetime
 from typing import Literal
 
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.state import AgentState
 
 LimitName = Literal["steps", "tokens", "cost", "seconds", "deadline"]
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What an execution has used; `cost` in US dollars, `seconds` without those that do not count."""
+    """What an execution has used; `cost` in US dollars without the `unpriced` models, `seconds` that count."""
 
     steps: int = 0
     tokens: int = 0
     cost: float = 0.0
     seconds: float = 0.0
+    unpriced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One limit: how much of `most` is `used`; steps, tokens, US dollars or seconds."""
+    """One limit: how much of `most` is `used`; steps, tokens, US dollars (without `unpriced` models) or seconds."""
 
     limit: LimitName
     used: float
     most: float
+    unpriced: tuple[str, ...] = ()
 
     @property
     def fraction(self) -> float:
@@ -46,7 +47,7 @@ def shares(budget: ExecutionBudget, used: Used, *, started_at: datetime, now: da
         if budget.max_tokens is not None:
             yield Share("tokens", used.tokens, budget.max_tokens)
         if budget.max_cost is not None:
-            yield Share("cost", used.cost, budget.max_cost)
+            yield Share("cost", used.cost, budget.max_cost, used.unpriced)
         if budget.max_seconds is not None:
             yield Share("seconds", used.seconds, budget.max_seconds)
         if budget.deadline is not None:
@@ -59,12 +60,3 @@ def shares(budget: ExecutionBudget, used: Used, *, started_at: datetime, now: da
 def tightest(of: Iterable[Share]) -> Share | None:
     """Return the limit of which most is used, the first of equals; none without limits."""
     return max(of, key=lambda share: share.fraction, default=None)
-
-
-def seconds_used(head: AgentState, now: datetime) -> float:
-    """Return how many seconds of an execution under way count toward its limit at `now`."""
-    execution = head.execution
-    if execution is None:
-        return 0.0
-    until = execution.completed_at or execution.paused_at or now
-    return max(0.0, (until - execution.started_at).total_seconds() - execution.paused_seconds)

@@ -12,6 +12,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 
 from holdfast.core import listing
 from holdfast.core.state import ExecutionStatus
+from holdfast.core.workflow_names import agent_in, own_id
 
 ENDED_WELL: Final = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED})
 
@@ -30,6 +31,10 @@ class ExecutionSummary:
     """In US dollars."""
     started_at: datetime
     closed_at: datetime | None
+    estimated_tokens: int = 0
+    """How many of the tokens are an upper bound."""
+    unpriced: tuple[str, ...] = ()
+    """The models whose tokens have no known price; they are not in `cost`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ def session_summary(execution: WorkflowExecution) -> SessionSummary:
     elif status == "completed":
         status = "closed" if shown == "closed" else "away"
     return SessionSummary(
-        agent_id=execution.id,
+        agent_id=own_id(execution.id),
         agent=known.get(listing.AGENT),
         status=status,
         executions=known.get(listing.STEPS),
@@ -85,9 +90,16 @@ def summary(execution: WorkflowExecution) -> ExecutionSummary:
         steps=known.get(listing.STEPS),
         tokens=known.get(listing.TOKENS),
         cost=known.get(listing.COST),
+        estimated_tokens=known.get(listing.ESTIMATED) or 0,
+        unpriced=tuple(filter(None, (known.get(listing.UNPRICED) or "").split(", "))),
         started_at=execution.start_time,
         closed_at=execution.close_time,
     )
+
+
+def agent_of(execution: WorkflowExecution) -> str:
+    """Return the agent's name; empty where the server does not know it."""
+    return str(_known(execution).get(listing.AGENT, "")) or agent_in(execution.workflow_type)
 
 
 def at_start(agent: str | None, *, tenant: str = "", status: str = "") -> TypedSearchAttributes:

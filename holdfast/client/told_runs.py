@@ -13,12 +13,13 @@ from typing import Any, Literal
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
 from holdfast.client.entry import Holdfast
+from holdfast.client.lookup import check_run
 from holdfast.client.queries import queried
-from holdfast.client.reading import ASK_TIMEOUT
+from holdfast.client.reading import ASK_TIMEOUT, Reader, next_attempt_at
 from holdfast.client.refusals import answered
-from holdfast.client.requests import check_id
 from holdfast.client.retelling import retold
 from holdfast.client.summaries import ExecutionSummary, summary
+from holdfast.client.watched import AttemptFailed
 from holdfast.core.contracts import (
     EVENTS_QUERY,
     HEAD_ALONE,
@@ -33,7 +34,7 @@ from holdfast.core.frozen import replace
 from holdfast.core.observed import AnyObserved
 from holdfast.core.paging import page as cut
 from holdfast.core.records import ExecutionRecord
-from holdfast.core.state import AgentState
+from holdfast.core.state import AgentState, model_step
 
 Source = Literal["server", "record"]
 """Who told of a run: the Temporal server and its workers, or the record that was kept outside of it."""
@@ -74,7 +75,7 @@ class ToldRun:
 
         Raises InvalidInput, ExecutionNotFound, ServerUnavailable where it is under way and no worker answers.
         """
-        execution_id = check_id(execution_id)
+        execution_id = await holdfast.client.find(execution_id)
         try:
             return await cls._on_server(holdfast, execution_id)
         except (ExecutionNotFound, ServerUnavailable) as error:
@@ -87,7 +88,7 @@ class ToldRun:
     async def _on_server(cls, holdfast: Holdfast, execution_id: str) -> ToldRun:
         client = holdfast.client
         handle = client.temporal.get_workflow_handle(execution_id)
-        described = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id)
+        described = check_run(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id))
         found = cls(holdfast, execution_id, listed=summary(described))
         if described.status is WorkflowExecutionStatus.COMPLETED:
             return _with_state(found, await client.state(execution_id))
@@ -101,6 +102,18 @@ class ToldRun:
     async def debug(self) -> dict[str, Any]:
         """Return the few facts one asks for first. Raises ServerUnavailable."""
         return self.state.debug() if self.state else await self.holdfast.client.debug(self.execution_id)
+
+    async def model_wait(self) -> AttemptFailed | None:
+        """Return why the model call under way is tried again, and when; none where its first attempt is made."""
+        if self.state is not None:
+            return None
+        client = self.holdfast.client
+        reader = Reader(client.temporal, self.execution_id, client.closed_runs, EventsPage)
+        for call in await reader.calls():
+            number = model_step(call.activity_id)
+            if number is not None and call.attempt > 1 and (message := await reader.failure(call)):
+                return AttemptFailed(self.execution_id, number, call.attempt - 1, message, next_attempt_at(call))
+        return None
 
     async def pages(self, request: PageRequest) -> AsyncGenerator[StatePage]:
         """Yield the state in pages, from where `request` says on and not beyond its totals; each is let go of.

@@ -13,14 +13,16 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionStatus, Workfl
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from holdfast.client.lookup import check_run
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import answered, refusal
-from holdfast.client.requests import check_id
 from holdfast.client.summaries import ExecutionSummary, summary
-from holdfast.core.contracts import AGENT_EXECUTION, ExecutionFailure, ExecutionResult
+from holdfast.core.contracts import AGENT_EXECUTION
 from holdfast.core.errors import HoldfastError
 from holdfast.core.limits import DEPTH_MAX, TREE_RUNS_MAX
+from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
 from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.workflow_names import type_filter
 
 if TYPE_CHECKING:
     from holdfast.client.executions import Client
@@ -38,7 +40,8 @@ class ExecutionTree:
 
     `steps` are its own; `usage`, in tokens, and `cost`, in US dollars, also count its subagents that have ended.
     It began at `started_at`; `seconds` is how long it took, or has taken so far. `why` says why it was stopped or has
-    failed. `more` says that it has started others which are not shown, because there are more than TREE_RUNS_MAX runs.
+    failed, or which calls wait for a decision. `more` says that it has started others which are not shown, because
+    there are more than TREE_RUNS_MAX runs.
     """
 
     execution_id: str
@@ -50,6 +53,8 @@ class ExecutionTree:
     started_at: datetime
     seconds: float | None
     why: str = ""
+    unpriced: tuple[str, ...] = ()
+    """The models whose tokens have no known price; they are not in `cost`."""
     children: tuple[ExecutionTree, ...] = ()
     more: bool = False
 
@@ -66,6 +71,7 @@ class _Facts:
     usage: Usage = NOTHING_USED
     cost: float = 0.0
     why: str = ""
+    unpriced: tuple[str, ...] = ()
 
 
 async def tree(client: Client, execution_id: str) -> ExecutionTree:
@@ -76,9 +82,9 @@ async def tree(client: Client, execution_id: str) -> ExecutionTree:
 
     Raises InvalidInput, ExecutionNotFound, ServerUnavailable.
     """
-    top = await answered(
-        client.temporal.get_workflow_handle(check_id(execution_id)).describe(rpc_timeout=ASK_TIMEOUT), execution_id
-    )
+    execution_id = await client.find(execution_id)
+    described = client.temporal.get_workflow_handle(execution_id).describe(rpc_timeout=ASK_TIMEOUT)
+    top = check_run(await answered(described, execution_id))
     found: dict[str, list[WorkflowExecution]] = {}
     level: list[WorkflowExecution] = [top]
     runs: list[WorkflowExecution] = [top]
@@ -109,6 +115,7 @@ def to_dict(found: ExecutionTree) -> dict[str, Any]:
         **own,
         "usage": {**found.usage.model_dump(), "total_tokens": found.usage.total_tokens},
         "cost": found.cost,
+        "unpriced": list(found.unpriced),
         "started_at": found.started_at.isoformat(),
         "seconds": found.seconds,
         "why": found.why,
@@ -136,6 +143,7 @@ def _grown(
         started_at=told.started_at,
         seconds=((told.closed_at or datetime.now(UTC)) - told.started_at).total_seconds(),
         why=own.why,
+        unpriced=own.unpriced,
         children=tuple(_grown(each.id, found, facts, cut) for each in below),
         more=execution_id in cut,
     )
@@ -144,7 +152,7 @@ def _grown(
 async def _children(client: Client, parents: Sequence[str]) -> AsyncIterator[WorkflowExecution]:
     for start in range(0, len(parents), PARENTS_AT_ONCE):
         names = ", ".join(f"'{each}'" for each in parents[start : start + PARENTS_AT_ONCE])
-        query = f"ParentWorkflowId IN ({names}) AND WorkflowType = '{AGENT_EXECUTION}'"
+        query = f"ParentWorkflowId IN ({names}) AND {type_filter(AGENT_EXECUTION)}"
         query = f"{query} AND ExecutionStatus != 'ContinuedAsNew'"  # a run that went on in a new one is none of its own
         try:
             async for each in client.temporal.list_workflows(query, limit=TREE_RUNS_MAX, rpc_timeout=ASK_TIMEOUT):
@@ -169,13 +177,15 @@ async def _facts(client: Client, listed: WorkflowExecution, at_once: asyncio.Sem
         except WorkflowFailureError as error:
             return _failed(run, error)
         stopped = "" if result.status == "completed" else result.why
-        return _Facts(run, result.step_count, result.usage, result.cost, stopped)
+        return _Facts(run, result.step_count, result.usage, result.cost, stopped, result.unpriced)
 
 
 async def _so_far(client: Client, run: WorkflowExecution) -> _Facts:
     try:
         told = await client.debug(run.id)
-        return _Facts(run, told["steps"], Usage.model_validate(told["usage"]), told["cost"])
+        usage, waiting = Usage.model_validate(told["usage"]), told["waiting"]
+        why = f"waits for a decision about {', '.join(map(str, waiting))}" if waiting else ""
+        return _Facts(run, told["steps"], usage, told["cost"], why, tuple(told["unpriced"]))
     except (HoldfastError, KeyError, ValidationError):
         return _Facts(run)
 
@@ -187,5 +197,5 @@ def _failed(run: WorkflowExecution, error: WorkflowFailureError) -> _Facts:
             told = ExecutionFailure.model_validate(cause.details[0])
         except ValidationError:
             return _Facts(run, why=cause.message)
-        return _Facts(run, summary(run).steps or 0, told.usage, told.cost, told.message)
+        return _Facts(run, summary(run).steps or 0, told.usage, told.cost, told.message, told.unpriced)
     return _Facts(run, why=f"{type(cause).__name__}: {cause}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -11,6 +12,7 @@ from pydantic import Field, TypeAdapter
 from pydantic_core import to_json
 
 from holdfast.core.contracts import CallProgress
+from holdfast.core.excerpts import wait_line
 from holdfast.core.limits import PROGRESS_CHARS_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.observed import AnyObserved
 
@@ -36,7 +38,8 @@ class TextDelta:
 class AttemptFailed:
     """An attempt of a model call failed and the model is asked again: what has been told of its text is void.
 
-    `message` says why, as far as the server knows. Only who watches at that moment is told.
+    `message` says why, as far as the server knows; `next_at` is when the model is asked again, where that is to come.
+    Only who watches at that moment is told.
     """
 
     kind: Literal["AttemptFailed"] = field(default="AttemptFailed", kw_only=True)
@@ -44,6 +47,18 @@ class AttemptFailed:
     step_number: int
     attempt: int
     message: str
+    next_at: datetime | None = None
+
+    def line(self, now: datetime) -> str:
+        """Return how people are told of it."""
+        return retry_line(self.message, self.attempt, self.next_at, now)
+
+
+def retry_line(message: str, attempt: int, next_at: datetime | None, now: datetime) -> str:
+    """Return how people are told of an attempt that failed, of a wait where the next one is to come."""
+    if next_at is None or next_at <= now:
+        return f"attempt {attempt} failed, asking again: {message}"
+    return wait_line(message, attempt, (next_at - now).total_seconds())
 
 
 Watched: TypeAlias = AnyObserved | TextDelta | AttemptFailed
@@ -78,10 +93,15 @@ class AnswerSeen:
         self._end = ""
         """The text before that place that was told without a gap, at most PROGRESS_CHARS_MAX of it."""
 
-    def looked(self, attempt: int, failure: str, progress: CallProgress | None) -> Iterator[TextDelta | AttemptFailed]:
-        """Give what is new at a look at the call: which attempt is made, why the one before failed, how far it is."""
+    def looked(
+        self, attempt: int, failure: str, progress: CallProgress | None, next_at: datetime | None = None
+    ) -> Iterator[TextDelta | AttemptFailed]:
+        """Give what is new at a look at the call: which attempt is made, why the one before failed, how far it is.
+
+        `next_at` is when that attempt begins, where it has not yet.
+        """
         if attempt > self._attempt:
-            yield self._failed(attempt, failure)
+            yield self._failed(attempt, failure, next_at)
         if progress is None or progress.attempt != self._attempt or progress.chars <= self._place:
             return
         missed = progress.chars - self._place
@@ -97,9 +117,9 @@ class AnswerSeen:
         if self._place < len(text):
             yield self._delta(text[self._place :], 0)
 
-    def _failed(self, next_attempt: int, message: str) -> AttemptFailed:
+    def _failed(self, next_attempt: int, message: str, next_at: datetime | None = None) -> AttemptFailed:
         self._attempt, self._place, self._end = next_attempt, 0, ""
-        return AttemptFailed(self._execution_id, self.step_number, next_attempt - 1, message)
+        return AttemptFailed(self._execution_id, self.step_number, next_attempt - 1, message, next_at)
 
     def _delta(self, text: str, skipped: int) -> TextDelta:
         self._place += skipped + len(text)

@@ -17,14 +17,14 @@ from temporalio.client import Client as TemporalClient
 
 from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.histories import History
-from holdfast.client.reading import Reader
+from holdfast.client.reading import Reader, next_attempt_at
 from holdfast.client.watched import AnswerSeen, Watched
+from holdfast.core.contracts import EventsPage
 from holdfast.core.errors import ExecutionNotFound, ServerUnavailable
 from holdfast.core.limits import ERROR_CHARS_MAX
 from holdfast.core.observed import (
     AgentExecutionCompleted,
     AgentExecutionFailed,
-    AgentExecutionStopped,
     AgentStepCompleted,
     AnyObserved,
     InferenceRequestStarted,
@@ -61,7 +61,7 @@ class Server(Protocol):
     """What of `Client` a watch needs."""
 
     temporal: TemporalClient
-    closed_runs: ClosedRuns
+    closed_runs: ClosedRuns[EventsPage]
 
     def result(self, execution_id: str) -> Awaitable[object]:
         """Raise what a run is told as that has not ended well."""
@@ -125,7 +125,7 @@ class _Run:
         self.awaited = asyncio.Event()
         """Set for a subagent when its parent has its answer: if it has not begun by then, it never will."""
         self._server, self._put, self._subagents = server, put, subagents
-        self._reader = Reader(server.temporal, execution_id, server.closed_runs)
+        self._reader = Reader(server.temporal, execution_id, server.closed_runs, EventsPage)
         self._place = place
         """How many of its events have been told, counted from its beginning."""
         self._answer: AnswerSeen | None = None
@@ -211,7 +211,7 @@ class _Run:
                 self._answer = None
             case SubagentCompleted():
                 await self._child_ends(event.call_id)
-            case AgentExecutionCompleted() | AgentExecutionStopped() | AgentExecutionFailed():
+            case AgentExecutionCompleted() | AgentExecutionFailed():
                 self._answer = None
                 await self._children_end()
             case _:
@@ -236,7 +236,8 @@ class _Run:
         call = None if answer is None else await self._reader.pending(run_id, call_name(answer.step_number))
         if answer is not None and call is not None:
             failure = clamped(await self._reader.failure(call), ERROR_CHARS_MAX)
-            await self._tell_all(answer.looked(call.attempt, failure, await self._reader.progress(call)))
+            progress = await self._reader.progress(call)
+            await self._tell_all(answer.looked(call.attempt, failure, progress, next_attempt_at(call)))
         self._look_after = _next_time(began, LOOK_SECONDS)
 
     # --- subagents

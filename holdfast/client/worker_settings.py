@@ -36,7 +36,8 @@ class WorkerSettings:
     activity_pollers: int = _within(2, 1, 100, "requests for model calls or tool calls at once")
     """Few: each that a frozen worker has open takes an attempt of a call with it."""
     grace_seconds: float = _within(10.0, 0, 3_600, "how long calls under way may take to end after the first signal")
-    sticky_seconds: float = _within(1.0, 0.1, 60, "how long a run waits for a dead worker that knew it")
+    server_wait_seconds: float = _within(300.0, 0, 86_400, "how long a starting worker waits for a server that is away")
+    sticky_seconds: float = _within(5.0, 0.1, 60, "how long its runs wait for a worker that is lost with its guardian")
     heartbeat_throttle_seconds: float = _within(0.25, 0.05, 1.0, "heartbeats reach the server this often at the most")
 
     def __post_init__(self) -> None:

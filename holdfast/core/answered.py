@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.core import calls, checkpoints
-from holdfast.core.events import ModelAnswered, ModelCancelled, ModelFailed
+from holdfast.core.events import BufferSummarised, ModelAnswered, ModelCancelled, ModelFailed, SummaryFailed
 from holdfast.core.frozen import replace
 from holdfast.core.observed import InferenceResponseReceived
+from holdfast.core.room import lost_call
 from holdfast.core.steps import ErrorRecord
 from holdfast.core.turn import Turn
-from holdfast.core.usage import NOTHING_USED
+from holdfast.core.usage import NOTHING_USED, Usage
 
 CANCELLED_OUTSIDE: Final = ErrorRecord(type="Cancelled", message="the model call was cancelled", source="model")
 """Why a model call has failed that somebody cancelled behind the loop's back, on the server for instance."""
@@ -36,13 +37,31 @@ def keep_answer(turn: Turn, event: ModelAnswered) -> None:
 
 def count_failure(turn: Turn, event: ModelFailed) -> None:
     """Count what the attempts of a call that failed used."""
-    cost = checkpoints.cost_of(turn, event.failed_usage)
-    turn.spend(event.failed_usage, cost)
-    step = turn.step
-    turn.change_step(overhead=step.overhead + event.failed_usage, overhead_cost=step.overhead_cost + cost)
+    count_wasted(turn, wasted_usage(turn, event))
+
+
+def wasted_usage(turn: Turn, event: ModelFailed | ModelCancelled | SummaryFailed) -> Usage:
+    """Return what the attempts of a call without an answer used, the one with it that was lost."""
+    lost = lost_call(turn, event.failed_usage) if event.lost else NOTHING_USED
+    return event.failed_usage + lost
+
+
+def count_summary(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
+    """Count what a summary used, attempts that failed too."""
+    if isinstance(event, SummaryFailed):
+        count_wasted(turn, wasted_usage(turn, event))
+    else:
+        count_wasted(turn, event.failed_usage + event.usage)
+
+
+def count_wasted(turn: Turn, used: Usage) -> None:
+    """Count what attempts used that brought no answer, as the step's overhead."""
+    cost, step = checkpoints.cost_of(turn, used), turn.step
+    turn.spend(used, cost)
+    turn.change_step(overhead=step.overhead + used, overhead_cost=step.overhead_cost + cost)
 
 
 def failed_outside(event: ModelCancelled) -> ModelFailed:
     """Return the failure that a cancel comes to which the loop did not ask for."""
     used = event.failed_usage + (event.partial.usage if event.partial else NOTHING_USED)
-    return ModelFailed(CANCELLED_OUTSIDE, event.at, used)
+    return ModelFailed(CANCELLED_OUTSIDE, event.at, used, lost=event.lost)

@@ -8,6 +8,7 @@ is words.
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 from typing import assert_never
 
 from pydantic_core import to_json
@@ -17,11 +18,14 @@ from holdfast.core.digests import short_digest
 from holdfast.core.events import ApprovalExpired, ApprovalGiven
 from holdfast.core.frozen import replace
 from holdfast.core.limits import EDITS_STEP_BYTES_MAX, SOURCE_CHARS_MAX
+from holdfast.core.messages import ToolCall
 from holdfast.core.nearest import suggestion
 from holdfast.core.observed import ApprovalRequested, ApprovalResolved
 from holdfast.core.policies import ApprovalRule
+from holdfast.core.rules import Rules
 from holdfast.core.state import AgentState
 from holdfast.core.steps import CallStage, ErrorRecord, OpenCall
+from holdfast.core.subagents import SPAWN_TOOL, problem_with_spawn
 from holdfast.core.turn import Turn
 from holdfast.core.verdicts import Approval, Verdict
 
@@ -44,7 +48,7 @@ def waits(turn: Turn, each: OpenCall, rule: ApprovalRule) -> OpenCall:
 
 def ask(turn: Turn, each: OpenCall) -> None:
     """Ask for a person's decision about this call."""
-    turn.do(AskApproval(turn.step.number, each.index, each.call, each.expires_at))
+    turn.do(AskApproval(turn.step.number, each.index, each.call, each.expires_at, len(turn.step.requested_tool_calls)))
 
 
 def decided(
@@ -60,8 +64,12 @@ def decided(
         case ApprovalGiven():
             if each.expires_at is not None and event.at >= each.expires_at:
                 return _expired(turn, each)  # the timer's own event can come behind it
-            if (problem := _problem_with_digest(each, event.verdict)) is not None:
-                turn.warn(f"a decision was not taken: {problem}")  # once for each call, however often it happens
+            asked = len(turn.step.requested_tool_calls)
+            problem = _problem_with_digest(each, event.verdict) or event.problem
+            problem = problem or problem_with_edit(turn.rules, each.call, event.verdict, asked)
+            if problem is not None:
+                about = f"a decision about {each.call.id} ({each.call.name})"
+                turn.warn(f"{about} was not taken: {problem}")  # once, however often it happens
                 return None
             return _resolved(turn, each, event.verdict)
         case _:
@@ -75,29 +83,33 @@ def _expired(turn: Turn, each: OpenCall) -> tuple[OpenCall, ErrorRecord]:
 
 def _resolved(turn: Turn, each: OpenCall, verdict: Verdict) -> tuple[OpenCall, ErrorRecord | None]:
     error: ErrorRecord | None = None
-    if (problem := _problem_with_edit(verdict, len(turn.step.requested_tool_calls))) is not None:
-        error = _denied(problem, "approval")
-    elif verdict.decision == "deny":
+    asked = each.call.arguments if verdict.arguments is not None else None
+    if verdict.decision == "deny":
         why = f"denied by {verdict.by or 'a person'}" + (f": {verdict.reason}" if verdict.reason else "")
         error = _denied(why, verdict.by or "approval")
     elif verdict.arguments is not None:
         each = replace(each, call=replace(each.call, arguments=verdict.arguments))
     approval = Approval(
-        decision=verdict.decision, by=verdict.by, reason=verdict.reason, at=turn.at, digest=each.call.digest
+        decision=verdict.decision,
+        by=verdict.by,
+        reason=verdict.reason,
+        at=turn.at,
+        digest=each.call.digest,
+        asked=asked,
     )
     return _kept(turn, each, approval), error
 
 
 def _kept(turn: Turn, each: OpenCall, approval: Approval) -> OpenCall:
-    facts = {"by": approval.by, "reason": approval.reason, "digest": approval.digest}
-    turn.tell(ApprovalResolved, call_id=each.call.id, decision=approval.decision, **facts)
+    facts = {"by": approval.by, "reason": approval.reason, "digest": approval.digest, "asked": approval.asked}
+    turn.tell(ApprovalResolved, call_id=each.call.id, call=each.call, decision=approval.decision, **facts)
     return replace(each, digest=None, approval=approval)
 
 
 def problem_with_decision(
-    call_id: str, verdict: Verdict, state: AgentState, decided_already: Collection[str] = ()
+    call_id: str, verdict: Verdict, state: AgentState, at: datetime, decided_already: Collection[str] = ()
 ) -> str | None:
-    """Return why a decision would decide nothing, if so; for whoever brings it and can be told.
+    """Return why a decision that comes `at` a time would decide nothing, if so; for whoever brings it and can be told.
 
     `decided_already` are the calls about which decisions have come in that the loop has not acted on yet.
     """
@@ -105,12 +117,10 @@ def problem_with_decision(
     each = waiting.get(call_id)
     if each is None:
         return f"the call {call_id!r} does not wait for approval; {suggestion(call_id, waiting)}"
-    step = state.running.current_step
-    calls_asked = len(step.requested_tool_calls) if step else 1
+    if each.expires_at is not None and at >= each.expires_at:
+        return f"the call {call_id!r} could be decided until {each.expires_at:%Y-%m-%d %H:%M:%S} UTC"
     problem = _problem_with_digest(each, verdict)
-    if problem is not None:
-        return f"{problem}; look at the call again"
-    return _problem_with_edit(verdict, calls_asked)
+    return None if problem is None else f"{problem}; look at the call again"
 
 
 def _problem_with_digest(each: OpenCall, verdict: Verdict) -> str | None:
@@ -120,14 +130,21 @@ def _problem_with_digest(each: OpenCall, verdict: Verdict) -> str | None:
     return f"it names another digest than {each.call.id!r} ({each.call.name}) has: {short_digest(digest)}"
 
 
-def _problem_with_edit(verdict: Verdict, calls_asked: int) -> str | None:
-    """Return why the call cannot run with what a person made of its arguments, if so: all of a step start together."""
+def problem_with_edit(rules: Rules, call: ToolCall, verdict: Verdict, calls_asked: int) -> str | None:
+    """Return why `call` cannot run with what a person made of its arguments, if so, as far as the core can tell.
+
+    All calls of a step start together, `calls_asked` of them, and share what their inputs may take. A subagent's
+    arguments are judged here; those of a tool by the driver, which has its schema.
+    """
     if verdict.arguments is None:
         return None
-    size, share = len(to_json(verdict.arguments)), EDITS_STEP_BYTES_MAX // calls_asked
-    if size <= share:
-        return None
-    return f"the edited arguments take {size:,} bytes as JSON, a call of this step may have {share:,}"
+    size, share = len(to_json(verdict.arguments)), EDITS_STEP_BYTES_MAX // max(1, calls_asked)
+    if size > share:
+        return f"the edited arguments are {size:,} bytes of JSON; a call in this step may have at most {share:,}"
+    if call.name == SPAWN_TOOL and rules.subagents:
+        problem = problem_with_spawn(replace(call, arguments=verdict.arguments), rules.subagents, rules.depth)
+        return None if problem is None else problem.message.removeprefix("the model asked for ")
+    return None
 
 
 def _denied(why: str, source: str) -> ErrorRecord:

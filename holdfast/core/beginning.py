@@ -10,6 +10,7 @@ from holdfast.core.defining import as_defined
 from holdfast.core.events import (
     ApprovalExpired,
     ApprovalGiven,
+    DecisionUnreadable,
     DefinitionChanged,
     Event,
     ExecutionStarted,
@@ -19,13 +20,13 @@ from holdfast.core.events import (
 )
 from holdfast.core.frozen import replace
 from holdfast.core.hooks import ENDING
-from holdfast.core.keeping import keep_message
+from holdfast.core.keeping import keep_message, take_metadata
 from holdfast.core.observed import AgentExecutionStarted
 from holdfast.core.rules import Rules
 from holdfast.core.state import AgentState, ExecutionState, ExecutionStatus
 from holdfast.core.turn import Turn
 
-FROM_OUTSIDE: Final = (MessageArrived, StopRequested, TimerFired, ApprovalGiven, ApprovalExpired)
+FROM_OUTSIDE: Final = (MessageArrived, StopRequested, TimerFired, ApprovalGiven, ApprovalExpired, DecisionUnreadable)
 """What says nothing of the end of anything that was asked for."""
 
 
@@ -39,6 +40,7 @@ def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Turn:
     )
     state = state.changed(event.at, execution=execution, execution_count=state.execution_count + 1)
     turn = Turn(rules, state, execution, event.at)
+    take_metadata(turn, event.metadata)
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
     room.count_opening(turn)
     turn.say(event.messages)
@@ -48,6 +50,7 @@ def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Turn:
 def taken_up(rules: Rules, state: AgentState, event: ExecutionStarted) -> Turn:
     """Go on with an execution that was under way (SPEC section 1)."""
     turn = Turn(rules, state, state.running, event.at)
+    take_metadata(turn, event.metadata)
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
     for message in event.messages:
         keep_message(turn, message)
@@ -76,6 +79,12 @@ def between_steps(state: AgentState) -> bool:
     if execution is None or execution.status.is_terminal or execution.cancelling or execution.open_calls:
         return False
     return execution.current_step is None or execution.current_step.inference_response is None
+
+
+def rests(execution: ExecutionState) -> bool:
+    """Return whether nothing at all is under way: the loop stands between two steps until it is told to go on."""
+    busy = execution.status.is_terminal or execution.cancelling or execution.current_step is not None
+    return not busy and execution.hooks_under_way is None and bool(execution.step_executions)
 
 
 def may_change(state: AgentState, waiting: Iterable[Event]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.core.amounts import joined_models
 from holdfast.core.carrying import STEPS
 from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import replace
@@ -43,11 +44,13 @@ def cut(snapshot: Snapshot, state: AgentState, steps: int) -> Snapshot:
     kept = state.running.step_executions.before(steps)
     lengths = {STEPS: steps, DEFAULT_SECTION: _length_after(state, steps)}
     usage, cost = sum((each.usage for each in kept), Usage()), sum(each.step.cost for each in kept)
+    unpriced = joined_models((), (model for each in kept for model in each.step.unpriced))
     ended = kept[-1].completed_at if kept else state.running.started_at
     execution = replace(
         without_bulk(state).running,
         usage=usage,
         cost=cost,
+        unpriced=unpriced,
         completed_at=ended,
         current_step=None,
         current_step_started_at=None,

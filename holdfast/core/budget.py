@@ -7,7 +7,9 @@ from typing import Literal, TypeVar
 
 from pydantic import AwareDatetime, Field
 
-from holdfast.core.frozen import Frozen, replace
+from holdfast.core.errors import InvalidInput
+from holdfast.core.frozen import replace
+from holdfast.core.json_form import JsonForm
 from holdfast.core.limits import SECONDS_MAX
 
 LimitT = TypeVar("LimitT", int, float, datetime)
@@ -17,7 +19,12 @@ BudgetPolicy = Literal["inherit", "own"]
 never passes its root; `own` uses its own alone."""
 
 
-class ExecutionBudget(Frozen):
+UnpricedPolicy = Literal["warn", "refuse"]
+"""What becomes of a model whose tokens have no known price: `warn` lets it be asked, and `max_cost` counts nothing for
+it; `refuse` fails the run before it is asked."""
+
+
+class ExecutionBudget(JsonForm):
     """The limits of one execution; none means unlimited.
 
     `max_steps` counts model calls with their tools, `max_tokens` input and output tokens together,
@@ -30,6 +37,8 @@ class ExecutionBudget(Frozen):
     max_seconds: float | None = Field(default=None, ge=0, le=SECONDS_MAX)
     max_cost: float | None = Field(default=None, ge=0)
     deadline: AwareDatetime | None = None
+    unpriced: UnpricedPolicy | None = None
+    """What becomes of models without a known price; none is `warn`."""
 
     @classmethod
     def unlimited(cls) -> ExecutionBudget:
@@ -39,13 +48,21 @@ class ExecutionBudget(Frozen):
     @property
     def is_empty(self) -> bool:
         """True when nothing is limited."""
-        return self == ExecutionBudget()
+        return self == ExecutionBudget(unpriced=self.unpriced)
 
-    def is_exhausted(self, at: datetime) -> bool:
-        """True when a limit is zero or the deadline has passed at `at`."""
+    def is_exhausted(self, at: datetime | None = None) -> bool:
+        """Return whether a limit is zero or the deadline has passed at `at`.
+
+        Only a budget with a deadline needs the moment; InvalidInput where that is missing.
+        """
         limits = (self.max_steps, self.max_tokens, self.max_seconds, self.max_cost)
-        spent = any(limit is not None and limit <= 0 for limit in limits)
-        return spent or (self.deadline is not None and at >= self.deadline)
+        if any(limit is not None and limit <= 0 for limit in limits):
+            return True
+        if self.deadline is None:
+            return False
+        if at is None:
+            raise InvalidInput("this budget has a deadline: give the moment, is_exhausted(datetime.now(UTC))")
+        return at >= self.deadline
 
     def remaining(
         self, *, steps_used: int = 0, tokens_used: int = 0, seconds_used: float = 0.0, cost_used: float = 0.0
@@ -70,6 +87,7 @@ class ExecutionBudget(Frozen):
             max_seconds=_tighter(self.max_seconds, other.max_seconds),
             max_cost=_tighter(self.max_cost, other.max_cost),
             deadline=_tighter(self.deadline, other.deadline),
+            unpriced="refuse" if "refuse" in (self.unpriced, other.unpriced) else self.unpriced or other.unpriced,
         )
 
     def overridden_by(self, other: ExecutionBudget) -> ExecutionBudget:

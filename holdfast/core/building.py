@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, JsonValue
 
+from holdfast.core.budget import UnpricedPolicy
+from holdfast.core.choice import ALL
 from holdfast.core.definition import AgentDefinition, Named, name_of
 from holdfast.core.errors import DefinitionInvalid, InvalidInput
 from holdfast.core.formats import format_of
@@ -56,18 +58,20 @@ class Agent:
         temperature: float | None = None,
         max_output_tokens: int | None = None,
         prices: Prices | None = None,
+        patience_seconds: float | None = None,
     ) -> Agent:
-        """Choose the model, how it answers and what it costs; what is not given stays."""
-        return self._merged(
+        """Choose the model, how it answers, what it costs, how long a call is tried; what is not given stays."""
+        chosen = self._merged(
             "llm", model=model, temperature=temperature, max_output_tokens=max_output_tokens, prices=prices
         )
+        return chosen.with_(**_given(model_patience_seconds=patience_seconds))
 
     def tools(self, first: str | Named, *more: str | Named) -> Agent:
-        """Add tools, by name or themselves. An agent that never chose any gets every tool of the worker's."""
-        return self._added("tools", first, *more)
+        """Add tools, by name or themselves; `tools("all")` takes every one that is offered. None by default."""
+        return self._chosen("tools", first, *more)
 
     def no_tools(self) -> Agent:
-        """Take no tool at all."""
+        """Take none of the tools chosen so far."""
         return self.with_(tools=())
 
     def deny(self, first: str | Named, *more: str | Named) -> Agent:
@@ -75,11 +79,11 @@ class Agent:
         return self._added("tools_deny", first, *more)
 
     def hooks(self, first: str | Named, *more: str | Named) -> Agent:
-        """Add hooks, by name or themselves. An agent that never chose any gets every hook of the worker's."""
-        return self._added("hooks", first, *more)
+        """Add hooks, by name or themselves; `hooks("all")` takes every one that is offered. None by default."""
+        return self._chosen("hooks", first, *more)
 
     def no_hooks(self) -> Agent:
-        """Take no hook at all."""
+        """Take none of the hooks chosen so far."""
         return self.with_(hooks=())
 
     def capabilities(self, first: str | Named, *more: str | Named) -> Agent:
@@ -117,6 +121,7 @@ class Agent:
         max_seconds: float | None = None,
         max_cost: float | None = None,
         deadline: datetime | None = None,
+        unpriced: UnpricedPolicy | None = None,
     ) -> Agent:
         """Set limits of every execution (`ExecutionBudget`); those not given stay."""
         return self._merged(
@@ -126,6 +131,7 @@ class Agent:
             max_seconds=max_seconds,
             max_cost=max_cost,
             deadline=deadline,
+            unpriced=unpriced,
         )
 
     def answers(self, form: Answer, *, strict: bool = False) -> Agent:
@@ -142,6 +148,11 @@ class Agent:
             return definition_of(self.fields)
         except DefinitionInvalid as error:
             raise DefinitionInvalid(f"agent {str(self.fields['name'])[:80]!r}: {error}") from None
+
+    def _chosen(self, field: str, *values: str | Named) -> Agent:
+        before = self.fields.get(field) or ()
+        names = (*((before,) if before == ALL else before), *(name_of(value) for value in values))
+        return self.with_(**{field: ALL if names == (ALL,) else names})  # `build` refuses names beside `all`
 
     def _added(self, field: str, *values: str | Named) -> Agent:
         return self.with_(**{field: (*(self.fields.get(field) or ()), *(name_of(value) for value in values))})

@@ -45,9 +45,8 @@ from holdfast.core.steps import CallStage, ErrorRecord, InferenceResponse, OpenC
 from holdfast.core.stopping import StopReason
 from holdfast.core.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn, told_of_subagent
 from holdfast.core.texts import clamped_json
-from holdfast.core.tools import ended_without_answer
+from holdfast.core.tools import ended_without_answer, missing_arguments
 from holdfast.core.turn import Turn
-from holdfast.core.usage import NOTHING_USED, Usage
 
 
 def with_own_call_ids(turn: Turn, response: InferenceResponse) -> InferenceResponse:
@@ -164,6 +163,8 @@ def after_hooks(turn: Turn, each: OpenCall) -> None:
 
 
 def _seek_approval(turn: Turn, each: OpenCall) -> None:
+    if _lacks_arguments(turn, each):  # nobody is to decide about what could not run
+        return
     rule = approving.rule_for(turn, each)
     if rule is None:
         _run(turn, each)
@@ -184,8 +185,19 @@ def approval_ended(turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalEx
         _run(turn, replace(each, started_at=None))
 
 
+def _lacks_arguments(turn: Turn, each: OpenCall) -> bool:
+    """Return whether the call cannot run for want of arguments; it has its answer then, and costs no activity."""
+    traits = turn.rules.tools.get(each.call.name)
+    problem = missing_arguments(traits, each.call.arguments) if traits is not None else None
+    if problem is None:
+        return False
+    error = ErrorRecord(type="InvalidArguments", message=problem, source=each.call.name)
+    _close(turn, each, _ended(turn, each, Outcome.FAILED, error=error))
+    return True
+
+
 def _run(turn: Turn, each: OpenCall) -> None:
-    if checkpoints.out_of_time(turn):
+    if checkpoints.out_of_time(turn) or _lacks_arguments(turn, each):  # a person may have edited them
         return
     running = replace(each, stage=CallStage.RUNNING, started_at=turn.at)
     _put(turn, running)
@@ -229,7 +241,7 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
     """Take in the end of a call that runs; of any other it changes nothing."""
     if each.stage is not CallStage.RUNNING:
         return
-    result, error, usage, cost = None, None, NOTHING_USED, 0.0
+    result, error = None, None
     share = STEP_RESULTS_BYTES_MAX // len(turn.step.requested_tool_calls)
     match event:
         case ToolReturned():
@@ -237,11 +249,9 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
         case ToolFailed():
             error = event.error
         case SubagentReturned():
-            agent, usage, cost = str(each.call.arguments.get("agent")), event.usage, event.cost
+            agent = str(each.call.arguments.get("agent"))
             result, error = told_of_subagent(agent, event.status, event.answer, event.why)
-            turn.spend(usage, cost)
-            _count_steps(turn, event)
-            turn.tell(SubagentCompleted, call_id=each.call.id, agent=agent, status=event.status, usage=usage)
+            _count_subagent(turn, each, event)
         case _:
             assert_never(event)
     outcome = Outcome.FAILED if error is not None else Outcome.SUCCEEDED
@@ -250,9 +260,12 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
     elif result is not None:
         result = shortened(result, share)
     each = replace(each, started_at=event.started_at)
-    execution = _ended(turn, each, outcome, result=result, error=error, usage=usage, cost=cost)
+    execution = _ended(turn, each, outcome, result=result, error=error)
+    if isinstance(event, SubagentReturned):
+        execution = replace(execution, usage=event.usage, cost=event.cost, unpriced=event.unpriced)
     if isinstance(event, ToolReturned) and event.stop is not None:
-        turn.signal_now(StopReason.STOP_REQUESTED, event.stop, each.call.name)
+        facts = {**event.stop_context, "tool": each.call.name, "call_id": each.call.id}
+        turn.signal_now(StopReason.STOP_REQUESTED, event.stop, each.call.name, facts)
     if turn.rules.hooks_for(Trigger.AFTER_TOOL, each.call.name):
         waiting = replace(each, stage=CallStage.AFTER_TOOL, ended=execution)
         _put(turn, waiting)
@@ -276,23 +289,31 @@ def cancel_calls(turn: Turn, *, but: frozenset[int] = frozenset()) -> None:
 
 def cancelled_subagent_ended(turn: Turn, each: OpenCall, event: SubagentReturned) -> None:
     """Record the end of a subagent that was cancelled, and count what it used."""
-    turn.spend(event.usage, event.cost)
-    agent = str(each.call.arguments.get("agent"))
-    _count_steps(turn, event)
-    turn.change(open_calls=tuple(other for other in turn.execution.open_calls if other.index != each.index))
-    turn.tell(SubagentCompleted, call_id=each.call.id, agent=agent, status=event.status, usage=event.usage)
+    _remove(turn, each)
+    _count_subagent(turn, each, event)
     if event.status is ExecutionStatus.COMPLETED:  # just before the cancel reached it
         share = STEP_RESULTS_BYTES_MAX // len(turn.step.requested_tool_calls)
         ended = _ended(turn, each, Outcome.SUCCEEDED, result=shortened(event.answer, share))
     else:
         ended = _cancelled(turn, each)
-    _record(turn, replace(ended, usage=event.usage, cost=event.cost))
+    _record(turn, replace(ended, usage=event.usage, cost=event.cost, unpriced=event.unpriced))
 
 
-def _count_steps(turn: Turn, event: SubagentReturned) -> None:
-    """Count a subagent's steps, and note where nobody knows what it cost."""
-    unpriced = turn.execution.unpriced or event.unpriced
-    turn.change(subagent_steps=turn.execution.subagent_steps + event.steps, unpriced=unpriced)
+def _count_subagent(turn: Turn, each: OpenCall, event: SubagentReturned) -> None:
+    """Count what a subagent used, warn of what of it has no known price, and tell its end."""
+    turn.spend(event.usage, event.cost)
+    turn.change(subagent_steps=turn.execution.subagent_steps + event.steps)
+    for model in event.unpriced:
+        turn.warn_unpriced(model)
+    turn.tell(
+        SubagentCompleted,
+        call_id=each.call.id,
+        agent=str(each.call.arguments.get("agent")),
+        status=event.status,
+        usage=event.usage,
+        cost=event.cost,
+        unpriced=event.unpriced,
+    )
 
 
 def _cancelled(turn: Turn, each: OpenCall) -> ToolExecution:
@@ -305,6 +326,7 @@ def _cancelled(turn: Turn, each: OpenCall) -> ToolExecution:
 def take_up(turn: Turn) -> None:
     """Ask again for what the open calls wait for."""
     tell_unknown_ends(turn)
+    _answer_unknown_tools(turn)
     for each in turn.execution.open_calls:
         match each.stage:
             case CallStage.WAITING:
@@ -328,8 +350,21 @@ def tell_unknown_ends(turn: Turn) -> None:
         traits = turn.rules.tools.get(each.call.name)
         if each.stage is CallStage.RUNNING and traits is not None and traits.at_most_once:
             unknown = ended_without_answer(traits, "the run was interrupted")
-            turn.change(open_calls=tuple(other for other in turn.execution.open_calls if other.index != each.index))
+            _remove(turn, each)
             _record(turn, _ended(turn, each, Outcome.FAILED, error=unknown))
+
+
+def _answer_unknown_tools(turn: Turn) -> None:
+    """Answer the open calls of tools that are not there any more: a state can be taken up by another definition."""
+    for each in turn.execution.open_calls:
+        gone = each.call.name not in turn.rules.tools and not (each.call.name == SPAWN_TOOL and turn.rules.subagents)
+        problem = _problem_with(turn, each.call, each.index, ()) if gone else None
+        if problem is None or each.stage is CallStage.AFTER_TOOL:
+            continue
+        if each.stage is CallStage.RUNNING:
+            problem = replace(problem, message=f"{problem.message}; whether it has run is not known")
+        _remove(turn, each)
+        _record(turn, _ended(turn, each, Outcome.FAILED, error=problem))
 
 
 def _put(turn: Turn, changed: OpenCall) -> None:
@@ -337,9 +372,13 @@ def _put(turn: Turn, changed: OpenCall) -> None:
     turn.change(open_calls=tuple(changed if each.index == changed.index else each for each in calls))
 
 
+def _remove(turn: Turn, each: OpenCall) -> None:
+    turn.change(open_calls=tuple(other for other in turn.execution.open_calls if other.index != each.index))
+
+
 def _close(turn: Turn, each: OpenCall, execution: ToolExecution) -> None:
     """Answer a call, and start those that waited for its end."""
-    turn.change(open_calls=tuple(other for other in turn.execution.open_calls if other.index != each.index))
+    _remove(turn, each)
     _record(turn, execution)
     _start_waiting(turn)
 
@@ -363,8 +402,6 @@ def _ended(
     *,
     result: str | None = None,
     error: ErrorRecord | None = None,
-    usage: Usage = NOTHING_USED,
-    cost: float = 0.0,
 ) -> ToolExecution:
     return trusted(
         ToolExecution,
@@ -375,7 +412,5 @@ def _ended(
         error=error,
         started_at=each.started_at or turn.at,
         completed_at=turn.at,
-        usage=usage,
-        cost=cost,
         approval=each.approval,
     )

@@ -7,7 +7,7 @@ within a short grace, with nothing known when there is nothing. Tools are cancel
 
 from __future__ import annotations
 
-from holdfast.core import calls, checkpoints
+from holdfast.core import answered, calls, checkpoints
 from holdfast.core.commands import CancelInFlight
 from holdfast.core.events import (
     BufferSummarised,
@@ -28,7 +28,7 @@ from holdfast.core.steps import CallStage, InferenceResponse
 from holdfast.core.stopping import StopReason
 from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.turn import Turn
-from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.usage import Usage
 
 
 def asking(turn: Turn) -> bool:
@@ -57,7 +57,7 @@ def take_in(turn: Turn, event: Event) -> bool:
             _model_ended(turn, event)
             return True
         case BufferSummarised() | SummaryFailed() if not turn.execution.open_calls:
-            _summary_ended(turn, event)
+            answered.count_summary(turn, event)  # what it says is not wanted any more
             return True
         case SubagentReturned():
             return _subagent_ended(turn, event)
@@ -84,21 +84,10 @@ def _model_ended(turn: Turn, event: ModelAnswered | ModelCancelled | ModelFailed
         said = event.partial and replace(event.partial, tool_calls=())
     used = said.usage if said else Usage()
     cost = checkpoints.cost_of(turn, used, said.cost, said.model) if said else 0.0
-    wasted = checkpoints.cost_of(turn, event.failed_usage)
-    step = turn.step
-    turn.change_step(
-        partial_response=said and replace(said, cost=cost),
-        overhead=step.overhead + event.failed_usage,
-        overhead_cost=step.overhead_cost + wasted,
+    answered.count_wasted(
+        turn, event.failed_usage if isinstance(event, ModelAnswered) else answered.wasted_usage(turn, event)
     )
-    turn.spend(used + event.failed_usage, cost + wasted)
-
-
-def _summary_ended(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
-    """Count what the summary that was cancelled used; what it says is not wanted any more."""
-    used = event.failed_usage + (event.usage if isinstance(event, BufferSummarised) else NOTHING_USED)
-    cost, step = checkpoints.cost_of(turn, used), turn.step
-    turn.change_step(overhead=step.overhead + used, overhead_cost=step.overhead_cost + cost)
+    turn.change_step(partial_response=said and replace(said, cost=cost))
     turn.spend(used, cost)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from holdfast.core.choice import ALL, chosen, named
 from holdfast.core.definition import AgentDefinition, Text
 from holdfast.core.errors import DefinitionInvalid
 from holdfast.core.frozen import Frozen, canonical, replace
@@ -15,7 +16,7 @@ from holdfast.core.policies import Name, Names
 class Capability(Frozen):
     """What an agent that names it gets in addition to its own: `tools`, `hooks`, and `prompt` below its prompt.
 
-    A capability's tools and hooks are offered only through it or by name: "tools: none = all" leaves them out, so that
+    A capability's tools and hooks are offered only through it or by name: `tools: all` leaves them out, so that
     a worker can offer what not every agent is to have. `tools_deny` holds against a capability's tools too.
     """
 
@@ -32,19 +33,19 @@ def resolved(definition: AgentDefinition, capabilities: Iterable[Capability]) ->
     prompt texts are appended each time. Raises DefinitionInvalid for a capability that is not offered, and when the
     whole passes what a definition may hold.
     """
-    named = _named(definition, capabilities)
-    if not named:
+    bundles = _bundles_of(definition, capabilities)
+    if not bundles:
         return definition
-    hooks = [hook for capability in named for hook in capability.hooks]
+    hooks = [hook for capability in bundles for hook in capability.hooks]
     whole = replace(
         definition,
-        tools=None if definition.tools is None else _extended(definition.tools, _tools_of(definition, named)),
-        hooks=None if definition.hooks is None else _extended(definition.hooks, hooks),
-        system_prompt="\n\n".join(filter(None, (definition.system_prompt, *(each.prompt for each in named)))),
+        tools=ALL if definition.tools == ALL else _extended(definition.tools, _tools_of(definition, bundles)),
+        hooks=ALL if definition.hooks == ALL else _extended(definition.hooks, hooks),
+        system_prompt="\n\n".join(filter(None, (definition.system_prompt, *(each.prompt for each in bundles)))),
     )
     for count, most, what in (
-        (len(whole.tools or ()), TOOLS_MAX, "tools"),
-        (len(whole.hooks or ()), HOOKS_MAX, "hooks"),
+        (len(named(whole.tools)), TOOLS_MAX, "tools"),
+        (len(named(whole.hooks)), HOOKS_MAX, "hooks"),
         (len(canonical(whole)), DEFINITION_BYTES_MAX, "bytes"),
     ):
         if count > most:
@@ -58,26 +59,26 @@ def tool_names(
 ) -> tuple[str, ...]:
     """Return the names of the tools `definition` gets, denied ones left out; they need not be among those `offered`.
 
-    Its own choice comes first (of "every tool" those that no capability holds), then what its capabilities bring.
+    Its own choice comes first (of `all` those that no capability holds), then what its capabilities bring.
     """
-    named = _named(definition, capabilities)
+    bundles = _bundles_of(definition, capabilities)
     bundled = {tool for capability in capabilities for tool in capability.tools}
-    own = definition.tools if definition.tools is not None else [name for name in offered if name not in bundled]
+    own = chosen(definition.tools, (name for name in offered if name not in bundled))
     denied = set(definition.tools_deny)
-    return tuple(name for name in _extended(own, _tools_of(definition, named)) if name not in denied)
+    return tuple(name for name in _extended(own, _tools_of(definition, bundles)) if name not in denied)
 
 
 def hook_names(
     definition: AgentDefinition, offered: Sequence[str], capabilities: Collection[Capability] = ()
 ) -> tuple[str, ...]:
     """Return the names of the hooks `definition` gets, by the same rule as its tools."""
-    named = _named(definition, capabilities)
+    bundles = _bundles_of(definition, capabilities)
     bundled = {hook for capability in capabilities for hook in capability.hooks}
-    own = definition.hooks if definition.hooks is not None else [name for name in offered if name not in bundled]
-    return _extended(own, [hook for capability in named for hook in capability.hooks])
+    own = chosen(definition.hooks, (name for name in offered if name not in bundled))
+    return _extended(own, [hook for capability in bundles for hook in capability.hooks])
 
 
-def _named(definition: AgentDefinition, capabilities: Iterable[Capability]) -> tuple[Capability, ...]:
+def _bundles_of(definition: AgentDefinition, capabilities: Iterable[Capability]) -> tuple[Capability, ...]:
     if not definition.capabilities:
         return ()
     by_name: Mapping[str, Capability] = {capability.name: capability for capability in capabilities}
@@ -88,8 +89,8 @@ def _named(definition: AgentDefinition, capabilities: Iterable[Capability]) -> t
     return tuple(by_name[name] for name in definition.capabilities)
 
 
-def _tools_of(definition: AgentDefinition, named: Iterable[Capability]) -> list[str]:
-    return [tool for capability in named for tool in capability.tools if tool not in definition.tools_deny]
+def _tools_of(definition: AgentDefinition, bundles: Iterable[Capability]) -> list[str]:
+    return [tool for capability in bundles for tool in capability.tools if tool not in definition.tools_deny]
 
 
 def _extended(own: Iterable[str], more: Iterable[str]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.core.contracts import Carried, Segment
+from holdfast.core.contracts import CarriedState, Segment
 from holdfast.core.errors import StateInvalid
 from holdfast.core.framing import frames_of
 from holdfast.core.frozen import replace
@@ -90,6 +90,12 @@ class Past:
         parts = tuple(each.part for each in self.sealed)
         return Snapshot(head=without_bulk(state), parts=parts, steps=steps, messages=messages)
 
+    def carried(self, state: AgentState) -> CarriedState:
+        """Seal what has come together since, and return all of `state` but the sealed segments, which go beside it."""
+        steps, messages = self.seal(state)
+        segments = tuple(each.segment for each in self.sealed)
+        return CarriedState(head=without_bulk(state), segments=segments, steps=steps, messages=messages)
+
     def part(self, digest: str) -> bytes | None:
         """Return the sealed part of that digest; none where there is none: the state was sealed otherwise since."""
         return next((each.data for each in self.sealed if each.part.digest == digest), None)
@@ -107,7 +113,7 @@ class Past:
         self._series[series] = _Series(log, _joined((*known.sealed, added)))
         return ()
 
-    def opened(self, carried: Carried, segments: Sequence[bytes]) -> AgentState:
+    def opened(self, carried: CarriedState, segments: Sequence[bytes]) -> AgentState:
         """Return the state that was handed on, and know its sealed segments from now on.
 
         Raises StateInvalid when the segments are not those that `carried` speaks of.

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Final
+from pydantic import JsonValue
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.room import model_call, money_left, next_input, tokens_affordable, tokens_left
-from holdfast.core.steps import InferenceResponse
+from holdfast.core.amounts import WORKERS_MODEL, refused_price
+from holdfast.core.room import keeps_half, model_call, money_left, next_input, tokens_affordable, tokens_left
+from holdfast.core.steps import ErrorRecord, InferenceResponse
 from holdfast.core.stopping import StopReason
 from holdfast.core.turn import Turn
 from holdfast.core.usage import Usage
 
-UNKNOWN_PRICE: Final = "nobody knows what the tokens of "
-"""How the one warning begins that names a model without prices."""
-
 
 def before_step(turn: Turn) -> bool:
     """Signal every limit that forbids another step, or one that has hardly begun; return whether the loop must stop."""
+    if refuses_unpriced(turn):
+        return True
     _signal_steps(turn, len(turn.execution.step_executions))
     _signal_spent(turn)
     _signal_struck(turn)
@@ -64,17 +62,26 @@ def signal_cut(turn: Turn, response: InferenceResponse, failed_usage: Usage) -> 
     if response.usage.output_tokens < room - failed_usage.total_tokens:  # attempts that failed left it less
         return
     budget, told = turn.execution.budget, f"allowed this answer no more than {room} tokens"
+    used, facts = response.usage + failed_usage, dict[str, JsonValue](answer_tokens_max=room)
+    if keeps_half(turn, next_input(turn)):
+        told = f"{told}: half is kept for the input of a first call, which nobody knows before it is counted"
     if tokens_left(turn, next_input(turn)) == room:
-        turn.signal_once(StopReason.TOKEN_LIMIT, f"max_tokens {budget.max_tokens} {told}", "budget")
+        facts |= {"limit": "max_tokens", "allowed": budget.max_tokens}
+        facts["used"] = turn.execution.usage.total_tokens + used.total_tokens
+        turn.signal_once(StopReason.TOKEN_LIMIT, f"max_tokens {budget.max_tokens} {told}", "budget", **facts)
     else:
-        turn.signal_once(StopReason.COST_LIMIT, f"max_cost {budget.max_cost or 0.0:g} USD {told}", "budget")
+        prices = turn.llm.prices if turn.llm else None
+        facts |= {"limit": "max_cost", "allowed": budget.max_cost}
+        facts["used"] = turn.execution.cost + (prices.cost(used) if prices else 0.0)
+        turn.signal_once(StopReason.COST_LIMIT, f"max_cost {budget.max_cost or 0.0:g} USD {told}", "budget", **facts)
 
 
 def after_inference(turn: Turn, response: InferenceResponse) -> bool:
     """Signal what the answer used up, where more would have come; return whether to stop before its tools."""
     budget, execution = turn.execution.budget, turn.execution
     if not response.usage.total_tokens and not response.cost:
-        turn.change(unpriced=True)  # the provider did not tell what it used
+        name = (turn.llm.model if turn.llm else None) or response.model or WORKERS_MODEL
+        turn.note_unpriced(name)  # the provider did not tell what it used
     if response.tool_calls or response.finish_reason == "length":
         if budget.max_tokens is not None and execution.usage.total_tokens >= budget.max_tokens:
             _signal_tokens(turn)
@@ -103,19 +110,33 @@ def cost_of(turn: Turn, usage: Usage, told: float | None = None, model: str = ""
     llm = turn.llm
     if llm is not None and llm.prices is not None:
         return llm.prices.cost(usage)
-    if usage.total_tokens and not turn.execution.unpriced:
-        turn.change(unpriced=True)
-    if usage.total_tokens and not any(each.startswith(UNKNOWN_PRICE) for each in turn.execution.warnings):
-        name = (llm.model if llm else None) or model
-        who = f"the model {name!r}" if name else "the worker's model"
-        told_so = f"{UNKNOWN_PRICE}{who} cost: the cost counts as zero and max_cost limits nothing"
-        turn.warn(f"{told_so}; set llm.prices or HOLDFAST_PRICES")
+    if usage.total_tokens:
+        turn.warn_unpriced((llm.model if llm else None) or model or WORKERS_MODEL)
     return 0.0
+
+
+def refuses_unpriced(turn: Turn) -> bool:
+    """Fail an execution whose budget refuses models without a known price and whose model has none."""
+    llm = turn.llm
+    if turn.execution.budget.unpriced != "refuse" or (llm is not None and llm.prices is not None):
+        return False
+    text = refused_price((llm.model if llm else None) or WORKERS_MODEL)
+    turn.fail(ErrorRecord(type="PriceUnknown", message=text, source="budget"))
+    return turn.must_stop
 
 
 def signal_time(turn: Turn) -> None:
     """Signal the time limit."""
-    turn.signal_once(StopReason.TIME_LIMIT, _time_told(turn.execution.budget, turn.at), "budget")
+    budget, execution = turn.execution.budget, turn.execution
+    facts: dict[str, JsonValue]
+    if budget.max_seconds is None or (budget.deadline is not None and turn.at >= budget.deadline):
+        told = f"deadline {budget.deadline} passed"
+        allowed = budget.deadline.isoformat() if budget.deadline else None
+        facts = {"limit": "deadline", "used": turn.at.isoformat(), "allowed": allowed}
+    else:
+        told = f"max_seconds {budget.max_seconds:g} reached"
+        facts = {"limit": "max_seconds", "used": execution.seconds_used(turn.at), "allowed": budget.max_seconds}
+    turn.signal_once(StopReason.TIME_LIMIT, told, "budget", **facts)
 
 
 def _signal_struck(turn: Turn) -> bool:
@@ -130,19 +151,22 @@ def _signal_struck(turn: Turn) -> bool:
 def _signal_steps(turn: Turn, taken: int) -> None:
     limit = turn.execution.budget.max_steps
     if limit is not None and taken + turn.execution.subagent_steps >= limit:
-        turn.signal_once(StopReason.STEPS_LIMIT, f"max_steps {limit} reached", "budget")
+        facts: dict[str, JsonValue] = {"used": taken + turn.execution.subagent_steps, "allowed": limit}
+        turn.signal_once(StopReason.STEPS_LIMIT, f"max_steps {limit} reached", "budget", limit="max_steps", **facts)
 
 
 def _signal_tokens(turn: Turn) -> None:
     limit, used = turn.execution.budget.max_tokens or 0, turn.execution.usage.total_tokens
     reached = "reached" if used >= limit else _no_room(turn, str(used))
-    turn.signal_once(StopReason.TOKEN_LIMIT, f"max_tokens {limit} {reached}", "budget")
+    facts: dict[str, JsonValue] = {"limit": "max_tokens", "used": used, "allowed": limit}
+    turn.signal_once(StopReason.TOKEN_LIMIT, f"max_tokens {limit} {reached}", "budget", **facts)
 
 
 def _signal_cost(turn: Turn) -> None:
     limit, used = turn.execution.budget.max_cost or 0.0, turn.execution.cost
     reached = "reached" if used >= limit else _no_room(turn, f"{used:.6f}")
-    turn.signal_once(StopReason.COST_LIMIT, f"max_cost {limit:g} USD {reached}", "budget")
+    facts: dict[str, JsonValue] = {"limit": "max_cost", "used": used, "allowed": limit}
+    turn.signal_once(StopReason.COST_LIMIT, f"max_cost {limit:g} USD {reached}", "budget", **facts)
 
 
 def _no_room(turn: Turn, used: str) -> str:
@@ -157,11 +181,6 @@ def _signal_spent(turn: Turn) -> bool:
     if cost:
         _signal_cost(turn)
     return tokens or cost
-
-
-def _time_told(budget: ExecutionBudget, at: datetime) -> str:
-    by_deadline = budget.max_seconds is None or (budget.deadline is not None and at >= budget.deadline)
-    return f"deadline {budget.deadline} passed" if by_deadline else f"max_seconds {budget.max_seconds:g} reached"
 
 
 def _tokens_spent(turn: Turn) -> bool:

@@ -23,13 +23,15 @@ class CallModel:
     """Ask the model, with the conversation as it stands now. It must not put out more than `max_output_tokens`.
 
     `room` is what the budget alone leaves for its answer. Attempts that failed use that up (`usage.room_after`, with
-    this `input_weight`): what is left of it bounds the next attempt, and without any there is none.
+    this `input_weight`): what is left of it bounds the next attempt, and without any there is none. `input_max` is the
+    most tokens that its input can have; none where nothing depends on that.
     """
 
     step_number: int
     max_output_tokens: int | None
     room: int | None = None
     input_weight: float = 1.0
+    input_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class SummariseBuffer:
     max_output_tokens: int | None
     room: int | None = None
     input_weight: float = 1.0
+    input_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +81,16 @@ class RunHooks:
 
 @dataclass(frozen=True, slots=True)
 class AskApproval:
-    """Let a person decide about a call; report `ApprovalExpired` at `expires_at` if nobody has."""
+    """Let a person decide about a call; report `ApprovalExpired` at `expires_at` if nobody has.
+
+    `calls_asked` is how many calls its step asked for.
+    """
 
     step_number: int
     index: int
     call: ToolCall
     expires_at: datetime | None
+    calls_asked: int
 
 
 @dataclass(frozen=True, slots=True)

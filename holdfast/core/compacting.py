@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core import checkpoints, room
+from holdfast.core import answered, room
 from holdfast.core.events import BufferSummarised, SummaryFailed
 from holdfast.core.summarising import due, summarised, to_buffer
 from holdfast.core.turn import Turn
@@ -33,12 +33,7 @@ def begin(turn: Turn) -> bool:
 def take_in(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
     """Keep the summary, and count what it used, failed attempts too; without one the buffer stays as it is."""
     turn.change(summary_under_way=False)
-    used = event.failed_usage
-    if isinstance(event, BufferSummarised):
-        used += event.usage
-    step, cost = turn.step, checkpoints.cost_of(turn, used)
-    turn.spend(used, cost)
-    turn.change_step(overhead=step.overhead + used, overhead_cost=step.overhead_cost + cost)
+    answered.count_summary(turn, event)
     if isinstance(event, SummaryFailed):
         turn.warn(f"older messages could not be summarised: {event.error.type}: {event.error.message}")
     elif event.text.strip():

@@ -8,19 +8,23 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final, Self
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.choice import HookChoice, ToolChoice
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.digests import Digest
 from holdfast.core.events import StopMode
 from holdfast.core.frozen import Frozen
 from holdfast.core.hooks import HookContext, HookRun, HookTraits
+from holdfast.core.json_form import SparseForm
+from holdfast.core.json_values import ShallowMap
 from holdfast.core.limits import (
     CALL_ID_KEPT_CHARS_MAX,
     CARRIED_BYTES_MAX,
     CONTINUE_EVENTS,
     CONTINUE_EVENTS_MAX,
+    ERROR_CHARS_MAX,
     REASON_CHARS_MAX,
     SOURCE_CHARS_MAX,
     TASK_CHARS_MAX,
@@ -28,9 +32,10 @@ from holdfast.core.limits import (
 from holdfast.core.messages import Message
 from holdfast.core.observed import AnyObserved
 from holdfast.core.policies import ApprovalRule
-from holdfast.core.state import AgentState, ExecutionStatus, Id
+from holdfast.core.retries import MODEL_PATIENCE_SECONDS
+from holdfast.core.state import AgentState, Id
 from holdfast.core.steps import InferenceResponse, StepExecution
-from holdfast.core.stopping import StopReason
+from holdfast.core.stopping import StopContext
 from holdfast.core.tools import ToolTraits
 from holdfast.core.transcript import Mark, Opening
 from holdfast.core.usage import NOTHING_USED, Prices, Usage
@@ -42,6 +47,9 @@ MESSAGE_SIGNAL: Final = "message"
 APPROVAL_SIGNAL: Final = "approval"
 SPENT_SIGNAL: Final = "spent"
 """A model call's activity tells by it what its failed attempts used, in case it is cancelled before the next one."""
+
+MODEL_WAIT_SIGNAL: Final = "model_wait"
+"""A model call's activity tells by it that it waits for the endpoint, ever more rarely (`activities.patience`)."""
 
 STATE_QUERY: Final = "state"
 DEBUG_QUERY: Final = "debug"
@@ -68,7 +76,7 @@ REPLY_KIND: Final = "holdfast.reply"
 """The `kind` of a tool's result that is more than a result: an object with `text` and `stop`."""
 
 TOOLS_BUSY: Final = "ToolsBusy"
-"""The type of the failure of a tool call that found no slot; its detail is the attempt's number."""
+"""The type of the failure of a tool call that found no slot; its detail is how many attempts it has taken itself."""
 
 DEFAULT_TASK_QUEUE: Final = "holdfast"
 
@@ -79,11 +87,15 @@ def waiting_queue(task_queue: str) -> str:
 
 
 class StopRequest(Frozen):
-    """The input of an execution's `stop` signal and a session's `stop` update. `source` says who asks."""
+    """The input of an execution's `stop` signal and a session's `stop` update.
+
+    `source` says who asks, `context` what they add; both stand in the signal that comes of it.
+    """
 
     reason: str = Field(default="", max_length=REASON_CHARS_MAX)
     mode: StopMode = "now"
     source: str = Field(default="", max_length=SOURCE_CHARS_MAX)
+    context: StopContext = Field(default_factory=dict[str, JsonValue])
 
 
 class ApprovalDecision(Frozen):
@@ -91,52 +103,6 @@ class ApprovalDecision(Frozen):
 
     call_id: str = Field(max_length=CALL_ID_KEPT_CHARS_MAX)
     verdict: Verdict
-
-
-class ExecutionResult(Frozen):
-    """What an execution's workflow returns, with what it used; `cost` is in US dollars.
-
-    `state` is whole when it is small and no session began the execution, or nothing else has it. Else it is what the
-    `snapshot` holds; while a worker is there, the `state` query gives it too, page by page.
-    """
-
-    execution_id: Id
-    status: ExecutionStatus
-    stop_reason: StopReason | None
-    step_count: int
-    usage: Usage
-    final_response: str
-    cost: float = 0.0
-    steps_used: int = 0
-    unpriced: bool = False
-    """Whether some of `usage` has no known price."""
-    why: str = ""
-    """What the deciding stop signal says."""
-    state: AgentState | None = None
-    snapshot: Digest | None = None
-    """The digest of what was kept of it; none where nothing could be."""
-    taken: tuple[str, ...] = ()
-    """Of an execution of a session: the ids of the messages that stand in its conversation."""
-    messages_before: int = 0
-    """How many messages the default section had when it began."""
-
-
-class ExecutionFailure(Frozen):
-    """The details of the failure that a `failed` execution ends with, and what it used until then.
-
-    The last three fields are those of `ExecutionResult`.
-    """
-
-    execution_id: Id
-    reason: StopReason
-    message: str
-    usage: Usage = Usage()
-    cost: float = 0.0
-    steps_used: int = 0
-    unpriced: bool = False
-    snapshot: Digest | None = None
-    taken: tuple[str, ...] = ()
-    messages_before: int = 0
 
 
 class PageRequest(Frozen):
@@ -192,7 +158,7 @@ class PartPage(Frozen):
     data: str = Field(max_length=CARRIED_BYTES_MAX)
 
 
-class SessionStart(Frozen):
+class SessionStart(SparseForm):
     """What an execution that belongs to a session begins with, besides the snapshot that comes as a second argument.
 
     `messages` are what is said to it, the last of them the question; each has its `message_id` in its metadata.
@@ -218,12 +184,12 @@ class DefinitionChange(Frozen):
 
 
 class ToolsRequest(Frozen):
-    """Which tools and hooks an agent wants of its worker; none means all. `at` is when it asks, in workflow time."""
+    """Which tools and hooks an agent wants of its worker. `at` is when it asks, in workflow time."""
 
     agent: str
-    tools: tuple[str, ...] | None
+    tools: ToolChoice = ()
     tools_deny: tuple[str, ...] = ()
-    hooks: tuple[str, ...] | None = None
+    hooks: HookChoice = ()
     capabilities: tuple[str, ...] = ()
     compiler: str | None = None
     approvals: tuple[ApprovalRule, ...] = ()
@@ -269,7 +235,7 @@ class TakenUp(Frozen):
     at: AwareDatetime
 
 
-class Segment(Frozen):
+class Segment(SparseForm):
     """What a sealed segment holds: `count` things of a series, the steps' or a section's.
 
     `rank` is how often it was joined with others.
@@ -280,11 +246,8 @@ class Segment(Frozen):
     rank: int = Field(default=0, ge=0)
 
 
-class Carried(Frozen):
-    """What a run of an execution begins with when it goes on from another; the sealed segments come beside it.
-
-    `told` is how far the model has been told the conversation, `events_total` how many events were observed so far.
-    """
+class CarriedState(SparseForm):
+    """A state as the arguments of a workflow hold it; its sealed segments come beside it."""
 
     head: AgentState
     segments: tuple[Segment, ...]
@@ -292,6 +255,14 @@ class Carried(Frozen):
     """Those after the sealed ones."""
     messages: tuple[tuple[Message, ...], ...]
     """The same of each section."""
+
+
+class Carried(CarriedState):
+    """What a run of an execution begins with when it goes on from another.
+
+    `told` is how far the model has been told the conversation, `events_total` how many events were observed so far.
+    """
+
     opening: Opening
     told: Mark | None
     catalog: ToolCatalog
@@ -299,16 +270,19 @@ class Carried(Frozen):
     previous_run_id: str
     taken: tuple[str, ...] = ()
     """The ids of a session's messages that the execution has been told."""
+    answered: tuple[str, ...] = ()
+    """The ids of the latest updates that were taken: one whose answer was lost may come again, in this run."""
     messages_before: int = Field(default=0, ge=0)
     """How many messages the default section had when the execution began."""
 
 
-class ExecutionInput(Frozen):
+class ExecutionInput(SparseForm):
     """What starts an `AgentExecution`; the workflow's id is the execution's id. `budget` is the effective one.
 
-    A run that goes on from another has the sealed segments as further arguments, and its `question` is empty.
+    A run that goes on from another, or from a `state`, has the sealed segments as further arguments; the `question` of
+    the former is empty, that of the latter can be.
     `subagents` are all agents that the definition, or one of those, may call. `depth_left` is how deep agents may nest
-    below this one.
+    below this one. `metadata` are what the run is given about itself; its subagents get them, too.
     """
 
     agent_id: Id
@@ -316,6 +290,7 @@ class ExecutionInput(Frozen):
     question: str
     budget: ExecutionBudget
     subagents: tuple[AgentDefinition, ...] = ()
+    metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
     parent_agent_id: Id | None = None
     depth_left: int | None = None
     searchable: bool = True
@@ -326,6 +301,8 @@ class ExecutionInput(Frozen):
     """What a session has it begin with; none for an execution that stands alone."""
     carried: Carried | None = None
     """What the run before this one hands on; none for an execution's first run."""
+    state: CarriedState | None = None
+    """What an execution's first run goes on from: an agent, or an execution under way. None for a new agent."""
 
 
 class EventsRequest(Frozen):
@@ -363,33 +340,38 @@ class TranscriptPage(Frozen):
     messages: tuple[Message, ...]
 
 
-class InferenceInput(Frozen):
+class InferenceInput(SparseForm):
     """One model call: the transcript is `base` continued by `delta`.
 
     Where that falls short of `target`, the activity reads the rest from the workflow. `opening` travels with the
-    first call only. The last three fields are those of `commands.CallModel`.
+    first call only. Numbers are those of `commands.CallModel` and the definition, `metadata` a compiler's agent's.
     """
 
-    opening: Opening | None
+    opening: Opening | None = None
     base: Mark
     delta: tuple[Message, ...]
     target: Mark
     max_output_tokens: int | None = None
     room: int | None = None
     input_weight: float = 1.0
+    patience_seconds: float = MODEL_PATIENCE_SECONDS
+    input_max: int | None = None
+    metadata: ShallowMap | None = None
     continues: Id | None = None
     """Of a session's execution, on its first call: the one before, whose transcript this one's begins with."""
 
 
-class InferenceAnswer(Frozen):
+class InferenceAnswer(SparseForm):
     """What a model call comes to: the answer, and what attempts that failed before it used.
 
     Not `complete`: the call was cancelled, and `response` is what had come of it, without tool calls.
+    `seconds` are those that its last attempt took, by the worker's clock.
     """
 
     response: InferenceResponse
     complete: bool = True
     failed_usage: Usage = NOTHING_USED
+    seconds: float = Field(default=0.0, ge=0)
 
 
 class CallProgress(Frozen):
@@ -397,14 +379,32 @@ class CallProgress(Frozen):
 
     `chars` counts the characters of text so far, `tail` is the last of them, at most PROGRESS_CHARS_MAX. `usage` is the
     endpoint's latest word on this attempt, `failed_usage` the sum of what earlier attempts used. `attempt` counts from
-    1: until an attempt tells of itself, the server goes on showing what the one before told.
+    1: until an attempt tells of itself, the server shows what the one before told. The first began at `begun_at` of the
+    server's clock; `failures` failed by themselves. `if_lost` is what this one counts if nothing more is heard of it.
     """
 
-    attempt: int = Field(default=1, ge=1)
+    attempt: int = Field(default=1, ge=0)
     chars: int = Field(default=0, ge=0)
     tail: str = ""
     usage: Usage | None = None
     failed_usage: Usage = NOTHING_USED
+    if_lost: Usage = NOTHING_USED
+    begun_at: AwareDatetime | None = None
+    failures: int = Field(default=0, ge=0)
+
+
+class ModelWait(Frozen):
+    """The `model_wait` signal's input: a model call, by its activity's id, whose endpoint is waited for.
+
+    `attempt` is the latest that failed (from 1), `message` says why; the first began at `since`, the next one begins at
+    `next_at`, both by the server's clock.
+    """
+
+    call: str
+    attempt: int = Field(ge=1)
+    message: str = Field(max_length=ERROR_CHARS_MAX)
+    since: AwareDatetime
+    next_at: AwareDatetime
 
 
 class SpentSoFar(Frozen):
@@ -414,16 +414,18 @@ class SpentSoFar(Frozen):
     usage: Usage
 
 
-class SummaryInput(Frozen):
+class SummaryInput(SparseForm):
     """One summary: what to summarise, the activity reads from the workflow. `llm` is the agent's.
 
-    The other fields are those of `commands.SummariseBuffer`.
+    `patience_seconds` is the definition's; the other fields are those of `commands.SummariseBuffer`.
     """
 
     llm: LLM
     max_output_tokens: int | None = None
     room: int | None = None
     input_weight: float = 1.0
+    patience_seconds: float = MODEL_PATIENCE_SECONDS
+    input_max: int | None = None
 
 
 class BufferPage(Frozen):

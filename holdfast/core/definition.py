@@ -7,17 +7,17 @@ from typing import Annotated, Protocol
 from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator
 
 from holdfast.core.budget import BudgetPolicy, ExecutionBudget
+from holdfast.core.choice import HookChoice, ToolChoice, named
 from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import Frozen
 from holdfast.core.json_values import PortableMap
 from holdfast.core.limits import (
     CAPABILITIES_MAX,
     DEPTH_MAX,
-    HOOKS_MAX,
+    MODEL_PATIENCE_SECONDS_MAX,
     OVERRIDES_MAX,
     REASKS_MAX,
     SUBAGENTS_MAX,
-    TOOLS_MAX,
     WORD_CHARS_MAX,
 )
 from holdfast.core.policies import (
@@ -30,6 +30,7 @@ from holdfast.core.policies import (
     TextFormat,
     distinct,
 )
+from holdfast.core.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.stopping import OVERRIDABLE, StopReason
 from holdfast.core.usage import Prices
 
@@ -83,13 +84,17 @@ class LLM(Frozen):
 
 
 class AgentDefinition(Frozen):
-    """An agent. For `tools` and `hooks` none means every one of the worker's, an empty list means none.
+    """An agent. It has the `tools` and `hooks` that it names, by default none; "all" takes every one that is offered.
 
     `sequential` runs the calls of a step one after another. `max_depth` is how deep subagents may nest below this
     agent when it is the root. `overridable` and `max_overrides` bound what a hook's continuation request may do
     (`holdfast.core.stopping`). `finish_reasons` are the provider's words for an answer that ended early: an answer
     without tool calls that ends with one stops the run with the reason `finish_reason`. `reasks_max` is how often an
     answer that breaks `response_format` is asked for again. `capabilities` name bundles of tools and hooks.
+
+    `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or breaks its answers: the
+    clock alone ends it, counted from its first attempt, no number of attempts. An attempt under way then may finish;
+    0 means that the first failure counts.
 
     Refused: a name listed twice, a tool that is named and denied at once, an agent among its own subagents.
     """
@@ -99,10 +104,10 @@ class AgentDefinition(Frozen):
     description: Text = Field(default="", max_length=2_000)
     system_prompt: Text = ""
     llm: LLM = LLM()
-    tools: Names | None = Field(default=None, max_length=TOOLS_MAX)
+    tools: ToolChoice = ()
     tools_deny: Names = ()
     sequential: bool = False
-    hooks: Names | None = Field(default=None, max_length=HOOKS_MAX)
+    hooks: HookChoice = ()
     capabilities: Names = Field(default=(), max_length=CAPABILITIES_MAX)
     subagents: Names = Field(default=(), max_length=SUBAGENTS_MAX)
     max_depth: int = Field(default=3, ge=0, le=DEPTH_MAX)
@@ -111,6 +116,7 @@ class AgentDefinition(Frozen):
     pause_while_waiting: bool = False
     approvals: ApprovalRules = ()
     errors: ErrorPolicy = "recover"
+    model_patience_seconds: float = Field(default=MODEL_PATIENCE_SECONDS, ge=0, le=MODEL_PATIENCE_SECONDS_MAX)
     overridable: Annotated[tuple[StopReason, ...], AfterValidator(distinct)] = OVERRIDABLE
     max_overrides: int = Field(default=3, ge=0, le=OVERRIDES_MAX)
     finish_reasons: Annotated[tuple[Word, ...], AfterValidator(distinct)] = ("length", "content_filter")
@@ -122,7 +128,7 @@ class AgentDefinition(Frozen):
     @field_validator("tools_deny")
     @classmethod
     def _denied_tools_are_not_named(cls, denied: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        both = [name for name in info.data.get("tools") or () if name in denied]
+        both = [name for name in named(info.data.get("tools", ())) if name in denied]
         if both:
             raise ValueError(f"{both[0]!r} stands under `tools` as well; keep one")
         return denied

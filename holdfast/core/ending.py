@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from pydantic import JsonValue
+
 from holdfast.core.commands import Finish
 from holdfast.core.frozen import trusted
 from holdfast.core.messages import Message
@@ -15,7 +17,7 @@ from holdfast.core.observed import (
     TokenUsageReported,
 )
 from holdfast.core.state import ExecutionStatus
-from holdfast.core.steps import ErrorRecord, StepExecution
+from holdfast.core.steps import AgentStepType, ErrorRecord, StepExecution
 from holdfast.core.stopping import StopReason
 from holdfast.core.turn import Turn
 
@@ -29,7 +31,7 @@ def judge_answer(turn: Turn) -> None:
     if response is not None and not response.tool_calls:
         if response.finish_reason in turn.rules.definition.finish_reasons:
             text = f"the model's answer ended with {response.finish_reason!r}"
-            turn.signal_once(StopReason.FINISH_REASON, text, "model")
+            turn.signal_once(StopReason.FINISH_REASON, text, "model", finish_reason=response.finish_reason)
         if response.format_problem is not None:
             _reask(turn, response.format_problem)
     judge_errors(turn)
@@ -46,10 +48,11 @@ def _reask(turn: Turn, problem: str) -> None:
     """Tell the model what is wrong with its answer, or stop when it was told often enough."""
     error = ErrorRecord(type=INVALID_ANSWER, message=problem, source="model")
     turn.change_step(errors=(*turn.step.errors, error))
-    asked = turn.execution.reasks
-    if asked >= turn.rules.definition.reasks_max:
+    asked, allowed = turn.execution.reasks, turn.rules.definition.reasks_max
+    if asked >= allowed:
         text = f"the answer breaks the response format after {asked} re-asks: {problem}"
-        turn.signal_once(StopReason.RETRY_LIMIT, text, "response_format")
+        facts: dict[str, JsonValue] = {"limit": "reasks_max", "used": asked, "allowed": allowed}
+        turn.signal_once(StopReason.RETRY_LIMIT, text, "response_format", **facts)
         return
     text = f"Your answer cannot be used: {problem}\nAnswer again, in the required form and with nothing else."
     said = Message(role="user", content=text, metadata={"is_trace": True})
@@ -70,7 +73,8 @@ def archive(turn: Turn, *, overridden: bool = False) -> None:
     `overridden` says that the loop goes on only because of that request.
     """
     step, execution = turn.step, turn.execution
-    tags = {"step_id": step.id} if step.step_type == "final_response" else {"step_id": step.id, "is_trace": True}
+    final = step.step_type is AgentStepType.FINAL_RESPONSE
+    tags = {"step_id": step.id} if final else {"step_id": step.id, "is_trace": True}
     turn.say(step.output_messages, **tags)
     done = trusted(
         StepExecution,
@@ -79,9 +83,23 @@ def archive(turn: Turn, *, overridden: bool = False) -> None:
         completed_at=turn.at,
         continuation=execution.continuation,
     )
-    turn.tell(AgentStepCompleted, step=step)
-    facts = {"usage": step.usage, "cost": step.cost, "total": execution.usage, "total_cost": execution.cost}
-    turn.tell(TokenUsageReported, **facts)
+    turn.tell(
+        AgentStepCompleted,
+        step=step,
+        started_at=done.started_at,
+        completed_at=done.completed_at,
+        duration_seconds=done.duration.total_seconds(),
+        usage=step.usage,
+    )
+    turn.tell(
+        TokenUsageReported,
+        usage=step.usage,
+        cost=step.cost,
+        total=execution.usage,
+        total_cost=execution.cost,
+        unpriced=step.unpriced,
+        total_unpriced=execution.unpriced,
+    )
     turn.change(
         step_executions=execution.step_executions.append(done),
         continuation=execution.continuation.after_step(overridden=overridden),
@@ -109,14 +127,22 @@ def conclude(turn: Turn) -> None:
     turn.do(Finish())
 
 
+def tell_stopped(turn: Turn) -> None:
+    """Tell that the loop has ended, once in each execution; the hooks of the end can still change how it is judged."""
+    turn.tell(AgentExecutionStopped, **_reason(turn))
+
+
 def _tell_end(turn: Turn, status: ExecutionStatus) -> None:
     if not turn.rules.observed:
         return
-    state = turn.state
-    signal, error = state.stop_signal, turn.execution.error
-    if error is not None:
-        turn.tell(AgentExecutionFailed, error=error)
-    elif status is ExecutionStatus.STOPPED and signal is not None:
-        turn.tell(AgentExecutionStopped, reason=signal.reason, message=signal.message)
+    if turn.execution.error is not None:
+        turn.tell(AgentExecutionFailed, error=turn.execution.error)
     else:
-        turn.tell(AgentExecutionCompleted, answer=state.final_response)
+        turn.tell(AgentExecutionCompleted, answer=turn.state.final_response, status=status, **_reason(turn))
+
+
+def _reason(turn: Turn) -> dict[str, StopReason | str]:
+    highest = turn.execution.continuation.highest
+    if highest is None:
+        return {"reason": StopReason.COMPLETED, "message": ""}
+    return {"reason": highest.reason, "message": highest.message}

@@ -13,12 +13,14 @@
     │   ├── AgentNotFound                    no agent of this id has ever been here
     │   └── RecordNotFound                   the record store knows no such execution of an agent
     ├── ServerUnavailable               6    Temporal does not answer, or refuses us
+    │   └── ServerUnreachable                nothing answers at its address
     ├── Conflict                        7    something else holds what we need
     │   ├── ExecutionExists                  the id is taken by another run
     │   ├── PortTaken                        another program listens there
     │   ├── DataDirectoryInUse               another server owns the data directory
     │   ├── MessageRefused                   a run under way has no room for a message
     │   ├── DecisionRefused                  no call waits for this decision
+    │   ├── StopRefused                      the run can only be stopped at once, not after its step
     │   ├── SessionClosed                    the session takes nothing any more
     │   └── SessionRefused                   the session cannot do now what was asked; the text says why
     ├── MissingPart                     8    an optional package or program is not installed
@@ -110,7 +112,7 @@ class ModelFailure(HoldfastError):
     """A model call brought no answer. `kind` names the failure, `again` says whether asking again can help.
 
     `after` is the wait that the endpoint asked for, if it did; `usage` is what the failed call used, as far as the
-    endpoint said.
+    endpoint said. `free` is true when the endpoint has done no work that anybody bills: it refused the request.
     """
 
     exit_code = 9
@@ -123,15 +125,19 @@ class ModelFailure(HoldfastError):
         again: bool = False,
         after: timedelta | None = None,
         usage: Usage = NOTHING_USED,
+        free: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.again = again
         self.after = after
         self.usage = usage
+        self.free = free
 
     def __reduce__(self) -> tuple[Callable[..., ModelFailure], tuple[str]]:
-        details = partial(type(self), kind=self.kind, again=self.again, after=self.after, usage=self.usage)
+        details = partial(
+            type(self), kind=self.kind, again=self.again, after=self.after, usage=self.usage, free=self.free
+        )
         return details, (self.message,)
 
 
@@ -161,6 +167,10 @@ class ServerUnavailable(HoldfastError):
     exit_code = 6
 
 
+class ServerUnreachable(ServerUnavailable):
+    """Nothing answers at the Temporal server's address: it is away, or the address is wrong."""
+
+
 class Conflict(HoldfastError):
     """Something else holds what we need."""
 
@@ -185,6 +195,10 @@ class MessageRefused(Conflict):
 
 class DecisionRefused(Conflict):
     """The tool call does not wait for a decision (any more), or not for this one: nothing was decided."""
+
+
+class StopRefused(Conflict):
+    """A run cannot be told to stop after its step, only at once; nothing was changed."""
 
 
 class SessionClosed(Conflict):

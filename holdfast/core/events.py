@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
+
+from pydantic import JsonValue
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import AgentDefinition
@@ -25,19 +28,21 @@ class ExecutionStarted:
     """A request came in. `budget` is the effective one.
 
     On a state whose execution is in progress it takes that one up again: id and budget stay, `messages` are added.
+    `metadata` are added to the agent's; a value of none removes an entry.
     """
 
     execution_id: str
     messages: tuple[Message, ...]
     budget: ExecutionBudget
     at: datetime
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswered:
     """The model call of the step under way came back.
 
-    `failed_usage` is what attempts that failed before it used, as far as the provider said.
+    `failed_usage` is what attempts that failed before it used.
     """
 
     response: InferenceResponse
@@ -47,23 +52,26 @@ class ModelAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ModelFailed:
-    """The model call failed for good, after its bounded retries."""
+    """The model call failed for good, after its retries. `lost` is as for `ModelCancelled`."""
 
     error: ErrorRecord
     at: datetime
     failed_usage: Usage = field(default_factory=Usage)
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCancelled:
     """The model call under way (or the summary) was cancelled, as `CancelInFlight` asked for.
 
-    `partial` is what had come of its answer, without tool calls; none when nothing is known of it.
+    `partial` is what had come of its answer, without tool calls; none when nothing is known of it. When `lost` is true
+    its last attempt went out and nobody can say what it used: it counts as the most that it can have used.
     """
 
     partial: InferenceResponse | None
     at: datetime
     failed_usage: Usage = field(default_factory=Usage)
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +86,35 @@ class BufferSummarised:
 
 @dataclass(frozen=True, slots=True)
 class SummaryFailed:
-    """The buffer could not be summarised; it stays as it is, and the model goes on seeing it."""
+    """The buffer could not be summarised; it stays as it is, and the model goes on seeing it.
+
+    `lost` is as for `ModelCancelled`.
+    """
 
     error: ErrorRecord
     at: datetime
     failed_usage: Usage = field(default_factory=Usage)
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ToolReturned:
-    """A tool call ended well; `call_id` is the call's id within the step. `stop` is why the tool asks to stop."""
+    """A tool call ended well; `call_id` is the call's id within the step.
+
+    `stop` is why the tool asks to stop, `stop_context` what it adds to that.
+    """
 
     call_id: str
     result: str
     started_at: datetime
     at: datetime
     stop: str | None = None
+    stop_context: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFailed:
-    """A tool call ended in an error, after its bounded retries."""
+    """A tool call ended in an error, after its retries."""
 
     call_id: str
     error: ErrorRecord
@@ -120,8 +136,8 @@ class SubagentReturned:
     at: datetime
     steps: int = 0
     """How many steps it and the agents below it took."""
-    unpriced: bool = False
-    """Whether some of `usage` has no known price: `cost` is more than it says."""
+    unpriced: tuple[str, ...] = ()
+    """The models whose tokens have no known price; they are not in `cost`."""
 
 
 def subagent_cancelled(call_id: str, at: datetime) -> SubagentReturned:
@@ -141,10 +157,22 @@ class HooksReturned:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalGiven:
-    """A person decided about a call that waits."""
+    """A person decided about a call that waits.
+
+    `problem` is what the driver, which knows the tools, finds wrong with an edit's arguments: the call still waits.
+    """
 
     call_id: str
     verdict: Verdict
+    at: datetime
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionUnreadable:
+    """Somebody sent what is no decision about a call: nothing changes but a warning."""
+
+    problem: str
     at: datetime
 
 
@@ -183,6 +211,13 @@ class TimerFired:
 @dataclass(frozen=True, slots=True)
 class RunContinued:
     """Another run of the driver goes on with the execution at a step's boundary: nothing was under way."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StepDue:
+    """The next step may begin, where the loop rests between two steps (`Rules.step_by_step`)."""
 
     at: datetime
 
@@ -230,10 +265,12 @@ Event = (
     | HooksReturned
     | ApprovalGiven
     | ApprovalExpired
+    | DecisionUnreadable
     | MessageArrived
     | StopRequested
     | TimerFired
     | RunContinued
+    | StepDue
     | DefinitionChanged
     | ChangeRefused
     | DriverFailed

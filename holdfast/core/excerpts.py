@@ -144,3 +144,9 @@ def clock(at: datetime, since: datetime | None = None) -> str:
     if since is not None and at.date() == since.astimezone(UTC).date():
         return f"{at:%H:%M:%S} UTC"
     return f"{at.replace(tzinfo=None).isoformat(' ', 'seconds')} UTC"
+
+
+def wait_line(message: str, attempt: int, seconds: float) -> str:
+    """Return how people are told that a model call waits for its endpoint, `attempt` having failed."""
+    soon = f"in {span(seconds)}" if seconds > 0 else "now"
+    return f"waiting for the model endpoint, attempt {attempt} failed, next {soon}: {message}"

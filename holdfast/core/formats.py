@@ -13,6 +13,7 @@ from holdfast.core.messages import ILLEGAL_IN_NAME
 from holdfast.core.parsing import read_json
 from holdfast.core.policies import JsonSchemaFormat
 from holdfast.core.texts import clamped
+from holdfast.core.validation import problem_text
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -24,6 +25,12 @@ DROPPED: Final = ("default", "discriminator")
 FORBIDDEN: Final = frozenset({"allOf", "not", "prefixItems"})
 """those that they refuse and that say something; pydantic writes the last one for a tuple."""
 
+FORMAT_HINT: Final = (
+    "write `class Ticket(BaseModel): title: str` and pass the class, "
+    "or put a JSON Schema of your own into the definition: `response_format: {type: json_schema, json_schema: {...}}`"
+)
+"""What to do where something else than a pydantic model is given as an answer's type."""
+
 
 def format_of(model: type[BaseModel], *, name: str | None = None, strict: bool = False) -> JsonSchemaFormat:
     """Return the response format that asks for a `model`.
@@ -34,8 +41,10 @@ def format_of(model: type[BaseModel], *, name: str | None = None, strict: bool =
         strict: ask the provider to hold to the schema itself, in the form OpenAI's structured outputs demand: every
             property is required, no other is allowed (https://platform.openai.com/docs/guides/structured-outputs).
 
-    Raises InvalidInput when the type has no JSON Schema, or none that `strict` allows.
+    Raises InvalidInput when `model` is no pydantic model, has no JSON Schema, or none that `strict` allows.
     """
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller without a type checker
+        raise InvalidInput(f"{_named(model)} is no pydantic model; {FORMAT_HINT}")
     try:
         schema = model.model_json_schema()
     except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
@@ -62,11 +71,15 @@ def typed(text: str, model: type[ModelT]) -> ModelT:
     raise AnswerInvalid(f"the answer is no {model.__name__}: {line}; see the answer's text for what the model said")
 
 
+def _named(value: object) -> str:
+    return value.__name__ if isinstance(value, type) else f"a value of type {type(value).__name__}"
+
+
 def _told(error: ValidationError) -> str:
     found = error.errors(include_url=False, include_input=False, include_context=False)
     told = [
         f"{'.'.join(str(part) for part in problem['loc'])[:FORMAT_PLACE_CHARS_MAX] or 'the whole'}: "
-        f"{problem['msg'][:FORMAT_PLACE_CHARS_MAX]}"
+        f"{problem_text(problem)[:FORMAT_PLACE_CHARS_MAX]}"
         for problem in found[:FORMAT_PROBLEMS_MAX]
     ]
     more = [f"and {len(found) - len(told):,} more"] if len(found) > len(told) else []

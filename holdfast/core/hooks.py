@@ -29,12 +29,10 @@ from holdfast.core.frozen import Frozen, replace
 from holdfast.core.json_values import JsonMap, ShallowMap
 from holdfast.core.limits import HOOK_SECONDS_MAX, MESSAGES_WAITING_MAX, NAME_CHARS_MAX, REASON_CHARS_MAX
 from holdfast.core.messages import NAME_PATTERN, Message, ToolCall
-from holdfast.core.steps import ErrorRecord, InferenceResponse, ToolExecution
-from holdfast.core.stopping import StopSignal
+from holdfast.core.steps import ErrorRecord, InferenceResponse, StepExecution, ToolExecution
+from holdfast.core.stopping import StopContext, StopSignal
 from holdfast.core.usage import Usage
-
-HOOK_SECONDS: Final = 1.0
-"""How long a hook may take unless it says otherwise: the run waits for it, and so does a stop."""
+from holdfast.core.validation import problem_text
 
 
 class Trigger(StrEnum):
@@ -59,11 +57,13 @@ AROUND_TOOLS: Final = frozenset({Trigger.BEFORE_TOOL, Trigger.AFTER_TOOL})
 
 
 class HookContext(Frozen):
-    """What a hook may know. Bounded in size: `messages` are the latest ones only.
+    """What a hook may know. Bounded in size: `messages` and `steps`, completed ones, are the latest only.
 
     `call` is the tool call that `before_tool` and `after_tool` are about, `tool_execution` how it ended, `response` the
     model's answer of the step under way, `error` what `on_error` is told. `step_number` counts from 1; 0 is before the
-    first step. `cost` is in US dollars.
+    first step. `cost` is in US dollars, without the `unpriced` models. `tool_executions` are those of the step under
+    way, all of them in `after_step`; `errors` are of that step and of `steps`. `execution_count` counts the agent's
+    executions, this one included.
     """
 
     trigger: Trigger
@@ -82,6 +82,12 @@ class HookContext(Frozen):
     call: ToolCall | None = None
     tool_execution: ToolExecution | None = None
     error: ErrorRecord | None = None
+    parent_agent_id: str | None = None
+    execution_count: int = 1
+    steps: tuple[StepExecution, ...] = ()
+    tool_executions: tuple[ToolExecution, ...] = ()
+    errors: tuple[ErrorRecord, ...] = ()
+    unpriced: tuple[str, ...] = ()
 
 
 class Changes(Frozen):
@@ -92,6 +98,7 @@ class Changes(Frozen):
         messages: said to the model from its next call on; of the roles user and system only.
         stop: why the run is to stop.
         stop_reason: under which reason; a word that is none of `StopReason` counts as `unknown`.
+        stop_context: what is to stand with that stop, a small JSON object.
         go_on: asks to go on although the loop would stop, within the definition's `overridable` and `max_overrides`.
         arguments: takes the place of the call's arguments (`before_tool` only).
         block: why the call must not run (`before_tool` only); the model is told.
@@ -101,6 +108,7 @@ class Changes(Frozen):
     messages: tuple[Message, ...] = Field(default=(), max_length=MESSAGES_WAITING_MAX)
     stop: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
     stop_reason: str = Field(default="stop_requested", max_length=NAME_CHARS_MAX)
+    stop_context: StopContext = Field(default_factory=dict[str, JsonValue])
     go_on: bool = False
     arguments: ShallowMap | None = None
     block: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
@@ -119,7 +127,7 @@ class HookTraits(Frozen):
     trigger: Trigger
     priority: int = 0
     tools: tuple[str, ...] | None = None
-    timeout_seconds: float = Field(default=HOOK_SECONDS, gt=0, le=HOOK_SECONDS_MAX)
+    timeout_seconds: float = Field(default=HOOK_SECONDS_MAX, gt=0, le=HOOK_SECONDS_MAX)
 
     def concerns(self, tool: str) -> bool:
         """Return whether the hook is to run around calls of `tool`."""
@@ -157,7 +165,7 @@ def hook(
     name: str | None = None,
     priority: int = 0,
     tools: Iterable[str] | None = None,
-    timeout_seconds: float = HOOK_SECONDS,
+    timeout_seconds: float = HOOK_SECONDS_MAX,
 ) -> Callable[[HookFunction], Hook]:
     """Make a hook of a function, sync or async.
 
@@ -168,7 +176,8 @@ def hook(
         name: what definitions call it; the function's own name by default.
         priority: higher goes first.
         tools: around which tools' calls it runs, as patterns; for `before_tool` and `after_tool` only.
-        timeout_seconds: how long it may take; past that it counts as failed.
+        timeout_seconds: how long it may take, 5 s at most: the run waits for it, and so does a stop. Past that it
+            counts as failed.
     """
 
     def decorate(function: HookFunction) -> Hook:
@@ -191,7 +200,9 @@ def hook(
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             field = ".".join(map(str, problem["loc"]))
-            raise InvalidInput(f"hook {called!r}: {field}: {problem['msg']} (it is {problem['input']!r})") from None
+            raise InvalidInput(
+                f"hook {called!r}: {field}: {problem_text(problem)} (it is {problem['input']!r})"
+            ) from None
         return Hook(function, traits)
 
     return decorate

@@ -20,7 +20,7 @@ IN_WORDS: Final = TextFormat()
 class AnswerPart:
     """What has come of an answer since the part before it. `usage` is the endpoint's latest word on all of the call.
 
-    `model` and `response_id` are empty until the endpoint has told them.
+    `model` and `response_id` are empty until the endpoint has told them. An empty part says that the request goes out.
     """
 
     text: str = ""
@@ -28,6 +28,12 @@ class AnswerPart:
     usage: Usage | None = None
     model: str = ""
     response_id: str = ""
+    call_bytes: int = 0
+    """How many bytes of tool calls came with it: names, ids and arguments."""
+    unseen: bool = False
+    """Whether the answer comes all at once: what the endpoint has made of it cannot be seen before its end."""
+    sent: bool = True
+    """False while the endpoint has been sent nothing: it is still being reached."""
 
 
 AnswerListener = Callable[[AnswerPart], None]
@@ -39,7 +45,8 @@ class ModelRequest:
     """One model call: prompt, conversation, tools and the form of the final answer.
 
     `max_output_tokens` none leaves it to the provider. A model that streams tells `listener` what has come; when the
-    call is cancelled or fails, that is what is known of it.
+    call is cancelled or fails, that is what is known of it. `input_max` is the most tokens that its input can have,
+    where that was counted already (`reserving.request_tokens` counts it anew).
     """
 
     llm: LLM
@@ -49,6 +56,7 @@ class ModelRequest:
     max_output_tokens: int | None
     response_format: ResponseFormat = IN_WORDS
     listener: AnswerListener | None = None
+    input_max: int | None = None
 
 
 class Model(Protocol):

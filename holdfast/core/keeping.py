@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from pydantic import JsonValue
 from pydantic_core import to_json
 
 from holdfast.core.events import HooksReturned
@@ -57,6 +58,18 @@ def say_waiting(turn: Turn) -> None:
         turn.change(waiting_messages=(), answer_due=False)
 
 
+def take_metadata(turn: Turn, given: Mapping[str, JsonValue]) -> None:
+    """Add a run's metadata to the agent's; a value of none removes an entry. Too much of it is not taken: a warning."""
+    if not given:
+        return
+    metadata = merged(turn.metadata, given)
+    if (size := len(to_json(metadata))) > METADATA_BYTES_MAX:
+        allowed = f"the agent's would take {size:,} bytes, at most {METADATA_BYTES_MAX:,} are kept"
+        turn.warn(f"the metadata of this run were not taken: {allowed}")
+        return
+    turn.metadata = metadata
+
+
 def keep_changes(turn: Turn, event: HooksReturned) -> ErrorRecord | None:
     """Keep what the hooks changed, up to the one that raised; return its error."""
     for run in event.runs:
@@ -81,7 +94,7 @@ def _change(turn: Turn, changes: Changes, hook: str) -> ErrorRecord | None:
     if changes.stop is not None:
         reason = StopReason.named(changes.stop_reason)
         given = {"given": changes.stop_reason} if reason is StopReason.UNKNOWN else {}
-        turn.signal_now(reason, changes.stop, hook, **given)
+        turn.signal_now(reason, changes.stop, hook, {**changes.stop_context, **given, "hook": hook})
     if changes.go_on:
         turn.change(continuation=replace(turn.execution.continuation, continuation_requested=True))
     return None

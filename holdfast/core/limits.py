@@ -24,6 +24,9 @@ CALL_ID_CHARS_MAX: Final = 40
 REASON_CHARS_MAX: Final = 1_000
 """The longest reason text of a stop."""
 
+STOP_CONTEXT_BYTES_MAX: Final = 2_000
+"""The most that a hook, a tool or a client can add to a stop signal, as JSON."""
+
 SOURCE_CHARS_MAX: Final = 200
 """The longest name of who asks for a stop or decides about a call: a person, a hook, a tool."""
 
@@ -37,10 +40,7 @@ TOOL_RESULT_BYTES_MAX: Final = 200 * 1024
 """The same in bytes of JSON: control characters take six of them."""
 
 STEP_RESULTS_BYTES_MAX: Final = 384 * 1024
-"""The most all results (or errors) of one step take together, in bytes of JSON, so that a step fits a query's answer.
-
-Every call of the step gets the same share of it.
-"""
+"""The most all results (or errors) of a step take as JSON: a step fits a query's answer, its calls share it evenly."""
 
 RESPONSE_BYTES_MAX: Final = 112 * 1024
 """The longest text of one model answer that is kept, in bytes of JSON."""
@@ -112,8 +112,7 @@ HOOK_CHANGES_BYTES_MAX: Final = 64 * 1024
 """The most that the changes of all hooks of one place take together, in bytes of JSON: one event holds them."""
 
 HOOK_CHANGES_STEP_BYTES_MAX: Final = 768 * 1024
-"""The same for the hooks before (or after) all calls of one step, shared by the calls: these can come in one task of a
-workflow, together with the calls' arguments, and the server terminates a run whose task brings 4 MB."""
+"""The same for the hooks around all calls of one step: one task can bring all, and the server allows a task 4 MB."""
 
 EDITS_STEP_BYTES_MAX: Final = 768 * 1024
 """The same for what people make of the arguments of all calls of one step: decisions can come in one task, too."""
@@ -121,8 +120,12 @@ EDITS_STEP_BYTES_MAX: Final = 768 * 1024
 METADATA_BYTES_MAX: Final = 256 * 1024
 """The most that an agent's metadata take, in bytes of JSON: they stand in every page of the state."""
 
+RUN_METADATA_BYTES_MAX: Final = 16 * 1024
+"""The most metadata that one run, or message to a session, brings, in bytes of JSON."""
+
 HOOK_MESSAGES_MAX: Final = 10
-"""How many of the latest messages a hook is shown."""
+HOOK_STEPS_MAX: Final = 3
+"""How many of the latest messages, and completed steps, a hook is shown."""
 
 STOP_SIGNALS_MAX: Final = 16
 """The most stop signals from outside kept per execution; more would say nothing new."""
@@ -178,6 +181,9 @@ SEGMENT_BYTES_MAX: Final = 4 * 1024 * 1024
 CARRIED_BYTES_MAX: Final = 128 * 1024 * 1024
 """Where an execution ends by itself: to take up so much again must stay below the 2 s that a task's code may take."""
 
+MODEL_PATIENCE_SECONDS_MAX: Final = 24 * 3600
+"""How long a model call can be tried at the most: attempts that cost something each write a few events."""
+
 MODEL_GRACE_SECONDS: Final = 1.0
 """How long an execution that is stopped waits for what had come of its model call."""
 
@@ -198,6 +204,9 @@ TOOLS_MAX: Final = 128
 
 TOOL_DESCRIPTION_CHARS_MAX: Final = 1_024
 """the longest description of one: OpenAI's limits, told when the tool is made instead of in every run."""
+
+REQUIRED_ARGUMENTS_MAX: Final = 32
+"""A tool that requires more arguments looks for missing ones itself: a run knows the names of so many."""
 
 LOCAL_TOOL_SECONDS_MAX: Final = 5.0
 """All attempts of one `local` tool call together: a stop waits for them."""
@@ -335,6 +344,13 @@ MESSAGE_IDS_KEPT: Final = 1_000
 SESSION_CHARS_MAX: Final = 4 * 1024 * 1024
 """The most that a session keeps of itself as it leaves the server: its queue of QUEUE_BYTES_MAX, definitions, ids."""
 
+LISTED_STEPS: Final = 20
+LISTED_MODEL_SECONDS: Final = 30.0
+"""After so many steps, or seconds of model calls, a run under way is listed anew by how far it has come.
+
+One event each time: 12.05 events a step for quick ones, 13 at most where each takes half a minute.
+"""
+
 LISTED_MAX: Final = 1_000
 """The most runs, sessions, records or calls that one listing gives: each line of it may have to be asked for."""
 
@@ -433,6 +449,8 @@ REPORTED_TEXT_CHARS_MAX: Final = 4_000
 
 COMPLETED_IDS_MAX: Final = 50
 """The most ids that the shell is offered to complete a word with."""
+CANDIDATES_MAX: Final = 5
+"""How many runs or sessions an error names that the beginning of an id can mean."""
 LISTENER_EVENTS_MAX: Final = 10_000
 """How many events a coroutine listener may be behind; it misses further ones, the run does not wait for it."""
 

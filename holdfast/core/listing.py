@@ -15,6 +15,8 @@ STOP_REASON: Final = "HoldfastStopReason"
 STEPS: Final = "HoldfastSteps"
 TOKENS: Final = "HoldfastTokens"
 COST: Final = "HoldfastCost"
+ESTIMATED: Final = "HoldfastEstimatedTokens"
+UNPRICED: Final = "HoldfastUnpriced"
 TENANT: Final = "HoldfastTenant"
 PARENT: Final = "HoldfastParent"
 WAITING: Final = "HoldfastWaiting"
@@ -26,6 +28,8 @@ SEARCH_ATTRIBUTES: Final = {
     STEPS: "Int",
     TOKENS: "Int",
     COST: "Double",
+    ESTIMATED: "Int",
+    UNPRICED: "Keyword",
     TENANT: "Keyword",
     PARENT: "Keyword",
     WAITING: "Keyword",

@@ -25,6 +25,7 @@ from holdfast.core.events import (
     ApprovalGiven,
     BufferSummarised,
     ChangeRefused,
+    DecisionUnreadable,
     DefinitionChanged,
     DriverFailed,
     Event,
@@ -35,6 +36,7 @@ from holdfast.core.events import (
     ModelCancelled,
     ModelFailed,
     RunContinued,
+    StepDue,
     StopRequested,
     SubagentReturned,
     SummaryFailed,
@@ -58,6 +60,7 @@ from holdfast.core.state import AgentState, ExecutionStatus, step_id
 from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall
 from holdfast.core.timing import keep_time, start_timer
 from holdfast.core.turn import Turn
+from holdfast.core.usage import NOTHING_USED
 
 Transition = tuple[AgentState, tuple[Command, ...]]
 
@@ -105,6 +108,10 @@ def _take_in(turn: Turn, event: Event) -> None:  # noqa: C901, PLR0912  # one ca
             _timer_fired(turn)
         case RunContinued():
             _go_on(turn, resumed=False)
+        case StepDue():
+            _step_due(turn)
+        case DecisionUnreadable():
+            turn.warn(f"a decision was not taken: {event.problem}")
         case ChangeRefused():
             turn.warn(f"the agent was not changed: {event.error.message}")
         case DriverFailed():
@@ -254,7 +261,7 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
 
 
 def _ask_model(turn: Turn, *, tell: bool = True) -> None:
-    turn.change_step(input_length=len(turn.store.messages))
+    turn.change_step(input_length=len(turn.store.messages), compactions=turn.execution.compactions)
     asked = room.model_call(turn)
     turn.do(asked)
     if tell:
@@ -309,7 +316,13 @@ def _evaluate(turn: Turn) -> None:
     turn.tell(ContinuationEvaluated, should_stop=should_stop, overridden=overridden)
     if should_stop:
         _end(turn)
-    else:
+    elif not turn.rules.step_by_step:
+        _next_step(turn)
+
+
+def _step_due(turn: Turn) -> None:
+    """Begin the next step, unless its time is over meanwhile."""
+    if beginning.rests(turn.execution) and not _out_of_time(turn):
         _next_step(turn)
 
 
@@ -346,6 +359,8 @@ def _driver_failed(turn: Turn, error: ErrorRecord) -> None:
         turn.change(hooks_under_way=None)
         _conclude(turn)  # no hooks any more: whoever runs them has failed
     else:
+        if cancelling.asking(turn) or turn.execution.summary_under_way:
+            answered.count_wasted(turn, room.lost_call(turn, NOTHING_USED))
         cancelling.cancel(turn)
         _cancelled(turn)  # nor is anything awaited of it
 
@@ -414,11 +429,15 @@ def _hooks_returned(turn: Turn, event: HooksReturned) -> None:
     if turn.execution.hooks_under_way is not event.trigger:
         return
     problem = keep_changes(turn, event)
-    if problem is not None and event.trigger not in (Trigger.ON_ERROR, Trigger.AFTER_EXECUTION):
+    if problem is not None and event.trigger not in ENDING:
         turn.fail(problem)
         _abort(turn)
         return
     turn.change(hooks_under_way=None)
+    if problem is not None and event.trigger is Trigger.ON_STOP:
+        turn.fail(problem)
+        _reach_end(turn)
+        return
     if problem is not None and event.trigger is Trigger.ON_ERROR:
         turn.warn(f"{problem.type}: {problem.message}")  # the execution fails for its first cause
     elif problem is not None:
@@ -447,6 +466,11 @@ def _call_hooks_returned(turn: Turn, each: OpenCall, event: HooksReturned) -> No
 
 
 def _end(turn: Turn) -> None:
+    ending.tell_stopped(turn)
+    _reach_end(turn)
+
+
+def _reach_end(turn: Turn) -> None:
     _reach(turn, Trigger.ON_ERROR if turn.execution.error is not None else Trigger.ON_STOP)
 
 

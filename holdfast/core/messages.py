@@ -17,6 +17,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from holdfast.core.digests import call_digest
 from holdfast.core.errors import InvalidInput
 from holdfast.core.frozen import Frozen, replace
+from holdfast.core.json_form import JsonForm
 from holdfast.core.json_values import JsonMap
 from holdfast.core.limits import (
     CALL_ID_CHARS_MAX,
@@ -41,6 +42,9 @@ DEFAULT_SECTION: Final = "messages"
 
 SECTIONS: Final = (SUMMARY_SECTION, BUFFER_SECTION, DEFAULT_SECTION)
 """The sections of a new store in the order the model sees them (SPEC section 7)."""
+
+CUT_OFF: Final = ("length", "content_filter")
+"""The finish reasons of answers that did not come to their end."""
 
 NAME_PATTERN: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
 """A name that providers accept for a function."""
@@ -71,10 +75,11 @@ class ToolCall(Frozen):
         return json.dumps(self.arguments, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, call_id: str, name: str, text: str) -> ToolCall:
+    def parse(cls, call_id: str, name: str, text: str, *, cut: bool = False) -> ToolCall:
         """Read a call from the provider's words; never raises.
 
-        A name or id that no server would take back is replaced, and the call marked malformed.
+        A name or id that no server would take back is replaced, and the call marked malformed. `cut` is whether the
+        answer was cut off in this call: then an empty text means arguments that had not come yet, otherwise none.
         """
         if len(call_id) > CALL_ID_CHARS_MAX or not call_id.isprintable():
             call_id = ""  # the loop gives it one of ours
@@ -84,6 +89,8 @@ class ToolCall(Frozen):
                 name=ILLEGAL_IN_NAME.sub("_", name)[:NAME_CHARS_MAX] or "unnamed",
                 malformed=f"{name[:NAME_CHARS_MAX]!r} is not a tool name"[:MALFORMED_CHARS_MAX],
             )
+        if cut and not text.strip():
+            return cls(id=call_id, name=name, malformed="the answer was cut off before the arguments; ask again")
         try:
             return cls.model_validate({"id": call_id, "name": name, "arguments": read_json(text or "{}")})
         except ValueError as error:
@@ -238,7 +245,7 @@ def _unique(sections: tuple[Section, ...]) -> tuple[Section, ...]:
     return sections
 
 
-class MessageStore(Frozen):
+class MessageStore(JsonForm):
     """Ordered sections with unique names; `messages` is where the conversation goes on.
 
     Versions of a store share their messages. What is read or put in whole is checked; `extended` trusts its caller.
@@ -282,6 +289,11 @@ class MessageStore(Frozen):
         """Return the store with `messages` at the end of `section` (KeyError if none is), unchecked."""
         grown = self.section(section)
         return self.with_section(replace(grown, messages=grown.messages.extend(messages)))
+
+    def shortened(self, length: int) -> MessageStore:
+        """Return the store as it was when its default section had that many messages."""
+        section = self.section(DEFAULT_SECTION)
+        return self.with_section(replace(section, messages=section.messages.before(length)))
 
     def moved(self, count: int, source: str, target: str) -> MessageStore:
         """Return the store with the first `count` messages of `source` at the end of `target`.

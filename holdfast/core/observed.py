@@ -5,7 +5,7 @@
         (ApprovalRequested  ApprovalResolved)  ToolCallStarted  ToolCallCompleted | ToolCallBlocked
         (SubagentSpawned  SubagentCompleted)
       AgentStepCompleted  TokenUsageReported  ContinuationEvaluated
-    AgentExecutionCompleted | AgentExecutionStopped | AgentExecutionFailed
+    AgentExecutionStopped  (hooks of the end)  AgentExecutionCompleted | AgentExecutionFailed
 
     at any time: StopSignalReceived  MessageInjected  HookExecuted
 
@@ -23,15 +23,16 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
+from holdfast.core.frozen import trusted
 from holdfast.core.hooks import Trigger
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, ToolExecution
 from holdfast.core.stopping import StopReason, StopSignal
 from holdfast.core.usage import Usage
-from holdfast.core.verdicts import Decision
+from holdfast.core.verdicts import Approval, Decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,14 @@ class ToolCallBlocked(Observed):
 
 @dataclass(frozen=True, slots=True)
 class AgentStepCompleted(Observed):
-    """A step is complete."""
+    """A step is complete; what it used includes its attempts that failed and its subagents."""
 
     kind: Literal["AgentStepCompleted"] = field(default="AgentStepCompleted", kw_only=True)
     step: AgentStep
+    started_at: datetime
+    completed_at: datetime
+    duration_seconds: float
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,10 @@ class TokenUsageReported(Observed):
     total: Usage
     cost: float
     total_cost: float
+    unpriced: tuple[str, ...] = ()
+    """The models whose tokens have no known price: they are not in `cost`."""
+    total_unpriced: tuple[str, ...] = ()
+    """The same of the execution so far: they are not in `total_cost`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +148,7 @@ class StopSignalReceived(Observed):
 
 @dataclass(frozen=True, slots=True)
 class AgentExecutionStopped(Observed):
-    """The execution ended `stopped`."""
+    """The loop has ended, and why: at every end, also a natural one (`completed`) and a failure (`error`)."""
 
     kind: Literal["AgentExecutionStopped"] = field(default="AgentExecutionStopped", kw_only=True)
     reason: StopReason
@@ -148,15 +157,18 @@ class AgentExecutionStopped(Observed):
 
 @dataclass(frozen=True, slots=True)
 class AgentExecutionCompleted(Observed):
-    """The execution ended `completed`."""
+    """All of the execution is finished, `completed` or `stopped`, and its last hooks have run."""
 
     kind: Literal["AgentExecutionCompleted"] = field(default="AgentExecutionCompleted", kw_only=True)
     answer: str
+    status: ExecutionStatus
+    reason: StopReason
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
 class AgentExecutionFailed(Observed):
-    """The execution ended `failed`."""
+    """All of the execution is finished, and it has `failed`."""
 
     kind: Literal["AgentExecutionFailed"] = field(default="AgentExecutionFailed", kw_only=True)
     error: ErrorRecord
@@ -178,13 +190,18 @@ class SubagentSpawned(Observed):
 
 @dataclass(frozen=True, slots=True)
 class SubagentCompleted(Observed):
-    """A subagent has ended, however it did."""
+    """A subagent has ended, however it did.
+
+    `cost`, in US dollars, is without the `unpriced` models.
+    """
 
     kind: Literal["SubagentCompleted"] = field(default="SubagentCompleted", kw_only=True)
     call_id: str
     agent: str
     status: ExecutionStatus
     usage: Usage
+    cost: float
+    unpriced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +216,11 @@ class ApprovalRequested(Observed):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalResolved(Observed):
-    """Somebody decided about a call, or nobody did in time; `digest` is that of the call as it was decided."""
+    """Somebody decided about a call, or nobody did in time.
+
+    `call` is the call as it was decided, `digest` its digest; where it was edited, `asked` are the arguments that the
+    person was asked about.
+    """
 
     kind: Literal["ApprovalResolved"] = field(default="ApprovalResolved", kw_only=True)
     call_id: str
@@ -207,6 +228,14 @@ class ApprovalResolved(Observed):
     by: str
     reason: str
     digest: str
+    call: ToolCall
+    asked: Mapping[str, JsonValue] | None
+
+    @property
+    def approval(self) -> Approval:
+        """The decision as it is kept with the call."""
+        facts = {"by": self.by, "reason": self.reason, "digest": self.digest, "asked": self.asked}
+        return trusted(Approval, decision=self.decision, at=self.at, **facts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,18 @@ class Offer:
             _check_places(definition.name, number, rule, self.tools)
         return Equipment(resolved(definition, self.capabilities), tools, hooks, self._compiler_of(definition))
 
+    def untaken(self, agents: Collection[AgentDefinition]) -> tuple[str, ...]:
+        """Return a warning for each kind, tools and hooks, of which some are offered and none of `agents` takes any."""
+        kinds = {
+            "tools": (self.tools, any(agent.tools or agent.capabilities for agent in agents)),
+            "hooks": (self.hooks, any(agent.hooks or agent.capabilities for agent in agents)),
+        }
+        return tuple(
+            f"{kind} are offered and no agent takes any; name them in its definition, or write {kind}='all'"
+            for kind, (offered, taken) in kinds.items()
+            if offered and not taken
+        )
+
     def _hooks_of(self, definition: AgentDefinition) -> tuple[Hook, ...]:
         by_name = {each.name: each for each in self.hooks}
         if len(by_name) < len(self.hooks):

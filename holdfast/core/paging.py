@@ -106,6 +106,11 @@ class StateReader:
         return sum(map(len, self._sections))
 
 
+def moved_on(before: AgentState | None, after: AgentState | None) -> bool:
+    """Return whether anything but the time has gone on between two readings of a run."""
+    return before is None or after is None or before.at(after.updated_at) != after
+
+
 def _nothing(sections: Sequence[object]) -> tuple[Log[Message], ...]:
     return tuple(Log() for _ in sections)
 

@@ -1,9 +1,10 @@
-"""Reading JSON that a model wrote: what is read can be kept, sent on and read again. Knows no schema."""
+"""Reading what models and people write: JSON that can be kept, sent on and read again; names once. Knows no schema."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn, cast
 
 from pydantic import JsonValue
@@ -26,6 +27,21 @@ def read_json(text: str) -> JsonValue:
     _check_depth(value)
     json.dumps(value, ensure_ascii=False).encode("utf-8")  # refuses lone surrogates
     return value
+
+
+def named_once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """Return a JSON object's fields, for `object_pairs_hook`. Raises ValueError for a name that is given twice."""
+    refuse_twice(name for name, _ in pairs)
+    return dict(pairs)
+
+
+def refuse_twice(names: Iterable[str]) -> None:
+    """Raise ValueError for a field that is given twice: the parsers would keep one of the two and say nothing."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"the field {name[:80]!r} is given twice; keep one")
+        seen.add(name)
 
 
 def _check_depth(value: object) -> None:

@@ -25,7 +25,7 @@ def distinct(values: tuple[HashableT, ...]) -> tuple[HashableT, ...]:
     seen: set[HashableT] = set()
     for value in values:
         if value in seen:
-            raise ValueError(f"{str(value)!r} stands there twice; keep one")
+            raise ValueError(f"{str(value)!r} is given twice; keep one")
         seen.add(value)
     return values
 

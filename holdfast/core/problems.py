@@ -14,6 +14,7 @@ from holdfast.core.errors import DefinitionInvalid
 from holdfast.core.limits import ERROR_CHARS_MAX
 from holdfast.core.nearest import suggestion
 from holdfast.core.texts import clamped, printable
+from holdfast.core.validation import problem_text
 
 
 def definition_of(data: Mapping[str, object]) -> AgentDefinition:
@@ -43,11 +44,11 @@ def _told(problem: ErrorDetails) -> str:
         case "union_tag_invalid":
             return f"{field}.type: {_unknown(context['tag'], _quoted(context['expected_tags']))}"
         case "value_error":  # ours: it tells the value itself
-            return f"{field}: {problem['msg'].removeprefix('Value error, ')}"
+            return f"{field}: {problem_text(problem)}"
         case "string_type" if problem["loc"][-1] == "[key]":
             return f"{field}: is no text; put the name in quotes"
         case _:
-            return f"{field}: {problem['msg']} (it is {_shown(problem['input'])})"
+            return f"{field}: {problem_text(problem)} (it is {_shown(problem['input'])})"
 
 
 def _unknown(value: object, known: Sequence[str]) -> str:

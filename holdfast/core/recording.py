@@ -7,23 +7,27 @@ from collections.abc import Mapping
 from holdfast.core.branching import messages_before
 from holdfast.core.carrying import STEPS, latest
 from holdfast.core.contracts import RecordRequest
-from holdfast.core.limits import RECORDED_TEXT_CHARS_MAX, TASK_CHARS_MAX
-from holdfast.core.messages import DEFAULT_SECTION
+from holdfast.core.limits import RECORDED_TEXT_CHARS_MAX, TASK_CHARS_MAX, WARNING_CHARS_MAX, WARNINGS_MAX
 from holdfast.core.records import ExecutionRecord, Part, Snapshot
 from holdfast.core.state import AgentState
 from holdfast.core.texts import clamped
 
 
 def parts_needed(snapshot: Snapshot) -> tuple[Part, ...]:
-    """Return the parts that `record_of` looks into: the last of the steps, and of what was said last."""
-    last = {part.series: part for part in snapshot.parts}
-    return tuple(last[series] for series in (STEPS, DEFAULT_SECTION) if series in last)
+    """Return the parts that `record_of` looks into: the last of the steps, which has the answer."""
+    return tuple(part for part in snapshot.parts if part.series == STEPS)[-1:]
 
 
 def asked_of(state: AgentState) -> str:
-    """Return the beginning of what the execution was asked, as far as that still stands in the conversation."""
+    """Return the beginning of what the execution was asked, as far as that still stands in the conversation.
+
+    An execution that was begun with a state, and no question, was asked the last thing that a person says there.
+    """
     place = messages_before(state)
-    return clamped(state.messages[place].text, TASK_CHARS_MAX) if place < len(state.messages) else ""
+    if place == len(state.messages):
+        return ""
+    said = (state.messages[at].text for at in range(place, -1, -1) if state.messages[at].role == "user")
+    return clamped(next(said, ""), TASK_CHARS_MAX)
 
 
 def record_of(request: RecordRequest, snapshot: Snapshot, digest: str, parts: Mapping[str, bytes]) -> ExecutionRecord:
@@ -53,7 +57,14 @@ def record_of(request: RecordRequest, snapshot: Snapshot, digest: str, parts: Ma
         completed_at=execution.completed_at,
         usage=execution.usage,
         cost=execution.cost,
+        unpriced=execution.unpriced,
         step_count=step_count,
         steps_used=step_count + execution.subagent_steps,
         snapshot=digest,
     )
+
+
+def without_record(state: AgentState, why: str) -> AgentState:
+    """Return the state of an execution that has ended, with a warning that there is no record of it."""
+    text = clamped(f"no record was kept: {why}", WARNING_CHARS_MAX)
+    return state.with_execution(state.updated_at, warnings=(*state.warnings, text)[-WARNINGS_MAX:])

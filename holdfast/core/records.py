@@ -69,6 +69,7 @@ class ExecutionRecord(Frozen):
     completed_at: AwareDatetime
     usage: Usage = Usage()
     cost: float = Field(default=0.0, ge=0)
+    unpriced: tuple[str, ...] = ()
     step_count: int = Field(ge=0)
     steps_used: int = Field(ge=0)
     snapshot: Digest

@@ -8,6 +8,9 @@
     404                                            ModelNotFound         no
     any other                                      RequestRefused        no
 
+Most refusals are free: the endpoint has done no work. Not so those of WORKED_STATUS, and those whose words say that the
+prompt was read (docs/models.md, "What a call used").
+
 Which words say what differs between servers: in the error's code, in its type, or in the message alone. An error
 object within an answer that began well is read by the same table: by the status it names, else by its words. The
 header x-should-retry overrules the last column.
@@ -27,6 +30,12 @@ ERRORS_FROM: Final = 400
 SERVER_ERRORS_FROM: Final = 500
 STATUS_MAX: Final = 599
 FINAL_KINDS: Final = {401: "NotAuthorised", 403: "NotAuthorised", 404: "ModelNotFound"}
+
+WORKED_STATUS: Final = frozenset({408, 499, 504, 524})
+"""A timeout, of the endpoint or of a gateway before it: the model has been at work, and its provider may bill that."""
+
+FILTER_WORDS: Final = "content_filter"
+"""In a refusal with 400: the prompt was read and judged, which Azure bills."""
 
 RETRY_AFTER_MAX: Final = timedelta(minutes=5)
 """The longest wait an endpoint can ask for; a budget's time limit still cuts it short."""
@@ -61,18 +70,23 @@ UNAVAILABLE: Final = "ProviderUnavailable"
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What a refusal comes to: its kind, whether asking again can help, and the wait the endpoint asked for."""
+    """What a refusal comes to: its kind, whether asking again can help, and the wait the endpoint asked for.
+
+    `free` is true when the endpoint has done no work that anybody bills.
+    """
 
     kind: str
     again: bool
     after: timedelta | None = None
+    free: bool = False
 
 
 def refusal(status: int, words: str, headers: Mapping[str, str], at: datetime) -> Refused:
     """Return what an error status, come at `at`, means; `words` are all that came with it, header names lower-case."""
     kind = kind_of(status, words)
     again = {"true": True, "false": False}.get(headers.get("x-should-retry", "").lower(), kind == UNAVAILABLE)
-    return Refused(kind, again, wanted_wait(headers, at) if again else None)
+    worked = status in WORKED_STATUS or kind == "ContextTooLong" or FILTER_WORDS in words[:WORDS_CHARS_MAX].lower()
+    return Refused(kind, again, wanted_wait(headers, at) if again else None, free=not worked)
 
 
 def refusal_within(error: object) -> Refused:

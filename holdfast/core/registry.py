@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.capabilities import Capability, tool_names
+from holdfast.core.capabilities import Capability, hook_names, tool_names
+from holdfast.core.choice import ALL, named
 from holdfast.core.definition import AgentDefinition, Named, name_of
 from holdfast.core.errors import DefinitionInvalid, InvalidInput, UnknownAgent, UnknownTool
 from holdfast.core.frozen import replace
-from holdfast.core.limits import REPORT_CHARS_MAX, TOOLS_MAX
+from holdfast.core.limits import NAMES_TOLD_MAX, REPORT_CHARS_MAX, TOOLS_MAX
 from holdfast.core.nearest import nearest, suggestion
 from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.texts import clamped
@@ -106,6 +107,27 @@ class AgentRegistry:
         problems = [problem for bundle in bundles for problem in nameable.problems_of_bundle(bundle)]
         return (*problems, *(problem for agent in self for problem in nameable.problems_of_agent(agent)))
 
+    def choices(
+        self,
+        *,
+        tools: Iterable[str | Named],
+        hooks: Iterable[str | Named] = (),
+        capabilities: Collection[Capability] = (),
+    ) -> tuple[str, ...]:
+        """Return what each agent gets of what is offered, one line each.
+
+        "agent 'clerk': tools: none (offered: add, echo); hooks: guard". Raises DefinitionInvalid for a capability that
+        is not offered.
+        """
+        tools, hooks = _names(tools) or (), _names(hooks) or ()
+        taker = AgentDefinition(name=ALL, tools=ALL, hooks=ALL)
+        all_tools, all_hooks = tool_names(taker, tools, capabilities), hook_names(taker, hooks, capabilities)
+        return tuple(
+            f"agent {agent.name!r}: tools: {_share(tool_names(agent, tools, capabilities), all_tools)}; "
+            f"hooks: {_share(hook_names(agent, hooks, capabilities), all_hooks)}"
+            for agent in self
+        )
+
     def check(
         self,
         *,
@@ -140,10 +162,10 @@ class _Nameable:
         bundles = None if self.capabilities is None else tuple(bundle.name for bundle in self.capabilities)
         compiler = agent.context.compiler
         callable_names = None if self.tools is None else (*self.tools, *((SPAWN_TOOL,) if agent.subagents else ()))
-        yield from _unknown(whose, "tools", agent.tools or (), self.tools)
+        yield from _unknown(whose, "tools", named(agent.tools), self.tools)
         yield from _unknown(whose, "tools_deny", agent.tools_deny, self.tools)
         yield from self._too_many_tools(agent)
-        yield from _unknown(whose, "hooks", agent.hooks or (), self.hooks)
+        yield from _unknown(whose, "hooks", named(agent.hooks), self.hooks)
         yield from _unknown(whose, "capabilities", agent.capabilities, bundles)
         yield from _unknown(whose, "subagents", agent.subagents, self.agents)
         for number, rule in enumerate(agent.approvals):
@@ -168,6 +190,18 @@ def _unknown(whose: str, field: str, names: Iterable[str], known: Sequence[str] 
     for name in names:
         if name not in known:
             yield f"{whose}, {field}: {name!r} is not there ({suggestion(name, known)})"
+
+
+def _share(names: Sequence[str], offered: Sequence[str]) -> str:
+    """Return the names that an agent gets, or that it gets none, and of what."""
+    if names or not offered:
+        return _listed(names) or "none"
+    return f"none (offered: {_listed(offered)})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_TOLD_MAX} more" if len(names) > NAMES_TOLD_MAX else ""
+    return ", ".join(names[:NAMES_TOLD_MAX]) + more
 
 
 def _names(values: Iterable[str | Named] | None) -> tuple[str, ...] | None:

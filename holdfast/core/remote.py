@@ -9,8 +9,8 @@ from typing import Any, NoReturn, Unpack
 from pydantic import ConfigDict, JsonValue, create_model
 
 from holdfast.core.errors import InvalidInput
-from holdfast.core.frozen import canonical, replace
-from holdfast.core.tools import RemoteOptions, Tool, schema_of, traits_of
+from holdfast.core.frozen import replace
+from holdfast.core.tools import RemoteOptions, Tool, schema_of, traits_of, with_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ def remote_tool(
     Args:
         name: what the model calls it, and the activity's type.
         description: what the model is told about it.
-        parameters: a JSON Schema object. What the model sends is checked against it before the call; what a hook or
-            an approver puts in its place is not.
+        parameters: a JSON Schema object. What the model sends, and what a person puts in its place, is checked
+            against it before the call; what a hook puts there is not.
         task_queue: where its worker takes calls from.
         heartbeats: its worker heartbeats every 2.5 s at least, so that its loss is noticed; without, a lost worker is
             known only when `timeout_seconds` are over.
@@ -47,7 +47,7 @@ def remote_tool(
         raise InvalidInput(f"tool {name!r}: `parameters` must be a JSON Schema of an object: {{'type': 'object', ...}}")
     anything = create_model(name, __config__=ConfigDict(extra="allow"))
     schema = schema_of(name, description, parameters)
-    traits = replace(traits, described_bytes=len(canonical(schema)))
+    traits = replace(with_schema(traits, schema), remote=True)
     return RemoteTool(_elsewhere(name, task_queue), schema, traits, anything, None)
 
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.frozen import canonical
+from holdfast.core.inference import ModelRequest
 from holdfast.core.messages import ImagePart, Message, TextPart
 from holdfast.core.policies import ResponseFormat, TextFormat
 from holdfast.core.subagents import spawn_schema
@@ -78,6 +79,15 @@ def opening_tokens(
         tokens += TOOL_OVERHEAD + len(canonical(spawn_schema(subagents)))
     if not isinstance(wanted, TextFormat):
         tokens += TOOL_OVERHEAD + len(canonical(wanted))
+    return tokens
+
+
+def request_tokens(request: ModelRequest) -> int:
+    """Return the most tokens that the input of one request can have, counted from what is sent."""
+    tokens = MESSAGE_OVERHEAD + json_size(request.system_prompt) + messages_tokens(request.messages)
+    tokens += sum(TOOL_OVERHEAD + len(canonical(tool)) for tool in request.tools)
+    if not isinstance(request.response_format, TextFormat):
+        tokens += TOOL_OVERHEAD + len(canonical(request.response_format))
     return tokens
 
 

@@ -30,6 +30,11 @@ class OutputLimits(Protocol):
         """What an input token of an attempt that failed counts of it."""
         ...
 
+    @property
+    def input_max(self) -> int | None:
+        """The most tokens that the call's input can have, none where nothing depends on that."""
+        ...
+
 
 def allowed_output(asked: OutputLimits, failed: Usage) -> int | None:
     """Return what the next attempt may put out after others used `failed`; raises ModelFailure when that is nothing."""
@@ -43,23 +48,63 @@ def allowed_output(asked: OutputLimits, failed: Usage) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryRule:
-    """At most `attempts_max` attempts; the wait after the first failure is `first_seconds`, then it doubles."""
+class BackOff:
+    """The wait after the first failure is `first_seconds`, then it doubles, up to `longest_seconds`."""
 
-    attempts_max: int
     first_seconds: float
     longest_seconds: float
 
     def wait_seconds(self, attempt: int) -> float:
         """Return how long to wait after the failed attempt of that number (from 1)."""
-        return min(self.longest_seconds, self.first_seconds * 2.0 ** (attempt - 1))
+        doubled = self.first_seconds * 2.0 ** min(attempt - 1, DOUBLINGS_MAX)
+        return min(self.longest_seconds, doubled)
 
+
+@dataclass(frozen=True, slots=True)
+class RetryRule(BackOff):
+    """A back-off that ends after `attempts_max` attempts."""
+
+    attempts_max: int
+
+
+DOUBLINGS_MAX: Final = 64
+"""A wait that doubled more often than that is longer than any `longest_seconds`; far more would overflow."""
 
 MODEL_SECONDS_MAX: Final = 600.0
 """One attempt of a model call; a non-streaming endpoint is silent for all of it."""
 
-MODEL_RETRIES: Final = RetryRule(attempts_max=6, first_seconds=0.5, longest_seconds=30.0)
-"""About 16 s of patience with an endpoint that is down, more when it names its own wait."""
+MODEL_PATIENCE_SECONDS: Final = 900.0
+"""How long a model call is tried by default: an endpoint that is away for minutes is an ordinary day."""
+
+MODEL_BACK_OFF: Final = BackOff(first_seconds=0.5, longest_seconds=30.0)
+"""Between the attempts of a model call, which the clock alone ends (`next_wait_seconds`)."""
+
+NAMED_WAITS_MAX: Final = 5
+"""After so many failed attempts the wait that an endpoint names is no longer taken where ours is longer.
+
+One that says "at once" each time would be asked hundreds of times a second for as long as patience lasts.
+"""
 
 TOOL_RETRIES: Final = RetryRule(attempts_max=3, first_seconds=0.2, longest_seconds=10.0)
 """For a tool call whose worker was lost, that took too long, or that raised what its tool wants to be tried again."""
+
+
+def next_wait_seconds(attempt: int, named_seconds: float | None, waited: float, patience: float) -> float | None:
+    """Return how long to wait before the next attempt of a model call; none when patience is over.
+
+    `attempt` (from 1) has failed `waited` seconds after the first one began; `named_seconds` is the wait that the
+    endpoint asked for. Any wait is cut to what is left of `patience`: the last attempt comes at its very end.
+    """
+    left = patience - waited
+    if left <= 0:
+        return None
+    own = MODEL_BACK_OFF.wait_seconds(attempt)
+    if named_seconds is None:
+        return min(own, left)
+    return min(named_seconds if attempt <= NAMED_WAITS_MAX else max(named_seconds, own), left)
+
+
+def given_up(message: str, attempts: int, patience: float) -> str:
+    """Return the text of a failure after which a model call is given up."""
+    tried = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+    return f"{message}; given up after {tried} (model_patience_seconds is {patience:g})"

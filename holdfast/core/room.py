@@ -6,11 +6,12 @@ from typing import Final
 
 from holdfast.core.commands import CallModel, SummariseBuffer
 from holdfast.core.compiling import compiled
-from holdfast.core.messages import SUMMARY_SECTION
+from holdfast.core.estimates import cut_usage, hidden_tokens
+from holdfast.core.messages import BUFFER_SECTION, SUMMARY_SECTION
 from holdfast.core.reserving import messages_tokens, opening_tokens
 from holdfast.core.summarising import summary_request
 from holdfast.core.turn import Turn
-from holdfast.core.usage import TOKENS_PRICED, Usage
+from holdfast.core.usage import TOKENS_PRICED, Usage, room_after
 
 FREE_ROOM: Final = 1_000_000_000
 """What stands for the room of an answer that nothing limits."""
@@ -52,6 +53,13 @@ def next_input(turn: Turn) -> int:
     return execution.next_input_max + turn.tokens_of(execution.waiting_messages) if turn.counting else 0
 
 
+def keeps_half(turn: Turn, input_max: int) -> bool:
+    """Return whether a first call's answer is left half of the tokens, because its input might take more than that."""
+    limit = turn.execution.budget.max_tokens
+    left = 0 if limit is None else limit - turn.execution.usage.total_tokens
+    return limit is not None and _is_first_of_root(turn) and input_max > left // 2
+
+
 def tokens_left(turn: Turn, input_max: int) -> int | None:
     """Return how many tokens the budget has left for the next answer's own words, none when it is unlimited."""
     limit = turn.execution.budget.max_tokens
@@ -85,8 +93,10 @@ def _limits(turn: Turn, input_max: int) -> tuple[int, ...]:
     return tuple(limit for limit in limits if limit is not None)
 
 
-def _allowed(turn: Turn, input_max: int) -> tuple[int | None, int | None, float]:
+def _allowed(turn: Turn, input_max: int) -> tuple[int | None, int | None, float, int | None]:
     """Return the most an answer may hold, what the budget alone leaves for it, and what an input token counts of that.
+
+    And the most tokens of the input, where anything depends on it.
 
     A limit that has nothing left was overridden, or no call would be made: it does not count any more.
     """
@@ -94,12 +104,28 @@ def _allowed(turn: Turn, input_max: int) -> tuple[int | None, int | None, float]
     own, prices = (llm.max_output_tokens, llm.prices) if llm else (None, None)
     room = min((limit for limit in _limits(turn, input_max) if limit > 0), default=None)
     most = min((limit for limit in (own, room) if limit is not None), default=None)
-    left = money_left(turn, input_max)
+    left, counted = money_left(turn, input_max), input_max if turn.counting else None
     if prices is None or left is None or prices.output_usd or not prices.input_usd:
-        return most, room, prices.input_weight if prices else 1.0
+        return most, room, prices.input_weight if prices else 1.0, counted
     # answers are free, but attempts that fail are not: what is left pays the inputs of so many
     weight = FREE_ROOM * prices.input_usd / max(left * TOKENS_PRICED, 1.0)
-    return most, FREE_ROOM if room is None else room, max(1.0, weight)
+    return most, FREE_ROOM if room is None else room, max(1.0, weight), counted
+
+
+def lost_call(turn: Turn, failed: Usage) -> Usage:
+    """Return the most that a model call, or a summary, whose end is unknown can have used.
+
+    `failed` is what the attempts used that failed before.
+    """
+    policy, summarising = turn.rules.definition.context, turn.store.has(BUFFER_SECTION)
+    sent = next_input(turn) if turn.counting else _everything(turn) + turn.tokens_of(turn.execution.waiting_messages)
+    if policy.summary is not None and summarising:
+        sent = max(sent, messages_tokens(summary_request(turn.store)))
+    call = model_call(turn)
+    room = room_after(call.room, failed, call.input_weight)
+    limits = [limit for limit in (call.max_output_tokens, room) if limit is not None]
+    output_max = max(0, min(limits)) if limits else None
+    return cut_usage(None, lambda: sent, hidden_tokens(output_max), output_max)
 
 
 def _everything(turn: Turn) -> int:

@@ -24,6 +24,7 @@ class Rules:
         subagents: the agents it may call, by name.
         depth_left: how deep agents may nest below it; by default the definition's `max_depth`.
         observed: whether `Emit` commands are wanted.
+        step_by_step: whether the loop rests between two steps until `StepDue` comes.
     """
 
     definition: AgentDefinition
@@ -32,6 +33,7 @@ class Rules:
     subagents: Mapping[str, AgentDefinition] = field(default_factory=dict[str, AgentDefinition])
     depth_left: int | None = None
     observed: bool = False
+    step_by_step: bool = False
     override: OverrideRule = field(init=False)
     hooks_at: Mapping[Trigger, tuple[HookTraits, ...]] = field(init=False)
 

@@ -30,6 +30,7 @@ from holdfast.core.limits import (
 )
 from holdfast.core.messages import DEFAULT_SECTION
 from holdfast.core.state import AgentState, ExecutionState
+from holdfast.core.validation import problem_text
 
 FORMAT: Final = 1
 """The version of the form written and read here; it changes when an older reader would misunderstand a newer form."""
@@ -173,7 +174,7 @@ def _unreadable(error: ValidationError) -> StateInvalid:
 
 
 def _problem(error: ErrorDetails) -> str:
-    what = _short(error["msg"].removeprefix("Value error, "), PROBLEM_CHARS_MAX)
+    what = _short(problem_text(error), PROBLEM_CHARS_MAX)
     if not error["loc"]:
         return what
     value = "" if error["type"] in ("missing", "value_error") else f" (it is {_told(error['input'])})"

@@ -7,13 +7,14 @@ holds; it never leaves one of them but for the next (`ended`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, JsonValue
 
+from holdfast.core.amounts import joined_models
 from holdfast.core.contracts import DefinitionChange, SessionStart, StopRequest
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.digests import Digest
@@ -23,6 +24,7 @@ from holdfast.core.frozen import Frozen, canonical, replace
 from holdfast.core.limits import MESSAGE_IDS_KEPT, QUESTION_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MAX
 from holdfast.core.messages import Message
 from holdfast.core.records import ExecutionRecord
+from holdfast.core.run_metadata import checked_metadata
 from holdfast.core.session_contracts import (
     SESSION_CLOSED,
     SESSION_REFUSED,
@@ -96,6 +98,11 @@ class SessionState(Frozen):
     last_stop_reason: StopReason | None = None
     usage: Usage = Usage()
     cost: float = Field(default=0.0, ge=0)
+    unpriced: tuple[str, ...] = ()
+    """The models, of all executions, whose tokens have no known price; they are not in `cost`."""
+    events_before: int = Field(default=0, ge=0)
+    """How many events the session had before its Temporal run; its latest are with the one `events_run_id`."""
+    events_run_id: str | None = None
     updated_at: AwareDatetime
 
     @property
@@ -130,6 +137,7 @@ class SessionState(Frozen):
             subagents=self.subagents if whole else (),
             usage=self.usage,
             cost=self.cost,
+            unpriced=self.unpriced,
             updated_at=self.updated_at,
         )
 
@@ -158,6 +166,7 @@ class TurnEnd(Frozen):
     taken: tuple[str, ...] = ()
     usage: Usage = Usage()
     cost: float = 0.0
+    unpriced: tuple[str, ...] = ()
     at: AwareDatetime
 
 
@@ -169,6 +178,7 @@ class StartExecution:
     definition: AgentDefinition
     subagents: tuple[AgentDefinition, ...]
     start: SessionStart
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +232,10 @@ def problem_with_message(state: SessionState, message: SessionMessage) -> tuple[
         return SESSION_CLOSED, f"the session of agent {state.agent_id} is closed; start another agent, or fork this one"
     if not message.text.strip():
         return SESSION_REFUSED, "the message is empty; say what the agent is to do"
+    try:
+        checked_metadata(message.metadata)
+    except InvalidInput as error:
+        return SESSION_REFUSED, error.message
     if (size := len(message.text.encode("utf-8", "surrogatepass"))) > QUESTION_BYTES_MAX:
         return (
             SESSION_REFUSED,
@@ -362,7 +376,8 @@ def next_turn(state: SessionState, execution_id: str, at: datetime) -> SessionTr
         executions=state.executions + 1,
         updated_at=at,
     )
-    return state, (StartExecution(execution_id, state.definition, state.subagents, start),)
+    metadata: Mapping[str, JsonValue] = {name: value for each in said for name, value in each.metadata.items()}
+    return state, (StartExecution(execution_id, state.definition, state.subagents, start, metadata),)
 
 
 def ended(state: SessionState, end: TurnEnd) -> SessionState:
@@ -385,6 +400,7 @@ def ended(state: SessionState, end: TurnEnd) -> SessionState:
         last_stop_reason=end.stop_reason,
         usage=state.usage + end.usage,
         cost=state.cost + end.cost,
+        unpriced=joined_models(state.unpriced, end.unpriced),
         updated_at=end.at,
     )
     if end.snapshot is None:
@@ -409,6 +425,7 @@ def end_as_recorded(turn: Turn, record: ExecutionRecord, at: datetime) -> TurnEn
         taken=tuple(each.message_id for each in turn.said),
         usage=record.usage,
         cost=record.cost,
+        unpriced=record.unpriced,
         at=at,
     )
 
@@ -432,8 +449,8 @@ def receipt(state: SessionState, message_id: str) -> Receipt | None:
 
 
 def spoken(message: SessionMessage) -> Message:
-    """Return the message as it stands in the conversation, with its id among what the model never sees."""
-    return Message(role="user", content=message.text, metadata={MESSAGE_ID: message.message_id})
+    """Return the message as it stands in the conversation, its metadata and its id among what the model never sees."""
+    return Message(role="user", content=message.text, metadata={**message.metadata, MESSAGE_ID: message.message_id})
 
 
 def _policy(state: SessionState, message: SessionMessage) -> WhileRunning:

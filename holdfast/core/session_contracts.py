@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM, AgentDefinition, Text
 from holdfast.core.digests import Digest
 from holdfast.core.frozen import Frozen
+from holdfast.core.json_values import ShallowMap
 from holdfast.core.limits import (
     CONTINUE_EVENTS,
     CONTINUE_EVENTS_MAX,
@@ -101,6 +102,8 @@ class SessionMessage(Frozen):
     message_id: str = Field(min_length=1, max_length=MESSAGE_ID_CHARS_MAX)
     text: str
     while_running: WhileRunning | None = None
+    metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
+    """What the execution that begins with it is given about itself, as `ExecutionInput.metadata`."""
 
 
 class Receipt(Frozen):
@@ -153,6 +156,8 @@ class SessionView(Frozen):
     snapshot: Digest | None = None
     usage: Usage = Usage()
     cost: float = 0.0
+    unpriced: tuple[str, ...] = ()
+    """The models whose tokens have no known price; they are not in `cost`."""
     updated_at: AwareDatetime
 
 

@@ -7,25 +7,36 @@ Only `loop` decides what happens next; this module says what is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID, uuid5
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.compiling import Compiler, said_before, sent
 from holdfast.core.definition import LLM
 from holdfast.core.frozen import Frozen, replace
-from holdfast.core.hooks import Trigger, merged
+from holdfast.core.hooks import ENDING, Trigger, merged
+from holdfast.core.json_form import JsonForm
 from holdfast.core.json_values import JsonMap
 from holdfast.core.limits import ERRORS_TOLD_MAX, SECONDS_MAX
 from holdfast.core.log import Log
 from holdfast.core.messages import Message, MessageStore
-from holdfast.core.policies import ResponseFormat, TextFormat
-from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall, StepExecution, StepType, ToolExecution
-from holdfast.core.stopping import Continuation, StopReason, StopSignal
+from holdfast.core.policies import ContextPolicy, ResponseFormat, TextFormat
+from holdfast.core.steps import (
+    AgentStep,
+    AgentStepType,
+    CallStage,
+    Duration,
+    ErrorRecord,
+    OpenCall,
+    StepExecution,
+    ToolExecution,
+)
+from holdfast.core.stopping import Continuation, OverrideRule, StopReason, StopSignal
 from holdfast.core.usage import Usage
 
 
@@ -57,6 +68,9 @@ def checked_id(value: str) -> str:
 
 Id = Annotated[str, AfterValidator(checked_id)]
 
+UNBORN_ID: Final = str(UUID(int=0))
+"""What an agent has for its id before it is run for the first time."""
+
 
 def step_id(execution_id: str, number: int) -> str:
     """Return the id of step `number`: a function of the execution, so that a replayed or repeated step keeps it."""
@@ -66,6 +80,15 @@ def step_id(execution_id: str, number: int) -> str:
 def call_name(number: int, index: int | None = None) -> str:
     """Return what the model call of step `number`, or the tool call at place `index` of it, is called in its run."""
     return f"step-{number}-model" if index is None else f"step-{number}-tool-{index}"
+
+
+def model_step(name: str) -> int | None:
+    """Return the number of the step whose model call, or summary before it, has that name; none for any other."""
+    match name.split("-"):
+        case ["step", number, "model" | "summary"] if number.isdecimal():
+            return int(number)
+        case _:
+            return None
 
 
 def named_id(execution_id: str, name: str) -> str:
@@ -88,7 +111,7 @@ class AgentContext(Frozen):
     response_format: ResponseFormat = TextFormat()
 
 
-class ExecutionState(Frozen):
+class ExecutionState(JsonForm):
     """One request's work: its archived steps, what it has used, and what is under way.
 
     Under way is the step with its open calls, and at most one of: the hooks of one place, a summary. `cost` is in US
@@ -118,8 +141,8 @@ class ExecutionState(Frozen):
     """True while the ends of what was cancelled are awaited: of the model call, of subagents."""
     compactions: int = Field(default=0, ge=0)
     """How often older messages were moved away to be summarised."""
-    unpriced: bool = False
-    """Whether tokens were used, by it or its subagents, that nobody knows a price of: `cost` is more than it says."""
+    unpriced: tuple[str, ...] = ()
+    """The models, its own or its subagents', that tokens were used of without a known price: they are not in `cost`."""
     waiting_messages: tuple[Message, ...] = ()
     """What is said with the next model call: by hooks, or by somebody while the execution runs."""
     answer_due: bool = False
@@ -144,11 +167,17 @@ class ExecutionState(Frozen):
             return self.budget.deadline
         return self.budget.ends_at(self.started_at, paused_seconds=self.paused_seconds)
 
+    def seconds_used(self, moment: datetime) -> float:
+        """Return how many seconds count toward `max_seconds` at `moment`; those of a pause do not."""
+        until = self.completed_at or self.paused_at or moment
+        return max(0.0, (until - self.started_at).total_seconds() - self.paused_seconds)
+
 
 class AgentState(Frozen):
-    """An agent as a value. `format` is the version of the serialized form, checked on reading."""
+    """An agent as a value; while an execution runs, durations and what is left of the time are as of `updated_at`."""
 
     format: Literal[1] = 1
+    """The version of the serialized form, checked on reading."""
     agent_id: Id
     parent_agent_id: Id | None = None
     created_at: AwareDatetime
@@ -158,41 +187,62 @@ class AgentState(Frozen):
     context: AgentContext = AgentContext()
     execution: ExecutionState | None = None
 
-    def changed(self, moment: datetime, **changes: Any) -> AgentState:  # noqa: ANN401  # fields of any type
-        """Return the state with `changes` made at `moment`; `updated_at` never moves backwards."""
-        return replace(self, updated_at=max(self.updated_at, moment), **changes)
+    @classmethod
+    def empty(cls) -> AgentState:
+        """Return an agent that nobody has run yet; whoever runs it gives it its id and its time."""
+        at = datetime(1970, 1, 1, tzinfo=UTC)
+        return cls(agent_id=UNBORN_ID, created_at=at, updated_at=at)
 
-    def with_messages(self, moment: datetime, *messages: Message) -> AgentState:
-        """Return the state with `messages` said at `moment`."""
-        return self.changed(moment, context=replace(self.context, store=self.context.store.extended(*messages)))
+    def changed(self, at: datetime | None, **changes: Any) -> AgentState:  # noqa: ANN401  # fields of any type
+        """Return the state with `changes` made at that moment; `updated_at` never moves backwards.
 
-    def with_metadata(self, moment: datetime, **entries: JsonValue) -> AgentState:
-        """Return the state with `entries` added to its notes; a value of none removes one."""
-        return self.changed(moment, context=replace(self.context, metadata=merged(self.context.metadata, entries)))
+        Without a moment the change comes just after the one before: there is no clock here.
+        """
+        at = self.updated_at + timedelta(microseconds=1) if at is None else max(self.updated_at, at)
+        return replace(self, updated_at=at, **changes)
 
-    def with_system_prompt(self, moment: datetime, prompt: str) -> AgentState:
+    def at(self, moment: datetime) -> AgentState:
+        """Return the state as it is at `moment`: while an execution runs, its time goes on though nothing happens."""
+        return self.changed(moment) if self.status is ExecutionStatus.IN_PROGRESS else self
+
+    def with_messages(self, *messages: Message, at: datetime | None = None) -> AgentState:
+        """Return the state with `messages` said."""
+        return self.with_store(self.store.extended(*messages), at=at)
+
+    def with_user_message(self, text: str, *, at: datetime | None = None) -> AgentState:
+        """Return the state with what a person says."""
+        return self.with_messages(Message(role="user", content=text), at=at)
+
+    def with_metadata(
+        self, entries: Mapping[str, JsonValue] | None = None, /, *, at: datetime | None = None, **more: JsonValue
+    ) -> AgentState:
+        """Return the state with `entries` and `more` added to its notes; a value of none removes one."""
+        notes = merged(self.context.metadata, {**(entries or {}), **more})
+        return self.changed(at, context=replace(self.context, metadata=notes))
+
+    def with_system_prompt(self, prompt: str, *, at: datetime | None = None) -> AgentState:
         """Return the state with another system prompt."""
-        return self.changed(moment, context=replace(self.context, system_prompt=prompt))
+        return self.changed(at, context=replace(self.context, system_prompt=prompt))
 
-    def with_response_format(self, moment: datetime, wanted: ResponseFormat) -> AgentState:
+    def with_response_format(self, wanted: ResponseFormat, *, at: datetime | None = None) -> AgentState:
         """Return the state with another form that its answers must have."""
-        return self.changed(moment, context=replace(self.context, response_format=wanted))
+        return self.changed(at, context=replace(self.context, response_format=wanted))
 
-    def with_llm(self, moment: datetime, llm: LLM) -> AgentState:
+    def with_llm(self, llm: LLM, *, at: datetime | None = None) -> AgentState:
         """Return the state with another model."""
-        return self.changed(moment, llm=llm)
+        return self.changed(at, llm=llm)
 
-    def with_store(self, moment: datetime, store: MessageStore) -> AgentState:
+    def with_store(self, store: MessageStore, *, at: datetime | None = None) -> AgentState:
         """Return the state with another conversation."""
-        return self.changed(moment, context=replace(self.context, store=store))
+        return self.changed(at, context=replace(self.context, store=store))
 
     def with_execution(self, moment: datetime, **changes: Any) -> AgentState:  # noqa: ANN401  # fields of any type
         """Return the state with the given fields of the execution changed at `moment`."""
         return self.changed(moment, execution=replace(self.running, **changes))
 
-    def for_next_execution(self, moment: datetime) -> AgentState:
+    def for_next_execution(self, at: datetime | None = None) -> AgentState:
         """Return the session alone: everything but the execution."""
-        return self.changed(moment, execution=None)
+        return self.changed(at, execution=None)
 
     @property
     def running(self) -> ExecutionState:
@@ -236,12 +286,19 @@ class AgentState(Frozen):
         """How many steps are archived."""
         return len(self.step_executions)
 
-    def input_messages(self, step: AgentStep) -> Sequence[Message]:
-        """What had been said when the model was asked in `step`: the default section, as far as it still stands there.
+    def input_messages(
+        self, step: AgentStep, context: ContextPolicy | None = None, compiler: Compiler | None = None
+    ) -> tuple[Message, ...]:
+        """Return what the model was sent in `step`, its system prompt apart: trimmed, and without earlier traces.
 
-        Kept as a length, not as copies; messages that were summarised since are gone from it.
+        It was made by `context`, the definition's, and the `compiler` that this names. Kept as a length, not as copies:
+        messages summarised since are gone, as is the summary of then; a compiler is given the notes of this state.
         """
-        return self.messages.before(step.input_length)
+        summarised = self.execution is None or self.execution.compactions != step.compactions
+        store = said_before(self.store, step.id) if summarised else self.store.shortened(step.input_length)
+        execution_id = self.execution.execution_id if self.execution else ""
+        notes, prompt = self.metadata, self.context.system_prompt
+        return sent(store, context or ContextPolicy(), compiler, execution_id, metadata=notes, system_prompt=prompt)
 
     @property
     def steps_used(self) -> int:
@@ -265,7 +322,7 @@ class AgentState(Frozen):
         return (self.execution.current_step if self.execution else None) or self.last_step
 
     @property
-    def last_step_type(self) -> StepType | None:
+    def last_step_type(self) -> AgentStepType | None:
         """The latest step's type."""
         return self.last_step.step_type if self.last_step else None
 
@@ -275,7 +332,7 @@ class AgentState(Frozen):
         return self.last_step.usage if self.last_step else Usage()
 
     @property
-    def last_step_duration(self) -> timedelta | None:
+    def last_step_duration(self) -> Duration | None:
         """How long the latest step took."""
         return self.step_executions[-1].duration if self.step_executions else None
 
@@ -324,11 +381,11 @@ class AgentState(Frozen):
         return bool(self.errors)
 
     @property
-    def execution_duration(self) -> timedelta | None:
-        """From begin to end, or to the latest change while it runs."""
+    def execution_duration(self) -> Duration | None:
+        """From begin to end, or to `updated_at` while it runs; waiting for a person is part of it."""
         if self.execution is None:
             return None
-        return (self.execution.completed_at or self.updated_at) - self.execution.started_at
+        return Duration.between(self.execution.started_at, self.execution.completed_at or self.updated_at)
 
     @property
     def stop_signal(self) -> StopSignal | None:
@@ -349,16 +406,26 @@ class AgentState(Frozen):
 
     @property
     def should_stop(self) -> bool:
-        """What the stop table says of the step under way, or of the last one, by the rules of overriding by default."""
-        step = self.current_step_or_last
-        requested = bool(step.requested_tool_calls) if step else False
-        return self.execution.continuation.should_stop(more_to_do=requested) if self.execution else False
+        """Whether the loop is to stop, by the rules of overriding by default; false while it goes on.
+
+        Once a step has its answer, the table in `stopping` decides; before that, and between two steps, a signal does.
+        """
+        execution = self.execution
+        if execution is None:
+            return False
+        if execution.status.is_terminal or execution.cancelling or execution.hooks_under_way in ENDING:
+            return True
+        step = execution.current_step
+        if step is None or step.inference_response is None:
+            return execution.continuation.forbids(OverrideRule())
+        more_to_do = bool(step.requested_tool_calls) or execution.answer_due
+        return execution.continuation.should_stop(more_to_do=more_to_do)
 
     @property
     def final_response(self) -> str:
         """The last step's text when that step is a final response, else empty."""
         step = self.last_step
-        if step is None or step.step_type != "final_response" or step.inference_response is None:
+        if step is None or step.step_type is not AgentStepType.FINAL_RESPONSE or step.inference_response is None:
             return ""
         text = step.inference_response.text
         return text if text.strip() else ""
@@ -370,15 +437,16 @@ class AgentState(Frozen):
 
     @property
     def current_response(self) -> str:
-        """The final response, else the latest text the assistant said, also in the step under way."""
+        """The final response, else the latest text of this execution's model, also in the step under way.
+
+        Never one of an earlier execution: an answer belongs to its own.
+        """
         if self.final_response:
             return self.final_response
-        step = self.execution.current_step if self.execution else None
-        said_now = step and (step.inference_response or step.partial_response)
-        if said_now and said_now.text.strip():
-            return said_now.text
-        said = (m.text for m in reversed(self.messages) if m.role == "assistant" and m.text.strip())
-        return next(said, "")
+        under_way = self.execution.current_step if self.execution else None
+        latest = (under_way, *(done.step for done in reversed(self.step_executions)))
+        answers = (step.inference_response or step.partial_response for step in latest if step is not None)
+        return next((each.text for each in answers if each is not None and each.text.strip()), "")
 
     @property
     def budget(self) -> ExecutionBudget:
@@ -387,15 +455,11 @@ class AgentState(Frozen):
 
     @property
     def budget_remaining(self) -> ExecutionBudget:
-        """What is left of them."""
-        execution, elapsed = self.execution, self.execution_duration
-        paused = execution.paused_seconds if execution else 0.0
-        if execution and execution.paused_at is not None:
-            paused += (self.updated_at - execution.paused_at).total_seconds()
+        """What is left of them, of the time as of `updated_at`."""
         return self.budget.remaining(
             steps_used=self.steps_used,
             tokens_used=self.usage.total_tokens,
-            seconds_used=max(0.0, elapsed.total_seconds() - paused) if elapsed else 0.0,
+            seconds_used=self.execution.seconds_used(self.updated_at) if self.execution else 0.0,
             cost_used=self.cost,
         )
 
@@ -414,6 +478,8 @@ class AgentState(Frozen):
             "errors_total": len(errors),
             "usage": self.usage.model_dump(),
             "cost": self.cost,
+            "unpriced": list(execution.unpriced) if execution else [],
+            "waiting": [each.call.name for each in self.waiting_calls],
             "warnings": list(self.warnings),
         }
 

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, JsonValue
 
+from holdfast.core.decision_text import APPROVAL, decision_text
 from holdfast.core.digests import Digest
 from holdfast.core.frozen import Frozen, trusted
+from holdfast.core.json_form import JsonForm
 from holdfast.core.messages import Message, ToolCall
 from holdfast.core.stopping import Continuation
 from holdfast.core.usage import Usage
 from holdfast.core.verdicts import Approval
 
-StepType = Literal["error", "tool_execution", "final_response"]
+
+class AgentStepType(StrEnum):
+    """What a step came to (SPEC section 3)."""
+
+    ERROR = "error"
+    TOOL_EXECUTION = "tool_execution"
+    FINAL_RESPONSE = "final_response"
+
+
+class Duration(timedelta):
+    """A length of time that formats as its seconds: `f"{duration:.1f} s"`."""
+
+    @classmethod
+    def between(cls, start: datetime, end: datetime) -> Duration:
+        """Return the time from one moment to another."""
+        return cls(seconds=(end - start).total_seconds())
+
+    def __format__(self, spec: str) -> str:
+        """Return the seconds by a number's format; without one, what `str` gives."""
+        return format(self.total_seconds(), spec) if spec else str(self)
 
 
 class ErrorRecord(Frozen):
@@ -59,11 +79,11 @@ REFUSALS = frozenset({"InvalidArguments", "UnknownTool", "TooManyCalls", "Unknow
 """The types of the errors of calls that could not run at all."""
 
 
-class ToolExecution(Frozen):
+class ToolExecution(JsonForm):
     """One requested call and its end. `answer` is what the model is told, whatever the outcome.
 
     `call` is what ran, also where a hook or a person changed its arguments. `usage` and `cost` (US dollars) are a
-    subagent's.
+    subagent's, and `unpriced` the models whose tokens are not in that cost.
     """
 
     id: str
@@ -75,8 +95,39 @@ class ToolExecution(Frozen):
     completed_at: AwareDatetime
     usage: Usage = Usage()
     cost: float = Field(default=0.0, ge=0)
+    unpriced: tuple[str, ...] = ()
     approval: Approval | None = None
     """What was decided about it; none for one that nobody was asked about, or that was cancelled meanwhile."""
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self.call.name
+
+    @property
+    def args(self) -> Mapping[str, JsonValue]:
+        """The arguments it ran with."""
+        return self.call.arguments
+
+    @property
+    def value(self) -> str | None:
+        """What the tool gave; none where it gave nothing."""
+        return self.result
+
+    @property
+    def has_error(self) -> bool:
+        """True when it has an error: it failed, or was blocked, denied or cancelled."""
+        return self.error is not None
+
+    @property
+    def error_message(self) -> str:
+        """What that error says; empty without one."""
+        return self.error.message if self.error else ""
+
+    @property
+    def duration(self) -> Duration:
+        """From its beginning to its end, attempts and waits between them included."""
+        return Duration.between(self.started_at, self.completed_at)
 
     @property
     def ran(self) -> bool:
@@ -95,7 +146,10 @@ class ToolExecution(Frozen):
             content = f"Error ({self.error.type}): {self.error.message}"
         else:
             content = self.result or ""
-        return trusted(Message, role="tool", content=content, tool_call_id=self.call.id)
+        if self.approval is None:
+            return trusted(Message, role="tool", content=content, tool_call_id=self.call.id)
+        decided = {APPROVAL: decision_text(self.approval, self.call.arguments)}  # for whoever reads the conversation
+        return trusted(Message, role="tool", content=content, tool_call_id=self.call.id, metadata=decided)
 
 
 class CallStage(StrEnum):
@@ -125,7 +179,7 @@ class OpenCall(Frozen):
     ended: ToolExecution | None = None
 
 
-class AgentStep(Frozen):
+class AgentStep(JsonForm):
     """A model call and its tool calls. `input_length` is how many messages the default section had before it.
 
     Output messages are derived: the assistant's message, then one answer per requested call, in request order.
@@ -141,15 +195,21 @@ class AgentStep(Frozen):
     errors: tuple[ErrorRecord, ...] = ()
     overhead: Usage = Usage()
     overhead_cost: float = Field(default=0.0, ge=0)
+    unpriced: tuple[str, ...] = ()
+    """The models, its own or its subagents', that it used tokens of without a known price: they are not in its cost."""
+    compactions: int = Field(default=0, ge=0)
+    """How often older messages had been moved away before the model was asked."""
     partial_response: InferenceResponse | None = None
     """What had come of the model's answer when its call was cancelled, without tool calls; the step never completes."""
 
     @property
-    def step_type(self) -> StepType:
-        """Derived, never stored: any error, else requested tools, else the final response."""
+    def step_type(self) -> AgentStepType | None:
+        """Derived, never stored: any error, else requested tools, else the final response; none before the answer."""
         if self.all_errors:
-            return "error"
-        return "tool_execution" if self.requested_tool_calls else "final_response"
+            return AgentStepType.ERROR
+        if self.inference_response is None:
+            return None
+        return AgentStepType.TOOL_EXECUTION if self.requested_tool_calls else AgentStepType.FINAL_RESPONSE
 
     @property
     def all_errors(self) -> tuple[ErrorRecord, ...]:
@@ -200,7 +260,7 @@ class AgentStep(Frozen):
         return (said, *(ended[call.id].answer for call in response.tool_calls if call.id in ended))
 
 
-class StepExecution(Frozen):
+class StepExecution(JsonForm):
     """A completed step with its times and the stop signals as they stood when it was archived."""
 
     step: AgentStep
@@ -209,9 +269,9 @@ class StepExecution(Frozen):
     continuation: Continuation
 
     @property
-    def duration(self) -> timedelta:
+    def duration(self) -> Duration:
         """From before the model call to the last answer."""
-        return self.completed_at - self.started_at
+        return Duration.between(self.started_at, self.completed_at)
 
     @property
     def usage(self) -> Usage:

@@ -27,15 +27,19 @@ Should the loop stop? The first row that holds decides (`Continuation.should_sto
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import AwareDatetime, Field, JsonValue
+from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
+from pydantic_core import to_json
 
 from holdfast.core.frozen import Frozen, replace
-from holdfast.core.json_values import JsonMap
-from holdfast.core.limits import REASON_CHARS_MAX, SOURCE_CHARS_MAX
+from holdfast.core.json_form import JsonForm
+from holdfast.core.json_values import JsonMap, ShallowMap
+from holdfast.core.limits import REASON_CHARS_MAX, SOURCE_CHARS_MAX, STOP_CONTEXT_BYTES_MAX
 
 
 class StopReason(StrEnum):
@@ -52,6 +56,15 @@ class StopReason(StrEnum):
     USER_REQUESTED = "user_requested"
     COMPLETED = "completed"
     UNKNOWN = "unknown"
+
+    # the long names of the specification, for the same members
+    ERROR_FORBADE = "error"
+    STEPS_LIMIT_REACHED = "steps_limit"
+    TOKEN_LIMIT_REACHED = "token_limit"  # noqa: S105  # not a password
+    COST_LIMIT_REACHED = "cost_limit"
+    TIME_LIMIT_REACHED = "time_limit"
+    RETRY_LIMIT_REACHED = "retry_limit"
+    FINISH_REASON_RECEIVED = "finish_reason"
 
     @property
     def rank(self) -> int:
@@ -102,14 +115,36 @@ class OverrideRule:
     times_max: int = 3
 
 
-class StopSignal(Frozen):
-    """One wish to stop: why, who says so, when, and anything worth keeping with it."""
+def _small(values: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    if (size := len(to_json(values))) > STOP_CONTEXT_BYTES_MAX:
+        raise ValueError(f"it takes {size:,} bytes as JSON; at most {STOP_CONTEXT_BYTES_MAX:,} go with a stop")
+    return values
+
+
+StopContext = Annotated[ShallowMap, AfterValidator(_small)]
+"""What a hook, a tool or a client adds to a stop: a JSON object of at most STOP_CONTEXT_BYTES_MAX."""
+
+
+class StopSignal(JsonForm):
+    """One wish to stop: why, who says so, when, and the facts behind it.
+
+    `context` has the facts: of a limit `limit`, `used`, `allowed`; of a hook `hook`; of a tool `tool`, `call_id`; of
+    somebody outside `caller`; of an error `error` and the `tool` or `hook` that raised it; and what those have added.
+    """
 
     reason: StopReason
     message: str = Field(default="", max_length=REASON_CHARS_MAX)
     source: str = Field(default="", max_length=SOURCE_CHARS_MAX)
     at: AwareDatetime
     context: JsonMap = Field(default_factory=dict[str, JsonValue])
+
+    @classmethod
+    def requested(
+        cls, message: str, source: str, at: datetime, context: Mapping[str, JsonValue] | None = None
+    ) -> StopSignal:
+        """Return what somebody outside wants; `context` is what they add."""
+        facts = {**(context or {}), "caller": source}
+        return cls(reason=StopReason.USER_REQUESTED, message=message, source=source, at=at, context=facts)
 
 
 class Continuation(Frozen):

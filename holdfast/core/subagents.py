@@ -102,6 +102,6 @@ def told_of_subagent(
         return answer, None
     if status is ExecutionStatus.STOPPED:
         found = f"; it had come to: {answer}" if answer.strip() else "; it had not answered yet"
-        return f"[the agent {agent!r} was stopped before its end ({why}){found}]", None
+        return f"[the agent {agent!r} was stopped before its end{f' ({why})' if why else ''}{found}]", None
     text = f"the agent {agent!r} failed: {why}"
     return None, ErrorRecord(type="SubagentFailed", message=text, source=SPAWN_TOOL)

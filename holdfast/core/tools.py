@@ -25,16 +25,18 @@ from typing import (
     overload,
 )
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
+from holdfast.core.attempts import LOST_SECONDS_MAX, WORKER_LOST
 from holdfast.core.errors import HoldfastError, InvalidArguments, InvalidInput
 from holdfast.core.frozen import Frozen, canonical, replace
 from holdfast.core.limits import (
     ERROR_CHARS_MAX,
     LOCAL_TOOL_SECONDS_MAX,
     REASON_CHARS_MAX,
+    REQUIRED_ARGUMENTS_MAX,
     TASK_QUEUE_CHARS_MAX,
     TOOL_DESCRIPTION_CHARS_MAX,
     TOOL_RESULT_BYTES_MAX,
@@ -45,7 +47,11 @@ from holdfast.core.nearest import nearest
 from holdfast.core.references import FETCH_TOOL, RECORDS_TOOL, shortened
 from holdfast.core.retries import TOOL_RETRIES
 from holdfast.core.steps import ErrorRecord
+from holdfast.core.stopping import StopContext
 from holdfast.core.texts import clamped, encodable
+from holdfast.core.validation import problem_text
+
+_STOP_CONTEXT: Final = TypeAdapter[Mapping[str, JsonValue]](StopContext)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,7 +63,10 @@ LOCAL_TIMEOUT_SECONDS: Final = 1.5
 """The same for a `local` tool."""
 
 ATTEMPTS_MAX: Final = TOOL_RETRIES.attempts_max
-"""How often a call is begun at the most: again when its worker dies, it times out, or it raises one of `retry_on`."""
+"""How often a call fails by itself at the most: it takes too long, or raises one of `retry_on`."""
+
+FOUND: Final = ("described_bytes", "required", "context", "remote")
+"""Traits that are found out and not chosen."""
 
 RESERVED_NAMES: Final = frozenset(
     {
@@ -66,6 +75,7 @@ RESERVED_NAMES: Final = frozenset(
         "run_hooks",
         "summarise",
         "take_up",
+        "check_arguments",
         "record_execution",
         "branch_conversation",
         "find_session",
@@ -86,20 +96,26 @@ class ToolContext:
     """What a tool may know about the call it serves.
 
     `idempotency_key` is the same for every attempt of one call, also after a crash, a retry or a restart: hand it to
-    whatever the tool changes. `attempt` counts from 1.
+    whatever the tool changes. `attempt` counts from 1. `metadata` are the agent's, with what its run was given, as they
+    stood when the call was asked for.
     """
 
     execution_id: str
     idempotency_key: str
     attempt: int
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
 @dataclass(frozen=True, slots=True)
 class StopRun:
-    """What a tool returns to end the run with this step: its result for the model, and why the run is to stop."""
+    """What a tool returns to end the run with this step: its result for the model, and why the run is to stop.
+
+    `context` is what is to stand with that stop, a small JSON object; one that is too large or no JSON is left out.
+    """
 
     result: object
     reason: str
+    context: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
 class ToolReply(Frozen):
@@ -107,6 +123,7 @@ class ToolReply(Frozen):
 
     text: str
     stop: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
+    stop_context: StopContext = Field(default_factory=dict[str, JsonValue])
 
 
 class ToolTraits(Frozen):
@@ -114,7 +131,8 @@ class ToolTraits(Frozen):
 
     `task_queue` is where its calls go, by default the one that the run's own worker serves tools on;
     `queue_seconds_max` is how long a call may wait there for a worker. `local` runs it within the workflow task.
-    `heartbeats` says that its worker tells every 2.5 s at least that the call is still under way, as ours do.
+    `heartbeats` says that its worker tells every 2.5 s at least that the call is still under way. `remote` says that it
+    is not a worker of ours: it counts no attempts, so the server does.
     """
 
     name: str
@@ -127,6 +145,11 @@ class ToolTraits(Frozen):
     task_queue: str | None = Field(default=None, min_length=1, max_length=TASK_QUEUE_CHARS_MAX)
     queue_seconds_max: float | None = Field(default=None, gt=0, le=7 * 24 * 3600)
     heartbeats: bool = True
+    remote: bool = False
+    required: tuple[str, ...] = Field(default=(), max_length=REQUIRED_ARGUMENTS_MAX)
+    """The arguments without which no call of it is begun."""
+    context: bool = False
+    """Whether it takes a `ToolContext`: then the agent's metadata travel with each call."""
     described_bytes: int = Field(default=0, ge=0)
     """How many bytes of JSON the model is told about it, in every request."""
 
@@ -136,7 +159,8 @@ class RemoteOptions(TypedDict, total=False):
 
     Args:
         timeout_seconds: how long one attempt may take.
-        attempts_max: how often a call is begun at the most.
+        attempts_max: how often a call may fail by itself: take too long, or raise one of `retry_on`. For a tool of
+            another language also: how often it is begun at the most.
         at_most_once: never begin a call twice; when its end is unknown, the model is told exactly that.
         sequential: run a call only while no other call of its step does.
         idempotent: repeating a call is harmless.
@@ -253,7 +277,7 @@ def tool(
         parameters = arguments.model_json_schema()
         parameters.pop("title", None)
         schema = schema_of(called, summary, parameters)
-        traits = replace(traits, described_bytes=len(canonical(schema)))
+        traits = replace(with_schema(traits, schema), context=context_parameter is not None)
         return Tool(target, schema, traits, arguments, context_parameter, retry_on=retry_on)
 
     return decorate if function is None else decorate(function)
@@ -267,13 +291,30 @@ def schema_of(called: str, description: str, parameters: Mapping[str, JsonValue]
     return ToolSchema(name=called, description=description, parameters=parameters)
 
 
+def with_schema(traits: ToolTraits, schema: ToolSchema) -> ToolTraits:
+    """Return the traits with what a run is to know of the schema."""
+    named = schema.parameters.get("required")
+    required = tuple(map(str, named)) if isinstance(named, list) else ()
+    known = required if len(required) <= REQUIRED_ARGUMENTS_MAX else ()
+    return replace(traits, described_bytes=len(canonical(schema)), required=known)
+
+
+def missing_arguments(traits: ToolTraits, arguments: Mapping[str, JsonValue]) -> str | None:
+    """Return what the model is told of a call that lacks arguments, as its tool would say it; none if none is missing.
+
+    Of their values only the tool itself knows what they must be.
+    """
+    missing = [f"{name}: Field required" for name in traits.required if name not in arguments]
+    return clamped("; ".join(missing), ERROR_CHARS_MAX) if missing else None
+
+
 def traits_of(called: str, options: Mapping[str, Any], retry_on: tuple[type[Exception], ...] = ()) -> ToolTraits:
     """Return the traits of the tool `called` so; raises InvalidInput, naming it and what is wrong."""
     if NAME_PATTERN.fullmatch(called) is None:
         raise InvalidInput(f"{called!r} cannot name a tool: use letters, digits, `_` and `-`, at most 64 of them")
     if called in RESERVED_NAMES:
         raise InvalidInput(f"{called!r} is a name of our own; choose another with @tool(name=...)")
-    known = [name for name in ToolTraits.model_fields if name not in ("name", "described_bytes")]
+    known = [name for name in ToolTraits.model_fields if name not in ("name", *FOUND)]
     for unknown in sorted(options.keys() - set(known)):
         raise InvalidInput(f"tool {called!r} is given the option {unknown!r}, {nearest(unknown, known)}")
     if problem := _contradiction(options, retry_on):
@@ -322,18 +363,29 @@ def _contradiction(options: Mapping[str, Any], retry_on: object) -> str | None:
 
 def reply_of(value: object) -> ToolReply:
     """Return what a tool's return value means."""
-    text, stop = whole_reply(value)
-    return ToolReply(text=bounded_result(text), stop=stop)
+    return reply_with(bounded_result(whole_text(value)), value)
 
 
-def whole_reply(value: object) -> tuple[str, str | None]:
-    """Return a tool's result as text, however long (text as it is, everything else as JSON), and why it asks to stop.
+def reply_with(text: str, value: object) -> ToolReply:
+    """Return `text` as the reply of a tool that gave `value`, which says whether the run is to stop. Never raises."""
+    if not isinstance(value, StopRun):
+        return ToolReply(text=text)
+    return ToolReply(text=text, stop=clamped(str(value.reason), REASON_CHARS_MAX), stop_context=_fitting(value.context))
+
+
+def whole_text(value: object) -> str:
+    """Return a tool's result as text, however long: text as it is, everything else as JSON.
 
     Never raises: the call has had its effect.
     """
-    if isinstance(value, StopRun):
-        return encodable(_as_text(value.result)), clamped(value.reason, REASON_CHARS_MAX)
-    return encodable(_as_text(value)), None
+    return encodable(_as_text(value.result if isinstance(value, StopRun) else value))
+
+
+def _fitting(context: object) -> Mapping[str, JsonValue]:
+    try:
+        return _STOP_CONTEXT.validate_python(context)
+    except (ValueError, RecursionError) as error:
+        return {"left_out": clamped(str(error), REASON_CHARS_MAX)}
 
 
 def bounded_result(text: str) -> str:
@@ -355,6 +407,20 @@ def ended_without_answer(traits: ToolTraits, why: str) -> ErrorRecord:
         return ErrorRecord(type="OutcomeUnknown", message=text, source=traits.name)
     times = "its one attempt" if traits.attempts_max == 1 else f"its {traits.attempts_max} attempts"
     return ErrorRecord(type="ToolTimeout", message=f"the call did not end within {times} ({why})", source=traits.name)
+
+
+def killed_workers(traits: ToolTraits, deaths: int) -> ErrorRecord:
+    """Return what the model is told of a call that takes its worker along each time it is begun."""
+    died = f"the worker died {deaths} times while running this call"
+    text = f"{died}, so it will not be retried; try a different approach"
+    return ErrorRecord(type=WORKER_LOST, message=text, source=traits.name)
+
+
+def lost_too_long(traits: ToolTraits, losses: int) -> ErrorRecord:
+    """Return what the model is told of a call whose workers were lost again and again."""
+    minutes = LOST_SECONDS_MAX / 60
+    text = f"its workers were lost {losses} times in more than {minutes:g} minutes; whether it has run is unknown"
+    return ErrorRecord(type=WORKER_LOST, message=text, source=traits.name)
 
 
 def _as_text(value: object) -> str:
@@ -415,7 +481,7 @@ def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 def told(error: ValidationError) -> str:
     """Return every problem in one line, each with its field."""
     problems = [
-        f"{'.'.join(str(part) for part in problem['loc']) or 'arguments'}: {problem['msg']}"
+        f"{'.'.join(str(part) for part in problem['loc']) or 'arguments'}: {problem_text(problem)}"
         for problem in error.errors(include_url=False, include_input=False, include_context=False)
     ]
     return clamped("; ".join(problems), ERROR_CHARS_MAX)

@@ -6,17 +6,19 @@ nobody else, so the step stays a function of state and event.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
 from pydantic import JsonValue
 
+from holdfast.core.amounts import joined_models, no_price
 from holdfast.core.commands import Command, Emit
 from holdfast.core.frozen import replace, trusted
 from holdfast.core.hooks import HookContext, Trigger
 from holdfast.core.limits import (
     HOOK_MESSAGES_MAX,
+    HOOK_STEPS_MAX,
     REASON_CHARS_MAX,
     SOURCE_CHARS_MAX,
     STOP_SIGNALS_MAX,
@@ -127,27 +129,44 @@ class Turn:
         self.change(continuation=continuation.with_signal(signal))
         self.tell(StopSignalReceived, signal=signal)
 
-    def signal_once(self, reason: StopReason, message: str, source: str) -> None:
+    def signal_once(self, reason: StopReason, message: str, source: str, **context: JsonValue) -> None:
         """Keep a signal unless the execution has one for the same reason already."""
         if not any(each.reason is reason for each in self.execution.continuation.stop_signals):
-            self.signal_now(reason, message, source)
+            self.signal_now(reason, message, source, context)
 
-    def signal_now(self, reason: StopReason, message: str, source: str, **context: JsonValue) -> None:
+    def signal_now(self, reason: StopReason, message: str, source: str, context: Mapping[str, JsonValue]) -> None:
         """Keep a signal given at this moment."""
         text, who = message[:REASON_CHARS_MAX], source[:SOURCE_CHARS_MAX]
-        self.signal(StopSignal(reason=reason, message=text, source=who, at=self.at, context=context))
+        self.signal(StopSignal(reason=reason, message=text, source=who, at=self.at, context=dict(context)))
 
     def fail(self, error: ErrorRecord) -> None:
         """Keep `error` as the one that prevents going on, and signal it."""
         if self.execution.error is None:
             self.change(error=error)
-        self.signal_once(StopReason.ERROR, f"{error.type}: {error.message}", error.source)
+        hooks = {each.name for each in self.rules.hooks}
+        who = "tool" if error.source in self.rules.tools else "hook" if error.source in hooks else "raised_by"
+        facts = {"error": error.type, who: error.source}
+        self.signal_once(StopReason.ERROR, f"{error.type}: {error.message}", error.source, **facts)
 
     def warn(self, text: str) -> None:
         """Keep a warning, once."""
         text, warnings = text[:WARNING_CHARS_MAX], self.execution.warnings
         if text not in warnings and len(warnings) < WARNINGS_MAX:
             self.change(warnings=(*warnings, text))
+
+    def warn_unpriced(self, model: str) -> None:
+        """Note that tokens of `model` have no known price, and warn of it once; the parent hears it by the result."""
+        if model not in self.execution.unpriced:
+            self.warn(no_price(model))
+        self.note_unpriced(model)
+
+    def note_unpriced(self, model: str) -> None:
+        """Note that the cost of the execution, and of the step under way, is without some tokens of `model`."""
+        if model not in self.execution.unpriced:
+            self.change(unpriced=joined_models(self.execution.unpriced, (model,)))
+        step = self.execution.current_step
+        if step is not None and model not in step.unpriced:
+            self.change_step(unpriced=joined_models(step.unpriced, (model,)))
 
     def spend(self, usage: Usage, cost: float) -> None:
         """Count what was used, and what it cost in US dollars."""
@@ -168,6 +187,8 @@ class Turn:
         """Return what a hook at `trigger` may know; `call` and `execution` are what it is about."""
         state, step = self.state, self.execution.current_step
         said = (*state.messages[-HOOK_MESSAGES_MAX:], *self.execution.waiting_messages)
+        steps = tuple(self.execution.step_executions[-HOOK_STEPS_MAX:])
+        steps_and_current = (*(each.step for each in steps), *((step,) if step else ()))
         return trusted(
             HookContext,
             trigger=trigger,
@@ -180,10 +201,16 @@ class Turn:
             messages=said[-HOOK_MESSAGES_MAX:],
             usage=self.execution.usage,
             cost=self.execution.cost,
+            unpriced=self.execution.unpriced,
             budget_remaining=state.budget_remaining,
             stop_signals=self.execution.continuation.stop_signals,
             response=step.inference_response if step else None,
             call=call,
             tool_execution=execution,
             error=self.execution.error,
+            parent_agent_id=state.parent_agent_id,
+            execution_count=state.execution_count,
+            steps=steps,
+            tool_executions=step.tool_executions if step else (),
+            errors=tuple(dict.fromkeys(error for each in steps_and_current for error in each.all_errors)),
         )

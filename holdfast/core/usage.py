@@ -12,10 +12,14 @@ from holdfast.core.limits import PRICE_USD_MAX
 
 
 class Usage(Frozen):
-    """Tokens in and out, as the provider reported them. Adding two gives their sum."""
+    """Tokens in and out, as the provider reported them, or bounded from above where it did not. They add up.
+
+    `estimated_tokens` is how many of both together are such a bound, and not reported.
+    """
 
     input_tokens: int = Field(default=0, ge=0)
     output_tokens: int = Field(default=0, ge=0)
+    estimated_tokens: int = Field(default=0, ge=0)
 
     @property
     def total_tokens(self) -> int:
@@ -29,6 +33,7 @@ class Usage(Frozen):
             Usage,
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
+            estimated_tokens=self.estimated_tokens + other.estimated_tokens,
         )
 
 

@@ -41,7 +41,8 @@ class Verdict(Frozen):
 class Approval(Frozen):
     """What was decided about a call, by whom, when, and why; `expired`: nobody decided in time.
 
-    `digest` is that of the call as it was decided: with `edit` that of the arguments put in place.
+    `digest` is that of the call as it was decided: with `edit` that of the arguments put in place; `asked` are then
+    those that the person was asked about.
     """
 
     decision: Decision | Literal["expired"]
@@ -49,3 +50,4 @@ class Approval(Frozen):
     reason: str = ""
     at: AwareDatetime
     digest: Digest
+    asked: ShallowMap | None = None

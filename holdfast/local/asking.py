@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
+import time
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from holdfast.core.compiling import View
+from holdfast.core.compiling import CompilerContext, View
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import ModelFailure
+from holdfast.core.excerpts import wait_line
 from holdfast.core.frozen import replace
 from holdfast.core.inference import Model, ModelRequest
 from holdfast.core.limits import RESPONSE_BYTES_MAX
 from holdfast.core.messages import Message
 from holdfast.core.offer import Equipment
-from holdfast.core.retries import MODEL_RETRIES, OutputLimits, allowed_output
+from holdfast.core.retries import OutputLimits, allowed_output, given_up, next_wait_seconds
 from holdfast.core.state import AgentState
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.subagents import spawn_schema
@@ -24,12 +28,16 @@ from holdfast.core.tools import ToolSchema
 from holdfast.local.formats import checked
 from holdfast.local.progress import Progress
 
+LOGGER: Final = logging.getLogger("holdfast.model")
+"""Where waiting for an endpoint is told in-process."""
+
 
 class Asking:
     """What one agent's model calls have in common."""
 
     def __init__(self, equipment: Equipment, subagents: Mapping[str, AgentDefinition], model: Model) -> None:
         self._policy = equipment.definition.context
+        self._patience = equipment.definition.model_patience_seconds
         self._compiler = equipment.compiler
         self._model = model
         self._tools: tuple[ToolSchema, ...] = tuple(tool.schema for tool in equipment.tools.values())
@@ -48,8 +56,9 @@ class Asking:
             max_output_tokens=asked.max_output_tokens,
             response_format=wanted,
             listener=progress.hear,
+            input_max=None if self._compiler else asked.input_max,
         )
-        response = await _answered(self._model, request, asked, progress)
+        response = await _answered(self._model, request, asked, progress, self._patience)
         response = replace(response, text=clamped_json(response.text, RESPONSE_BYTES_MAX))  # any model may be behind it
         return checked(response, wanted)
 
@@ -62,8 +71,9 @@ class Asking:
             tools=(),
             max_output_tokens=asked.max_output_tokens,
             listener=progress.hear,
+            input_max=asked.input_max,
         )
-        return await _answered(self._model, request, asked, progress)
+        return await _answered(self._model, request, asked, progress, self._patience)
 
     def _shown(self, state: AgentState) -> Sequence[Message]:
         execution_id = state.running.execution_id
@@ -73,22 +83,43 @@ class Asking:
         else:
             view = view.advanced(state.store)
         self._view = view
-        shown = tuple(view.messages)
-        return self._compiler.apply(shown) if self._compiler else shown
+        if self._compiler is None:
+            return tuple(view.messages)
+        prompt = state.context.system_prompt
+        return self._compiler.apply(
+            CompilerContext.of(view.messages, self._policy, execution_id, metadata=state.metadata, system_prompt=prompt)
+        )
 
 
 async def _answered(
-    model: Model, request: ModelRequest, asked: OutputLimits, progress: Progress, attempt: int = 1
+    model: Model, request: ModelRequest, asked: OutputLimits, progress: Progress, patience: float
 ) -> InferenceResponse:
-    """Ask the model, and again where that can help, as often and after the same waits as on Temporal."""
-    request = dataclasses.replace(request, max_output_tokens=allowed_output(asked, progress.failed_usage))
-    try:
-        return await model(request)
-    except ModelFailure as failure:
-        progress.fail(failure.usage)
-        progress.begin_again()
-        if not failure.again or attempt >= MODEL_RETRIES.attempts_max:
+    """Ask the model, and again where that can help, for as long and after the same waits as on Temporal."""
+    begun, attempt = time.monotonic(), 0
+    while True:
+        attempt += 1
+        request = dataclasses.replace(request, max_output_tokens=allowed_output(asked, progress.failed_usage))
+        progress.begin(request)
+        try:
+            return await model(request)
+        except ModelFailure as failure:
+            progress.fail(failure.usage, free=failure.free)
+            progress.begin_again()
+            wait = _wait_after(failure, attempt, time.monotonic() - begun, patience)
+        except Exception:
+            progress.fail()
             raise
-        wait = failure.after.total_seconds() if failure.after is not None else MODEL_RETRIES.wait_seconds(attempt)
-    await asyncio.sleep(wait)
-    return await _answered(model, request, asked, progress, attempt + 1)
+        await asyncio.sleep(wait)
+
+
+def _wait_after(failure: ModelFailure, attempt: int, waited: float, patience: float) -> float:
+    """Return how long to wait before the next attempt; raises the failure, or one that says that patience is over."""
+    if not failure.again:
+        raise failure
+    named = None if failure.after is None else failure.after.total_seconds()
+    wait = next_wait_seconds(attempt, named, waited, patience)
+    if wait is None:
+        text = given_up(failure.message, attempt, patience)
+        raise ModelFailure(text, kind=failure.kind, usage=failure.usage) from failure
+    LOGGER.info(wait_line(failure.message, attempt, wait))
+    return wait

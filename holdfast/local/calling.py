@@ -12,7 +12,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.offer import Offer
 from holdfast.core.references import FETCH_TOOL
 from holdfast.core.texts import error_record
-from holdfast.core.tools import AnyTool, ToolContext, ToolReply, bounded_result, whole_reply
+from holdfast.core.tools import AnyTool, ToolContext, ToolReply, bounded_result, reply_with, whole_text
 from holdfast.local.foreign import Exited, call_foreign
 
 
@@ -65,7 +65,7 @@ async def run_tool(
         record = error_record(exited.error, tool.name)
         told = f"the tool raised {record.type}({record.message}); tools must return or raise an ordinary error"
         raise ToolExited(told) from None
-    text, stop = whole_reply(value)
+    text = whole_text(value)
     if results is not None and tool.name != FETCH_TOOL:
         text = await results.bounded(text, context, tool.traits.timeout_seconds - (clock() - begun))
-    return ToolReply(text=bounded_result(text), stop=stop)
+    return reply_with(bounded_result(text), value)

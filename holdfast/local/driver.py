@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+import warnings
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar, assert_never, overload
 from uuid import uuid4
 
-from holdfast.core.beginning import may_change
+from pydantic import JsonValue, ValidationError
+
+from holdfast.core.beginning import may_change, rests
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.capabilities import Capability
 from holdfast.core.commands import (
@@ -27,9 +30,10 @@ from holdfast.core.commands import (
     SummariseBuffer,
 )
 from holdfast.core.compiling import Compiler
-from holdfast.core.defining import new_agent
+from holdfast.core.contracts import StopRequest
+from holdfast.core.defining import first_run
 from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import Conflict, InvalidInput
+from holdfast.core.errors import Conflict, InvalidArguments, InvalidInput
 from holdfast.core.events import (
     ApprovalGiven,
     DefinitionChanged,
@@ -38,11 +42,13 @@ from holdfast.core.events import (
     ExecutionStarted,
     MessageArrived,
     ModelCancelled,
+    StepDue,
     StopMode,
     StopRequested,
     TimerFired,
     subagent_cancelled,
 )
+from holdfast.core.execution_store import ExecutionStore
 from holdfast.core.frozen import replace
 from holdfast.core.hooks import Hook
 from holdfast.core.inference import Model
@@ -52,11 +58,14 @@ from holdfast.core.loop import AgentLoop, user_message
 from holdfast.core.messages import Message
 from holdfast.core.observed import Listener, Observed
 from holdfast.core.offer import Offer
-from holdfast.core.state import AgentState
-from holdfast.core.stopping import StopReason, StopSignal
+from holdfast.core.recording import asked_of, without_record
+from holdfast.core.run_metadata import checked_metadata
+from holdfast.core.state import UNBORN_ID, AgentState
+from holdfast.core.stopping import StopSignal
 from holdfast.core.subagents import known_subagents
 from holdfast.core.texts import error_record
 from holdfast.core.tools import AnyTool
+from holdfast.core.validation import problem_text
 from holdfast.core.verdicts import Verdict
 from holdfast.local.asking import Asking
 from holdfast.local.calling import Results, offer_reading
@@ -67,11 +76,15 @@ from holdfast.local.listening import Heard, Kind, Listeners
 from holdfast.local.prices import PriceList
 from holdfast.local.remote import refuse_remote
 from holdfast.local.work import Approver, Work
+from holdfast.storage.history import RecordReading
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
 
 CANCEL_SECONDS_MAX: Final = 3.0
 """How long an execution that has ended waits for what it cancelled to come to its own end."""
+
+RECORD_SECONDS_MAX: Final = 60.0
+"""How long the record of an execution may take to be written; without it, its state has a warning."""
 
 
 def _now() -> datetime:
@@ -97,14 +110,16 @@ class LocalDriver:
     Args:
         definition: the agent.
         model: what answers; a script in a test, a provider's client otherwise.
-        tools: what it may call, before the definition's own choice among them.
-        hooks: what runs at its hook places, before the definition's own choice among them, in this order.
+        tools: what is offered to it; it gets those that its definition names, or `tools="all"`.
+        hooks: the same for what runs at its hook places, in this order.
         agents: the subagents that it, or one of them, may call.
         capabilities: the bundles of tools and hooks that it may name.
         compilers: the functions that `context.compiler` may name.
         approver: decides about calls that wait for approval; without one `decide` does.
         results: where long results of tools are kept whole (`holdfast.storage.results`); without it, what the model
             does not see of them is lost.
+        records: where each execution leaves its record, subagents' too (`holdfast.storage.records`); with it, agents
+            that name the capability `records` can read their own. Without it none is kept.
         prices: what tokens cost where the definition does not say; by default the table that comes with Holdfast.
         parent_agent_id: whose subagent it is, if it is one.
         depth_left: how deep agents may nest below it; the definition's `max_depth` by default.
@@ -124,6 +139,7 @@ class LocalDriver:
         compilers: Iterable[Compiler] = (),
         approver: Approver | None = None,
         results: Results | None = None,
+        records: ExecutionStore | None = None,
         prices: PriceList | None = None,
         parent_agent_id: str | None = None,
         depth_left: int | None = None,
@@ -131,12 +147,16 @@ class LocalDriver:
         new_id: Callable[[], str] = _new_id,
     ) -> None:
         offer = Offer(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities))
-        self._offer, self._results = offer_reading(offer, results), results
+        self._offer, self._results, self._records = offer_reading(offer, results), results, records
+        if records is not None:
+            self._offer = RecordReading(records, self._whose).offered(self._offer)
         self._agents, self._model, self._approver = tuple(agents), model, approver
         self._clock, self._new_id = clock, new_id
         self._prices = prices or PriceList()
         self._parent_agent_id = parent_agent_id
         self._loop, self._work = self._equipped(definition, depth_left)
+        for problem in offer.untaken((definition, *self._agents)) if parent_agent_id is None else ():
+            warnings.warn(problem, stacklevel=2)
         self._change: _Change | None = None
         self._listeners = Listeners()
         self._inbox = Inbox()
@@ -145,8 +165,11 @@ class LocalDriver:
         self._unfinished: set[asyncio.Task[None]] = set()  # also what is left behind: asyncio itself holds it weakly
         self._timer: asyncio.Task[None] | None = None
         self._busy = False
-        self._execution_id = ""
+        self._execution_id = self._agent_id = ""
         self._children: list[LocalDriver] = []
+        self._metadata: Mapping[str, JsonValue] = {}
+        self._asked: dict[str, AskApproval] = {}
+        """Calls about which somebody was asked, the latest of each id."""
 
     def _equipped(self, definition: AgentDefinition, depth_left: int | None) -> tuple[AgentLoop, Work]:
         """Return the rules and the work of the agent; InvalidInput when it names what this driver lacks."""
@@ -160,9 +183,10 @@ class LocalDriver:
             hooks=tuple(hook.traits for hook in equipment.hooks.values()),
             subagents=known_subagents(definition, self._agents),
             depth_left=depth_left,
+            step_by_step=True,
         )
         asking = Asking(equipment, loop.subagents, self._model)
-        return loop, Work(equipment, asking, self._approver, self._run_child, self._clock, self._results)
+        return loop, Work(loop, equipment, asking, self._approver, self._run_child, self._clock, self._results)
 
     @overload
     def on(self, kinds: type[ObservedT], listener: Callable[[ObservedT], object]) -> LocalDriver: ...
@@ -195,7 +219,12 @@ class LocalDriver:
         return self
 
     async def execute(
-        self, asked: str | AgentState, *, state: AgentState | None = None, budget: ExecutionBudget | None = None
+        self,
+        asked: str | AgentState,
+        *,
+        state: AgentState | None = None,
+        budget: ExecutionBudget | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
     ) -> AgentState:
         """Return the state after the agent has dealt with what is `asked`, whatever its status.
 
@@ -204,15 +233,27 @@ class LocalDriver:
                 progress goes on with the same execution: nothing that has ended is done again.
             state: the agent so far, for a question; a new one by default.
             budget: limits that take the place of the definition's, one by one.
+            metadata: what the run is about, for tools, hooks, compilers and its subagents; added to the agent's own,
+                at most RUN_METADATA_BYTES_MAX. The model does not see them.
         """
-        return [each async for each in self.iterate(asked, state=state, budget=budget)][-1]
+        return [each async for each in self.iterate(asked, state=state, budget=budget, metadata=metadata)][-1]
 
     async def iterate(
-        self, asked: str | AgentState, *, state: AgentState | None = None, budget: ExecutionBudget | None = None
+        self,
+        asked: str | AgentState,
+        *,
+        state: AgentState | None = None,
+        budget: ExecutionBudget | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
     ) -> AsyncGenerator[AgentState, None]:
-        """Yield the state after every completed step, and the finished state last. Arguments as for `execute`."""
+        """Yield the state after every completed step, and the finished state last. Arguments as for `execute`.
+
+        The next step begins, and its model call goes out, only when the next item is asked for; what stopped the
+        execution, was said to it or changed it meanwhile is taken in first. The time that passes counts.
+        """
         if self._busy:
             raise Conflict("this driver runs an execution already; wait for its end, or make another driver")
+        self._metadata = checked_metadata(metadata)
         self._busy = True
         at = self._clock()
         loop = dataclasses.replace(self._loop, observed=bool(self._listeners))
@@ -222,25 +263,27 @@ class LocalDriver:
             messages=() if isinstance(asked, AgentState) else (user_message(asked),),
             budget=self._loop.definition.budget.overridden_by(budget or ExecutionBudget()),
             at=at,
+            metadata=self._metadata,
         )
-        self._inbox, self._change = Inbox(), None
+        self._inbox, self._change, self._asked = Inbox(), None, {}
         try:
             while True:
                 steps_before = state.step_count
                 state, commands = loop.step(state, event)
-                if self._change is not None and self._may_change(state):
+                if self._change is not None and not rests(state.running) and self._may_change(state):
                     told = (each for each in commands if isinstance(each, Emit))
                     loop, event = self._changed(self._change, loop)
                     state, commands = loop.step(state, event)
                     commands = (*told, *commands)
-                self._execution_id = state.running.execution_id
+                self._execution_id, self._agent_id = state.running.execution_id, state.agent_id
                 for command in commands:
                     self._perform(command, state)
                 if state.status.is_terminal:
+                    state = await self._recorded(state)
                     break
-                if state.step_count > steps_before:
+                if rests(state.running) and state.step_count > steps_before:
                     yield state
-                event = await self._inbox.get()
+                event = await self._next_event(state)
         finally:
             try:
                 await self._cancel()
@@ -249,10 +292,23 @@ class LocalDriver:
                 self._busy = False
         yield state
 
-    def stop(self, reason: str = "", *, mode: StopMode = "now") -> None:
-        """Ask the execution under way to stop; without one nothing happens."""
+    async def _next_event(self, state: AgentState) -> Event:
+        """Return what happens next."""
+        if self._inbox.waiting or not rests(state.running):
+            return await self._inbox.get()
+        return StepDue(self._clock())
+
+    def stop(self, reason: str = "", *, mode: StopMode = "now", context: Mapping[str, JsonValue] | None = None) -> None:
+        """Ask the execution under way to stop; without one nothing happens. `context` stands in the stop signal.
+
+        Raises InvalidInput for a reason or a context that is too long.
+        """
         at = self._clock()
-        signal = StopSignal(reason=StopReason.USER_REQUESTED, message=reason, source="local", at=at)
+        try:
+            asked = StopRequest(reason=reason, mode=mode, source="local", context=context or {})
+        except ValidationError as error:
+            raise InvalidInput(f"the stop cannot be asked for: {problem_text(error.errors()[0])}") from None
+        signal = StopSignal.requested(asked.reason, asked.source, at, asked.context)
         self._inbox.put(StopRequested(signal=signal, mode=mode, at=at))
 
     def say(self, message: str | Message) -> None:
@@ -290,13 +346,18 @@ class LocalDriver:
         """Decide about a call that waits for approval; about any other nothing happens.
 
         A verdict with the digest of another call changes nothing either; a warning of the state says so then.
-        `execution_id` names a subagent's execution, as its ApprovalRequested event does; our own by default.
+        `execution_id` names a subagent's execution, as its ApprovalRequested event does; our own by default. Raises
+        InvalidArguments for an edit that breaks the tool's schema; the call is still waiting.
         """
         deciding = self if execution_id is None else self._driver_of(execution_id)
         if deciding is not None:
-            deciding._inbox.put(  # noqa: SLF001  # our own class
-                ApprovalGiven(call_id=call_id, verdict=verdict, at=self._clock())
-            )
+            deciding._decide(call_id, verdict)  # noqa: SLF001  # our own class
+
+    def _decide(self, call_id: str, verdict: Verdict) -> None:
+        asked = self._asked.get(call_id)
+        if asked is not None and (problem := self._work.edit_problem(asked, verdict)) is not None:
+            raise InvalidArguments(f"{problem}; the call {call_id} ({asked.call.name}) is still waiting")
+        self._inbox.put(ApprovalGiven(call_id=call_id, verdict=verdict, at=self._clock()))
 
     def _driver_of(self, execution_id: str) -> LocalDriver | None:
         if self._execution_id == execution_id:
@@ -304,15 +365,34 @@ class LocalDriver:
         found = (child._driver_of(execution_id) for child in self._children)  # noqa: SLF001  # our own class
         return next(filter(None, found), None)
 
+    async def _whose(self, execution_id: str) -> str:
+        """Return which agent's execution that is, ours or a subagent's."""
+        driver = self._driver_of(execution_id)
+        return self._agent_id if driver is None else driver._agent_id  # noqa: SLF001  # our own class
+
+    async def _recorded(self, state: AgentState) -> AgentState:
+        """Have the execution that has ended leave its record; where that fails, the state says so."""
+        if self._records is None:
+            return state
+        try:
+            async with asyncio.timeout(RECORD_SECONDS_MAX):
+                await self._records.write_execution(state, agent=self._loop.definition.name, task=asked_of(state))
+        except Exception as error:  # noqa: BLE001  # anyone's store
+            record = error_record(error, "records")
+            return without_record(state, f"{record.type}: {record.message}")
+        return state
+
     def _beginning(self, asked: str | AgentState, state: AgentState | None, at: datetime) -> AgentState:
         definition = self._loop.definition
         if isinstance(asked, AgentState):
             state = asked
         elif state is None:
-            state = new_agent(definition, agent_id=self._new_id(), at=at, parent_agent_id=self._parent_agent_id)
+            state = AgentState.empty()
+        agent_id = self._new_id() if state.agent_id == UNBORN_ID else state.agent_id
+        state = first_run(state, definition, agent_id=agent_id, at=at, parent_agent_id=self._parent_agent_id)
         llm = state.llm or definition.llm
         priced = self._prices.priced(llm)
-        return state if priced is llm else state.with_llm(state.updated_at, priced)
+        return state if priced is llm else state.with_llm(priced, at=state.updated_at)
 
     def _perform(self, command: Command, state: AgentState) -> None:  # noqa: C901, PLR0912  # one case per command
         match command:
@@ -325,12 +405,13 @@ class LocalDriver:
             case SummariseBuffer():
                 self._start(self._work.summarise(command, state), lambda at: ModelCancelled(None, at))
             case CallTool():
-                self._start(self._work.call_tool(command, state.running.execution_id))
+                self._start(self._work.call_tool(command, state))
             case SpawnSubagent():
                 self._start(self._work.spawn(command, state), partial(subagent_cancelled, command.call_id))
             case RunHooks():
                 self._start(self._work.run_hooks(command))
             case AskApproval():
+                self._asked[command.call.id] = command
                 self._start(self._work.ask_approval(command), among=self._waits)
             case CancelInFlight():
                 for task in (*self._in_flight, *self._waits):
@@ -354,6 +435,7 @@ class LocalDriver:
             compilers=self._offer.compilers,
             approver=self._approver,
             results=self._results,
+            records=self._records,
             prices=self._prices,
             parent_agent_id=state.agent_id,
             depth_left=command.depth_left,
@@ -363,7 +445,7 @@ class LocalDriver:
         if self._listeners:
             child.wiretap(self._listeners.tell)
         self._children.append(child)
-        running = asyncio.create_task(child.execute(command.task, budget=command.budget))
+        running = asyncio.create_task(child.execute(command.task, budget=command.budget, metadata=self._metadata))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:

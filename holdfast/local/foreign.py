@@ -8,7 +8,6 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import cache
 from typing import Final, Literal, get_args
 
 from holdfast.core.errors import HoldfastError
@@ -16,6 +15,15 @@ from holdfast.interrupts import Interruptible
 
 THREADS_MAX: Final = 1_000
 """Sync calls of one kind in one process, those included that were given up on and have not returned yet."""
+
+BEGIN_SECONDS: Final = 2.0
+"""After so long an async function that could not begin goes over to another loop. Hooks have 5 s in all."""
+
+ONCE_MORE_SECONDS: Final = 0.5
+"""How long it waits once more: where a whole process stood still, its loops turn again by then."""
+
+LOOPS_MAX: Final = 32
+"""The most event loops there are: as many async functions can block before others must wait for them."""
 
 Kind = Literal["tool", "hook", "process"]
 """What is called: tools that never return leave hooks their threads."""
@@ -42,16 +50,19 @@ async def call_foreign(kind: Kind, name: str, function: Callable[[], object], *,
     """Call `function`, sync or async, and return its value; its thread is called by `kind` and `name`.
 
     A sync one gets a daemon thread of its own: one that never returns costs a thread, not others' turn. `apart` runs
-    an async one on the loop of another thread, so that one that blocks does not stop everything else.
+    an async one on the loop of another thread, which all share: one that blocks does not stop everything else. Those
+    that cannot begin because of it go over to another loop.
 
     Raises whatever it raised, what is no ordinary exception (SystemExit, a cancellation nobody asked for) inside
     Exited; TooManyThreads. Cancelling cancels an async one; in the thread of a sync one it raises
     CallCancelled, and waits no longer for it.
     """
     if inspect.iscoroutinefunction(function):
-        return await _awaited(function(), apart=apart)
+        return await (_apart(function()) if apart else _guarded(function()))
     value = await _in_thread(kind, name, function)
-    return await _awaited(value, apart=apart) if inspect.isawaitable(value) else value
+    if not inspect.isawaitable(value):
+        return value
+    return await (_apart(value) if apart else _guarded(value))
 
 
 def was_cancelled(error: BaseException) -> bool:
@@ -60,17 +71,74 @@ def was_cancelled(error: BaseException) -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def _awaited(value: Awaitable[object], *, apart: bool) -> object:
-    work = _guarded(value)
-    return await (asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, _apart())) if apart else work)
+def start_apart() -> None:
+    """Have the event loop there on which async functions are called apart; nothing where it is."""
+    LOOPS.current()
 
 
-@cache
-def _apart() -> asyncio.AbstractEventLoop:
-    """Return the event loop that async functions share, in a daemon thread of its own; made when first asked for."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="foreign", daemon=True).start()
-    return loop
+async def _apart(value: Awaitable[object]) -> object:
+    """Await `value` on a loop of another thread; where that does not turn, on another one."""
+    while True:
+        loop, turn = LOOPS.current(), threading.Lock()  # whoever takes it decides: begin, or go elsewhere
+
+        async def work(turn: threading.Lock = turn) -> object:
+            if not turn.acquire(blocking=False):
+                raise asyncio.CancelledError
+            return await _guarded(value)
+
+        doing = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
+        try:
+            for seconds in (BEGIN_SECONDS, ONCE_MORE_SECONDS):
+                await asyncio.wait([doing], timeout=seconds)
+                if doing.done() or turn.locked():
+                    break
+            if doing.done() or not turn.acquire(blocking=False):
+                return await doing
+        except asyncio.CancelledError:
+            if turn.acquire(blocking=False) and inspect.iscoroutine(value):
+                value.close()  # a loop that is busy would begin also what was cancelled before its turn
+            doing.cancel()
+            raise
+        doing.cancel()
+        LOOPS.leave(loop)
+
+
+class Loops:
+    """The event loops, each in a daemon thread of its own, that async functions share.
+
+    All use the first, so that a client that one function has made there serves the others, too. The rest are for the
+    time in which one blocks it.
+    """
+
+    def __init__(self) -> None:
+        self._loops: list[asyncio.AbstractEventLoop] = []
+        self._stuck = set[asyncio.AbstractEventLoop]()
+        self._lock = threading.Lock()
+
+    def current(self) -> asyncio.AbstractEventLoop:
+        """Return the loop to begin on: the first that turns, made when first needed."""
+        with self._lock:
+            free = next((each for each in self._loops if each not in self._stuck), None)
+            if free is None and len(self._loops) < LOOPS_MAX:
+                free = asyncio.new_event_loop()
+                threading.Thread(target=free.run_forever, name="foreign", daemon=True).start()
+                self._loops.append(free)
+            return free or self._loops[-1]
+
+    def leave(self, stuck: asyncio.AbstractEventLoop) -> None:
+        """Have calls begin on other loops than that one until it turns again."""
+        with self._lock:
+            if stuck in self._stuck:
+                return  # it has been asked to say when it turns again
+            self._stuck.add(stuck)
+        stuck.call_soon_threadsafe(self._come_back, stuck)
+
+    def _come_back(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            self._stuck.discard(loop)
+
+
+LOOPS: Final = Loops()
 
 
 async def _guarded(value: Awaitable[object]) -> object:

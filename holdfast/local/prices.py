@@ -23,6 +23,7 @@ from holdfast.core.frozen import replace
 from holdfast.core.limits import ERROR_CHARS_MAX, PRICES_FILE_BYTES_MAX, PRICES_MAX
 from holdfast.core.texts import clamped
 from holdfast.core.usage import Prices
+from holdfast.core.validation import problem_text
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -83,6 +84,10 @@ class PriceList:
             return None
         found = self.overrides.get(name)
         return found if found is not None else table_prices(name, self.base_url)
+
+    def load(self) -> None:
+        """Read the table now, and not with the first question."""
+        table_prices("", self.base_url)
 
     def priced(self, llm: LLM) -> LLM:
         """Return `llm` with what is known of its prices; its own come first."""
@@ -172,6 +177,6 @@ def _tiers(price: Decimal | TieredPrices) -> Iterable[Decimal]:
 
 def _problems(error: ValidationError) -> str:
     return "; ".join(
-        f"{'.'.join(str(part) for part in each['loc'] if part != '[key]') or 'the file'}: {each['msg']}"
+        f"{'.'.join(str(part) for part in each['loc'] if part != '[key]') or 'the file'}: {problem_text(each)}"
         for each in error.errors(include_url=False, include_context=False)
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
+from holdfast.core.approving import problem_with_edit
 from holdfast.core.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
+from holdfast.core.errors import InvalidArguments
 from holdfast.core.events import (
     ApprovalExpired,
     ApprovalGiven,
@@ -29,17 +32,24 @@ from holdfast.core.limits import MODEL_GRACE_SECONDS, REASON_CHARS_MAX
 from holdfast.core.messages import ToolCall
 from holdfast.core.offer import Equipment
 from holdfast.core.retries import TOOL_RETRIES
+from holdfast.core.rules import Rules
 from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
 from holdfast.core.steps import ErrorRecord, InferenceResponse
 from holdfast.core.texts import clamped, error_record
 from holdfast.core.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
 from holdfast.core.usage import Usage
 from holdfast.core.verdicts import Verdict
+from holdfast.local.arguments import argument_problem
 from holdfast.local.asking import Asking
 from holdfast.local.calling import Results, run_tool
 from holdfast.local.foreign import was_cancelled
 from holdfast.local.hooking import run_hooks
 from holdfast.local.progress import Progress
+
+APPROVER_ASKED_MAX: Final = 3
+"""How often an approver is asked about one call whose edits do not fit its tool; a program would edit so for ever."""
+
+LOGGER: Final = logging.getLogger(__name__)
 
 Approver = Callable[[ToolCall], Awaitable[Verdict]]
 """Asked about each call that waits for approval; one that raises has denied it."""
@@ -52,6 +62,7 @@ RunChild = Callable[[SpawnSubagent, AgentState], Awaitable[AgentState]]
 class Work:
     """The side effects of one agent. Every method carries out one command; cancelling it ends what it does."""
 
+    rules: Rules
     equipment: Equipment
     asking: Asking
     approver: Approver | None
@@ -88,19 +99,21 @@ class Work:
             return SummaryFailed(error=said, at=self.clock(), failed_usage=progress.failed_usage)
         return BufferSummarised(said.text, said.usage, self.clock(), progress.failed_usage)
 
-    async def call_tool(self, command: CallTool, execution_id: str) -> Event:
+    async def call_tool(self, command: CallTool, state: AgentState) -> Event:
         """Run a tool."""
         tool, call = self.equipment.tools[command.call.name], command.call
+        execution_id = state.running.execution_id
         key = named_id(execution_id, call_name(command.step_number, command.index))
+        context = ToolContext(execution_id, key, attempt=1, metadata=state.metadata)
         started_at = self.clock()
         try:
-            reply = await _attempted(tool, call.arguments, ToolContext(execution_id, key, attempt=1), self.results)
+            reply = await _attempted(tool, call.arguments, context, self.results)
         except _TookTooLong:
             record = ended_without_answer(tool.traits, "it took too long")
         except Exception as error:  # noqa: BLE001  # whatever a tool raises goes back to the model
             record = error_record(error, call.name)
         else:
-            return ToolReturned(call.id, reply.text, started_at, self.clock(), stop=reply.stop)
+            return ToolReturned(call.id, reply.text, started_at, self.clock(), reply.stop, reply.stop_context)
         return ToolFailed(call_id=call.id, error=record, started_at=started_at, at=self.clock())
 
     async def run_hooks(self, command: RunHooks) -> Event:
@@ -116,7 +129,7 @@ class Work:
         limit = asyncio.timeout(None if expires_at is None else (expires_at - self.clock()).total_seconds())
         try:
             async with limit:
-                verdict = _checked(await (self.approver or _nobody)(command.call), command.call)
+                verdict = await self._verdict(command)
         except Exception as error:  # noqa: BLE001  # a call that nobody could decide about is not run
             if expires_at is not None and limit.expired():
                 return ApprovalExpired(call_id=command.call.id, at=max(self.clock(), expires_at))
@@ -124,6 +137,27 @@ class Work:
             why = clamped(f"{record.type}: {record.message}", REASON_CHARS_MAX)
             verdict = Verdict(decision="deny", by="approver", reason=why)
         return ApprovalGiven(call_id=command.call.id, verdict=verdict, at=self.clock())
+
+    async def _verdict(self, command: AskApproval) -> Verdict:
+        """Ask the approver, again where it edits the call so that it does not fit its tool.
+
+        Raises InvalidArguments when it does so too often, and whatever the approver raises.
+        """
+        problem, call = None, command.call
+        for _ in range(APPROVER_ASKED_MAX):
+            verdict = _checked(await (self.approver or _nobody)(call), call)
+            if (problem := self.edit_problem(command, verdict)) is None:
+                return verdict
+            LOGGER.warning("the approver's edit of %s does not fit and is asked for again: %s", call.name, problem)
+        raise InvalidArguments(f"{APPROVER_ASKED_MAX} edits did not fit; the last one: {problem}")
+
+    def edit_problem(self, asked: AskApproval, verdict: Verdict) -> str | None:
+        """Return what is wrong with the arguments of an edit, if anything: by the core's rules, and by the tool's."""
+        if verdict.arguments is None:
+            return None
+        problem = problem_with_edit(self.rules, asked.call, verdict, asked.calls_asked)
+        tool = self.equipment.tools.get(asked.call.name)
+        return problem if problem is not None or tool is None else argument_problem(tool, verdict.arguments)
 
     async def spawn(self, command: SpawnSubagent, state: AgentState) -> Event:
         """Run a subagent; when that is cancelled, tell what it had used."""

@@ -1,4 +1,4 @@
-"""`Delivery`: everything of one task queue's executions to one sink, in order, from where it was."""
+"""`Delivery`: everything of one task queue's executions and sessions to one sink, in order, from where it was."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from pydantic_core import to_json
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
-from holdfast.client.closed_runs import ClosedRuns
 from holdfast.core.errors import ExecutionNotFound
 from holdfast.core.limits import (
     SINK_BATCH_BYTES_MAX,
@@ -26,61 +25,66 @@ from holdfast.core.limits import (
 from holdfast.core.numbered import NumberedEvent
 from holdfast.core.sink_contracts import SinkStart
 from holdfast.sinks.batches import Sink
-from holdfast.sinks.following import Following
+from holdfast.sinks.following import Following, Mark, Readers
 from holdfast.sinks.looking import Looking
 from holdfast.sinks.offering import Offering, backoff, said
 from holdfast.sinks.place import Place, Superseded
+from holdfast.sinks.streams import EventStream
 from holdfast.storage.records import Records
 
 LOGGER: Final = logging.getLogger("holdfast.sinks")
 
 LOOK_SECONDS: Final = 1.0
-"""How often the server is asked which executions there are."""
+"""How often the server is asked which executions and sessions there are."""
 
 LINGER_SECONDS: Final = 0.1
 """How long a batch waits for more events."""
 
 REST_SECONDS: Final = 10.0
-"""Where more executions run than are followed, one of which nothing was heard for so long makes room for another."""
+"""Where more goes on than is followed, a stream of which nothing was heard for so long makes room for another."""
 
 RESTED_AT_ONCE: Final = 50
 
 ENDED_AT_ONCE: Final = 4
-"""How many executions that have ended are read at a time: a worker takes each up once more for it."""
-
-READ_AT_ONCE: Final = 8
-"""How many are read at a time in all."""
+"""How many streams that have ended are read at a time: a worker takes each up once more for it."""
 
 CLOSE_SECONDS_MAX: Final = 3.0
 """How long the sink may take to close, and the store to take in how far it got."""
 
 
 class _Ended:
-    """Comes after the last event of an execution."""
+    """Comes after the last event of a stream."""
 
-    def __init__(self, execution_id: str) -> None:
-        self.execution_id: Final = execution_id
+    def __init__(self, key: str) -> None:
+        self.key: Final = key
+
+
+class _Rest(NamedTuple):
+    """Since when a stream rests that has made room for others, and how far it was read."""
+
+    since: float = 0.0
+    read_to: Mark | None = None
 
 
 class Delivery:
     """Delivers until it is cancelled. It writes into no run's history; a slow sink makes it wait, and nobody else."""
 
     def __init__(self, temporal: TemporalClient, records: Records, start: SinkStart, sink: Sink) -> None:
-        self._temporal, self._sink = temporal, sink
+        self._sink = sink
         self._consumer: Final = start.consumer
         self._place = Place(records, temporal.namespace, start)
         self._offering = Offering(self._place, sink, self._consumer)
         self._looking = Looking(temporal, start.task_queue, self._place)
-        self._closed_runs = ClosedRuns()
+        self._readers = Readers(temporal)
         self._waiting: asyncio.Queue[NumberedEvent | _Ended] = asyncio.Queue(SINK_WAITING_MAX)
         self._taken: dict[str, int] = {}
-        """How many events of an execution have been put into the queue."""
+        """Up to which event a stream has been put into the queue."""
         self._following: dict[str, tuple[Following, asyncio.Task[None]]] = {}
         self._ending: set[str] = set()
         """Those whose end stands in the queue."""
-        self._rested: dict[str, float] = {}
-        """Those under way that have made room for others, and since when."""
-        self._reading, self._reading_ended = asyncio.Semaphore(READ_AT_ONCE), asyncio.Semaphore(ENDED_AT_ONCE)
+        self._rested: dict[str, _Rest] = {}
+        """Those that go on and have made room for others."""
+        self._reading_ended = asyncio.Semaphore(ENDED_AT_ONCE)
         self._dirty = False
 
     async def run(self) -> None:
@@ -89,7 +93,7 @@ class Delivery:
         try:
             await self._opened()
             await self._offering.offer(again=True)
-            self._rested = dict.fromkeys(self._place.told, 0.0)
+            self._rested = dict.fromkeys(self._place.told, _Rest())
             await _first_of(self._look(), self._deliver())
         except Superseded:
             LOGGER.warning("another worker delivers to %s now", self._consumer)
@@ -117,7 +121,7 @@ class Delivery:
             else:
                 return
 
-    # --- which executions
+    # --- which streams
 
     async def _look(self) -> None:
         """Follow whatever there is, now and later."""
@@ -125,26 +129,48 @@ class Delivery:
             try:
                 behind = await self._looked()
             except RPCError as error:
-                LOGGER.warning("the server does not list executions for %s: %s", self._consumer, error.status.name)
+                LOGGER.warning("the server does not list what there is for %s: %s", self._consumer, error.status.name)
                 behind = False
             if not behind:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _looked(self) -> bool:
-        """Follow what is new; return whether to look on at once, at a later time that is past already."""
+        """Follow what is new; return whether only a part of the past was covered, so that the next look is due."""
         room = self._room()
         if room <= 0:
             return False
+        running = await self._looking.running(self._is_unseen)  # first: what ends now is then among those that ended
         ended, until = await self._looking.ended(self._is_new)
         for each in ended[:room]:
             self._begin(each, ended=True)
         if len(ended) <= room:
             self._place.looked(until)
         self._dirty = self._dirty or bool(ended)
-        running = await self._looking.running(self._is_new)
-        for each in sorted({*running, *self._rested}, key=lambda each: self._rested.get(each, -1.0))[: self._room()]:
-            self._begin(each, ended=False)
+        await self._follow_more(running)
         return not ended and (datetime.now(UTC) - until).total_seconds() > LOOK_SECONDS
+
+    async def _follow_more(self, running: list[EventStream]) -> None:
+        """Follow what is new, then what has rested longest, as far as there is room."""
+        room = max(0, self._room())
+        new = [each for each in running if self._is_unseen(each.key)]
+        self._looking.behind = len(new) > room
+        new = new[:room]
+        for stream in new:
+            self._begin(stream, ended=False)
+        longest = sorted(self._rested, key=lambda key: self._rested[key].since)[: room - len(new)]
+        asked = [key for key in longest if self._rested[key].read_to is not None][:RESTED_AT_ONCE]
+        unchanged = await asyncio.gather(*map(self._is_unchanged, asked))
+        quiet = {key for key, is_quiet in zip(asked, unchanged, strict=True) if is_quiet}
+        for key in longest:
+            if key in quiet:
+                self._rested[key] = self._rested[key]._replace(since=time.monotonic())
+            elif key in asked or self._rested[key].read_to is None:
+                self._begin(EventStream.of_key(key), ended=False)
+
+    async def _is_unchanged(self, key: str) -> bool:
+        """Return whether nothing has happened to a stream since it rests; no worker is asked."""
+        read_to = self._rested[key].read_to
+        return read_to is not None and await self._readers.stands_at(EventStream.of_key(key), read_to)
 
     def _room(self) -> int:
         """Return how many more can be followed, after those of which nothing is heard have made room.
@@ -153,46 +179,54 @@ class Delivery:
         """
         if len(self._following) >= SINK_FOLLOWED_MAX and not self._waiting.full():
             idle = time.monotonic() - REST_SECONDS
-            quiet = sorted((each.touched, id_) for id_, (each, _) in self._following.items() if each.touched < idle)
-            for _, execution_id in quiet[:RESTED_AT_ONCE]:
-                self._following.pop(execution_id)[1].cancel()
-                self._rested[execution_id] = time.monotonic()
+            quiet = sorted((each.touched, key) for key, (each, _) in self._following.items() if each.touched < idle)
+            for _, key in quiet[:RESTED_AT_ONCE]:
+                following, task = self._following.pop(key)
+                task.cancel()
+                self._rested[key] = _Rest(time.monotonic(), following.read_to)
         return SINK_FOLLOWED_MAX - len(self._following)
 
-    def _is_new(self, execution_id: str) -> bool:
-        return not (execution_id in self._following or execution_id in self._ending or execution_id in self._place.done)
+    def _is_new(self, key: str) -> bool:
+        return not (key in self._following or key in self._ending or key in self._place.done)
 
-    def _begin(self, execution_id: str, *, ended: bool) -> None:
-        self._rested.pop(execution_id, None)
-        after = max(self._taken.get(execution_id, 0), self._place.told.setdefault(execution_id, 0))
-        following = Following(self._temporal, self._closed_runs, self._reading, execution_id, after, self._waiting_put)
-        task = asyncio.create_task(self._followed(following, ended=ended))
-        self._following[execution_id] = following, task
+    def _is_unseen(self, key: str) -> bool:
+        return key not in self._rested and self._is_new(key)
 
-    async def _followed(self, following: Following, *, ended: bool) -> None:
-        """Follow an execution to its end, however often that takes."""
+    def _begin(self, stream: EventStream, *, ended: bool) -> None:
+        key = stream.key
+        self._rested.pop(key, None)
+        after = max(self._taken.get(key, 0), self._place.told.setdefault(key, 0))
+        following = Following(self._readers, stream, after, self._waiting_put)
+        before = [task for each, task in self._following.values() if each.stream.workflow_id == stream.workflow_id]
+        self._following[key] = following, asyncio.create_task(self._followed(following, before, ended=ended))
+
+    async def _followed(self, following: Following, before: list[asyncio.Task[None]], *, ended: bool) -> None:
+        """Follow a stream to its end, however often that takes; a session's after its Temporal runs before."""
+        if before:
+            await asyncio.wait(before)
         if ended:
             async with self._reading_ended:
                 await self._read_through(following)
         else:
             await self._read_through(following)
-        await self._waiting.put(_Ended(following.execution_id))
-        self._ending.add(following.execution_id)
-        self._following.pop(following.execution_id, None)
+        key = following.stream.key
+        await self._waiting.put(_Ended(key))
+        self._ending.add(key)
+        self._following.pop(key, None)
 
     async def _read_through(self, following: Following) -> None:
-        tries, execution_id = 0, following.execution_id
+        tries, key = 0, following.stream.key
         while True:
             try:
                 await following.follow()
             except ExecutionNotFound:
-                LOGGER.warning("the server has forgotten execution %s before all of it was delivered", execution_id)
+                LOGGER.warning("the server has forgotten %s before all of it was delivered", key)
                 return
-            except Exception as error:  # noqa: BLE001  # one execution must not keep the others from being told
+            except Exception as error:  # noqa: BLE001  # one stream must not keep the others from being told
                 tries += 1
                 if tries >= SINK_FOLLOW_TRIES_MAX and await following.closed():
-                    where = await self._place.put_aside(execution_id, said(error))
-                    LOGGER.warning("the events of execution %s cannot be read: %s; see %s", execution_id, error, where)
+                    where = await self._place.put_aside(key, said(error))
+                    LOGGER.warning("the events of %s cannot be read: %s; see %s", key, error, where)
                     return
                 following.touched = time.monotonic()
                 await asyncio.sleep(backoff(tries))
@@ -201,7 +235,7 @@ class Delivery:
 
     async def _waiting_put(self, event: NumberedEvent) -> None:
         await self._waiting.put(event)
-        self._taken[event.event.execution_id] = event.sequence
+        self._taken[EventStream.of(event).key] = event.sequence
 
     # --- what is delivered
 
@@ -212,10 +246,10 @@ class Delivery:
             if events:
                 self._place.begin(events)
                 await self._offering.offer()
-            for execution_id in ended:
-                self._place.end(execution_id, datetime.now(UTC))
-                self._taken.pop(execution_id, None)
-                self._ending.discard(execution_id)
+            for key in ended:
+                self._place.end(key, datetime.now(UTC))
+                self._taken.pop(key, None)
+                self._ending.discard(key)
             self._dirty = self._dirty or bool(events or ended)
             if self._dirty and self._waiting.empty():
                 await self._place.save()
@@ -233,7 +267,7 @@ class Delivery:
             except TimeoutError:
                 break
             if isinstance(each, _Ended):
-                ended.append(each.execution_id)
+                ended.append(each.key)
                 continue
             if not events:
                 until = time.monotonic() + LINGER_SECONDS

@@ -1,4 +1,4 @@
-"""Following the events of one execution for a sink: its own alone, from a place on, to its end."""
+"""Following the events of one execution, or of a session's Temporal run, for a sink: from a place on, to its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecutionStatus
@@ -16,7 +16,10 @@ from temporalio.service import RPCError
 from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.histories import History
 from holdfast.client.reading import ASK_TIMEOUT, Reader
+from holdfast.core.contracts import EventsPage
 from holdfast.core.numbered import NumberedEvent
+from holdfast.core.session_events import SessionEventsPage
+from holdfast.sinks.streams import EventStream
 
 LOGGER: Final = logging.getLogger("holdfast.sinks")
 
@@ -32,39 +35,62 @@ BUSY_SECONDS_MAX: Final = 3.0
 PAGE_SECONDS_MAX: Final = 30.0
 """How long one reading may take: one that no worker answers must not keep others from being read."""
 
+READ_AT_ONCE: Final = 8
+"""How many streams are read at a time."""
+
 Put = Callable[[NumberedEvent], Awaitable[None]]
 
 
-class Following:
-    """One execution under way to a sink."""
+class Mark(NamedTuple):
+    """A length of the history of a Temporal run."""
 
-    def __init__(
-        self,
-        temporal: TemporalClient,
-        closed_runs: ClosedRuns,
-        reading: asyncio.Semaphore,
-        execution_id: str,
-        after: int,
-        put: Put,
-    ) -> None:
-        self.execution_id: Final = execution_id
+    run_id: str
+    length: int
+
+
+class Readers:
+    """The server that streams are read from, and what is read for all of them."""
+
+    def __init__(self, temporal: TemporalClient) -> None:
+        self.temporal: Final = temporal
+        self.reading: Final = asyncio.Semaphore(READ_AT_ONCE)
+        self._closed, self._closed_sessions = ClosedRuns[EventsPage](), ClosedRuns[SessionEventsPage]()
+
+    def reader(self, stream: EventStream) -> Reader[EventsPage] | Reader[SessionEventsPage]:
+        """Return what reads its events."""
+        if stream.run_id is None:
+            return Reader(self.temporal, stream.workflow_id, self._closed, EventsPage)
+        return Reader(self.temporal, stream.workflow_id, self._closed_sessions, SessionEventsPage)
+
+    async def stands_at(self, stream: EventStream, mark: Mark) -> bool:
+        """Return whether nothing has happened since its history was so long; asks no worker."""
+        return await self.reader(stream).stands_at(*mark)
+
+
+class Following:
+    """One stream under way to a sink."""
+
+    def __init__(self, readers: Readers, stream: EventStream, after: int, put: Put) -> None:
+        self.stream: Final = stream
         self.touched = math.inf
         """When something was last read of it; not before the first reading has ended, or failed."""
-        self._temporal, self._reading, self._put = temporal, reading, put
-        self._reader = Reader(temporal, execution_id, closed_runs)
+        self.read_to: Mark | None = None
+        """How far its history was when all of its events were last read."""
+        self._readers, self._put = readers, put
+        self._reader = readers.reader(stream)
         self._place = after
 
     async def follow(self) -> None:
-        """Put every event after the place, in order, until the execution has ended.
+        """Put every event after the place, in order, until the stream has ended.
 
         Raises ExecutionNotFound, ServerUnavailable, TimeoutError; to be called again then: it goes on from where it is.
         """
-        run_id: str | None = await self._reader.first_run(self._place)
+        run_id: str | None = self.stream.run_id or await self._reader.first_run(self._place)
         while run_id is not None:
             closed = await self._reader.is_closed(run_id)
-            history = History(self._temporal, self.execution_id, run_id, closed=closed)
+            history = History(self._readers.temporal, self.stream.workflow_id, run_id, closed=closed)
             await self._follow(history)
-            run_id = history.next_run_id
+            run_id = history.next_run_id if self.stream.run_id is None else None
 
     async def _follow(self, history: History) -> None:
         """Put all events of one run."""
@@ -78,8 +104,9 @@ class Following:
                     news.result()
                     news = asyncio.create_task(history.news())
                     await asyncio.sleep(0)
-                over, began = history.over, time.monotonic()
+                over, mark, began = history.over, Mark(history.run_id, history.length), time.monotonic()
                 await self._read(history.run_id, closed=over)
+                self.read_to = mark
                 if over:
                     return
                 pause = max(READ_SECONDS, min((time.monotonic() - began) * BUSY_SHARE, BUSY_SECONDS_MAX))
@@ -88,9 +115,9 @@ class Following:
             await asyncio.gather(news, return_exceptions=True)
 
     async def closed(self) -> bool:
-        """Return whether the execution has ended, as far as the server says."""
+        """Return whether the stream has ended, as far as the server says."""
         try:
-            handle = self._temporal.get_workflow_handle(self.execution_id)
+            handle = self._readers.temporal.get_workflow_handle(self.stream.workflow_id, run_id=self.stream.run_id)
             described = await handle.describe(rpc_timeout=ASK_TIMEOUT)
         except RPCError:
             return False
@@ -98,12 +125,13 @@ class Following:
 
     async def _read(self, run_id: str, *, closed: bool) -> None:
         while True:
-            async with self._reading:
+            async with self._readers.reading:
                 async with asyncio.timeout(PAGE_SECONDS_MAX):
                     page = await self._reader.page(run_id, self._place, closed=closed)
-                if page.start > self._place:
-                    lost = f"the events {self._place + 1} to {page.start} of execution {self.execution_id}"
-                    LOGGER.warning("%s are not there any more: the server has forgotten the run that had them", lost)
+                expected = max(self._place, page.before) if isinstance(page, SessionEventsPage) else self._place
+                if page.start > expected:
+                    lost = f"the events {expected + 1} to {page.start} of {self.stream.key}"
+                    LOGGER.warning("%s are gone: the server has deleted the Temporal run that held them", lost)
                 for sequence, event in enumerate(page.events, page.start + 1):
                     await self._put(NumberedEvent(sequence, event))
                     self._place, self.touched = sequence, time.monotonic()

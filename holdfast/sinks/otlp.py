@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.context import Context
@@ -35,13 +35,24 @@ from holdfast.core.observed import (
     ToolCallCompleted,
     ToolCallStarted,
 )
+from holdfast.core.session_events import (
+    AnySessionEvent,
+    MessageAccepted,
+    SessionChanged,
+    SessionClosed,
+    SessionCreated,
+    SessionEvent,
+    SessionForked,
+    SessionResumed,
+    SessionSuspended,
+)
 from holdfast.core.sink_contracts import checked_consumer
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.usage import Usage
 from holdfast.sinks.batches import Away, Batch
 
 FAILED: Final = (AgentExecutionFailed,)
-WARNED: Final = (AgentExecutionStopped, ToolCallBlocked, StopSignalReceived)
+WARNED: Final = (ToolCallBlocked, StopSignalReceived)
 
 Attributes = dict[str, Any]
 
@@ -108,14 +119,48 @@ def _attributes(numbered: NumberedEvent) -> Attributes:
         "holdfast.event.id": numbered.id,
         "holdfast.event.sequence": numbered.sequence,
         "holdfast.event.version": VERSION,
-        "holdfast.execution.id": event.execution_id,
-        "holdfast.parent.id": event.parent_id,
-        "holdfast.step": event.step_number,
         "gen_ai.agent.id": event.agent_id,
         "gen_ai.conversation.id": event.agent_id,
-        **_own(event),
+        **(_of_session(event) if isinstance(event, SessionEvent) else _of_execution(event)),
     }
     return {name: value for name, value in told.items() if value not in (None, "", ())}
+
+
+def _of_execution(event: AnyObserved) -> Mapping[str, Any]:
+    ids = {"holdfast.execution.id": event.execution_id, "holdfast.parent.id": event.parent_id}
+    return {**ids, "holdfast.step": event.step_number, **_own(event)}
+
+
+def _of_session(event: AnySessionEvent) -> Mapping[str, Any]:
+    return {
+        "gen_ai.agent.name": event.agent,
+        "holdfast.tenant": event.tenant,
+        "holdfast.temporal_run.id": event.temporal_run_id,
+        **_own_of_session(event),
+    }
+
+
+def _own_of_session(event: AnySessionEvent) -> Mapping[str, Any]:
+    match event:
+        case MessageAccepted():
+            policy = {"holdfast.while_running": event.while_running}
+            return {"holdfast.message.id": event.message_id, "holdfast.message.chars": event.chars, **policy}
+        case SessionForked():
+            origin = event.origin
+            ids = {"holdfast.origin.agent.id": origin.agent_id, "holdfast.origin.execution.id": origin.execution_id}
+            return {**ids, "holdfast.origin.steps": origin.steps}
+        case SessionChanged():
+            return {"holdfast.changed": event.changed}
+        case SessionSuspended():
+            return {"holdfast.execution.id": event.running_id}
+        case SessionResumed():
+            return {"holdfast.waiting": event.waiting}
+        case SessionClosed():
+            return {"holdfast.waiting": event.waiting, "holdfast.at_once": event.at_once}
+        case SessionCreated():
+            return {}
+        case _:
+            assert_never(event)
 
 
 def _own(event: AnyObserved) -> Mapping[str, Any]:  # one case per kind of event
@@ -125,16 +170,20 @@ def _own(event: AnyObserved) -> Mapping[str, Any]:  # one case per kind of event
         case SubagentSpawned():
             return {"holdfast.subagent.name": event.agent, "gen_ai.tool.call.id": event.call_id}
         case SubagentCompleted():
-            told = {"holdfast.subagent.name": event.agent, "gen_ai.tool.call.id": event.call_id}
-            return {**told, "holdfast.status": event.status.value, **_usage(event.usage)}
+            told: dict[str, Any] = {"holdfast.subagent.name": event.agent, "gen_ai.tool.call.id": event.call_id}
+            told |= {"holdfast.status": event.status.value, "holdfast.cost": event.cost}
+            return {**told, **_usage(event.usage), **_unpriced(event.unpriced)}
         case InferenceRequestStarted():
             return {"gen_ai.operation.name": "chat", "gen_ai.request.max_tokens": event.max_output_tokens}
         case InferenceResponseReceived():
             return _response(event.response)
         case AgentStepCompleted():
-            return {} if event.step.inference_response is None else _response(event.step.inference_response)
+            response = event.step.inference_response
+            answer: Mapping[str, Any] = {} if response is None else _response(response)
+            return {**answer, **_usage(event.usage), "holdfast.seconds": event.duration_seconds}
         case TokenUsageReported():
-            return {**_usage(event.usage), "holdfast.cost": event.cost, "holdfast.total_cost": event.total_cost}
+            costs = {"holdfast.cost": event.cost, "holdfast.total_cost": event.total_cost}
+            return {**_usage(event.usage), **costs, **_unpriced(event.total_unpriced)}
         case _:
             return {**_of_tools(event), **_of_ends(event)}
 
@@ -161,9 +210,9 @@ def _of_tools(event: AnyObserved) -> Mapping[str, Any]:
 def _of_ends(event: AnyObserved) -> Mapping[str, Any]:
     match event:
         case AgentExecutionStopped():
-            return {"holdfast.status": "stopped", "holdfast.stop_reason": event.reason.value}
+            return {"holdfast.stop_reason": event.reason.value}
         case AgentExecutionCompleted():
-            return {"holdfast.status": "completed"}
+            return {"holdfast.status": event.status.value, "holdfast.stop_reason": event.reason.value}
         case AgentExecutionFailed():
             return {"holdfast.status": "failed", "error.type": event.error.type}
         case StopSignalReceived():
@@ -184,6 +233,11 @@ def _response(response: InferenceResponse) -> Mapping[str, Any]:
         "gen_ai.response.finish_reasons": (response.finish_reason,) * bool(response.finish_reason),
         **_usage(response.usage),
     }
+
+
+def _unpriced(models: tuple[str, ...]) -> Mapping[str, Any]:
+    """Return which models' tokens are in no cost, where there are any."""
+    return {"holdfast.unpriced": list(models)} if models else {}
 
 
 def _usage(usage: Usage) -> Mapping[str, Any]:

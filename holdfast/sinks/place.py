@@ -3,6 +3,8 @@
     sinks/NAMESPACE/QUEUE/CONSUMER/place      all of it, written before each batch is delivered
     sinks/NAMESPACE/QUEUE/CONSUMER/aside/ID   what the sink would not take, or an execution that could not be read
 
+Executions and the Temporal runs of sessions stand in it by the keys of their streams (`EventStream`).
+
 A batch is written down before it is delivered and struck off after it: whoever goes on offers it again as it was.
 """
 
@@ -22,6 +24,7 @@ from holdfast.core.frozen import Frozen, canonical
 from holdfast.core.limits import SINK_STATE_BYTES_MAX
 from holdfast.core.numbered import NumberedEvent, from_dict, to_dict
 from holdfast.core.sink_contracts import SinkStart
+from holdfast.sinks.streams import EventStream
 from holdfast.storage.records import Records
 
 MARGIN: Final = timedelta(minutes=5)
@@ -54,9 +57,9 @@ class Place:
         self.looked_until: datetime
         """Everything that ended before this is known, done or under way."""
         self.told: dict[str, int] = {}
-        """How many of its events were delivered, of every execution under way."""
+        """Up to which event it was delivered, of every stream that goes on."""
         self.done: dict[str, datetime] = {}
-        """The executions of which everything was delivered lately, and when."""
+        """The streams of which everything was delivered lately, and when."""
         self.batch: tuple[NumberedEvent, ...] = ()
         self.singly = False
 
@@ -101,13 +104,13 @@ class Place:
         """Strike off what was delivered of the batch."""
         gone = {each.id: each for each in events}
         for each in gone.values():
-            self.told[each.event.execution_id] = each.sequence
+            self.told[EventStream.of(each).key] = each.sequence
         self.batch = tuple(each for each in self.batch if each.id not in gone)
 
-    def end(self, execution_id: str, at: datetime) -> None:
-        """Take note that everything of an execution was delivered."""
-        self.told.pop(execution_id, None)
-        self.done[execution_id] = at
+    def end(self, key: str, at: datetime) -> None:
+        """Take note that everything of a stream was delivered."""
+        self.told.pop(key, None)
+        self.done[key] = at
 
     def looked(self, until: datetime) -> None:
         """Take note that everything that ended before `until` is known; forget what was done long before."""

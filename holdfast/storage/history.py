@@ -12,6 +12,7 @@ from typing import Final
 
 from holdfast.core.capabilities import Capability
 from holdfast.core.errors import InvalidArguments, InvalidInput, RecordNotFound
+from holdfast.core.execution_store import ExecutionStore
 from holdfast.core.limits import RECORD_SHOWN_CHARS_MAX, RECORDED_CALL_CHARS_MAX, RECORDED_TEXT_CHARS_MAX
 from holdfast.core.offer import Offer
 from holdfast.core.records import ExecutionRecord
@@ -19,7 +20,6 @@ from holdfast.core.references import RECORDS_TOOL
 from holdfast.core.steps import AgentStep
 from holdfast.core.texts import clamped
 from holdfast.core.tools import AnyTool, ToolContext, tool
-from holdfast.storage.records import Records
 
 CAPABILITY: Final = "records"
 """What an agent names to get the tool; without, it has to name the tool itself."""
@@ -36,12 +36,14 @@ Whose = Callable[[str], Awaitable[str]]
 class RecordReading:
     """The tool, over one record store."""
 
-    def __init__(self, records: Records, whose: Whose) -> None:
+    def __init__(self, records: ExecutionStore, whose: Whose) -> None:
         self._records = records
         self._whose = whose
 
     def offered(self, offer: Offer) -> Offer:
-        """Return `offer` with the tool, for agents that name it or the capability."""
+        """Return `offer` with the tool, for agents that name it or the capability; as it is where it has one."""
+        if any(tool.name == RECORDS_TOOL for tool in offer.tools):
+            return offer
         bundle = Capability(name=CAPABILITY, tools=(RECORDS_TOOL,))
         return replace(offer, tools=(*offer.tools, self.tool()), capabilities=(*offer.capabilities, bundle))
 
@@ -90,7 +92,7 @@ class RecordReading:
             raise InvalidArguments(f"{told}; call {RECORDS_TOOL} without an execution_id to see which there are")
         if not 1 <= from_step <= max(1, record.step_count):
             raise InvalidArguments(f"the record has {record.step_count} steps; read from one of those")
-        state = await self._records.state(record.snapshot)
+        state = await self._records.state_of(record)
         steps = state.steps[from_step - 1 :][: max(1, limit)]
         return "\n\n".join(_fitting(record, steps))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import errno
+import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError
-from obstore.store import LocalStore, MemoryStore, from_url
+from obstore.store import MemoryStore, from_url
 
 from holdfast.core.errors import ObjectMissing, StorageFailed
+from holdfast.leaving import settle_at_exit
+from holdfast.storage.object_folder import ObjectFolder
 from holdfast.storage.places import MEMORY, folder_of
 
 if TYPE_CHECKING:
@@ -41,6 +44,8 @@ LISTED_AT_ONCE: Final = 1_000
 
 SAID_CHARS_MAX: Final = 300
 
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
 
 class Objects:
     """The objects of one place. Safe to use from any thread and event loop."""
@@ -48,7 +53,8 @@ class Objects:
     def __init__(self, url: str) -> None:
         """Name the place, a URL that `places.checked_place` has let pass; nothing is opened or made yet."""
         self.url = url
-        self._folder = folder_of(url)
+        folder = folder_of(url)
+        self._folder = None if folder is None else ObjectFolder(folder)
         self._store: Store | None = None
         self._opening = Lock()
 
@@ -58,10 +64,8 @@ class Objects:
         A name must therefore say its content: whoever writes it again writes the same. Raises StorageFailed.
         """
         async with self._told("write", name):
-            store = self._opened(make=True)
-            if await _is_there(store, name, len(data)):
-                return
-            await self._put(store, name, data)
+            if not await self._is_there(name, len(data)):
+                await self._put(name, data)
 
     async def replace(self, name: str, data: bytes) -> None:
         """Keep `data` under `name` in the place of what is there: the last one who writes wins.
@@ -69,18 +73,19 @@ class Objects:
         Raises StorageFailed.
         """
         async with self._told("write", name):
-            await self._put(self._opened(make=True), name, data)
+            await self._put(name, data)
 
-    async def _put(self, store: Store, name: str, data: bytes) -> None:
-        await obstore.put_async(store, name, data, use_multipart=False)
+    async def _put(self, name: str, data: bytes) -> None:
         if self._folder is not None:
-            await asyncio.to_thread(_sync, self._folder / name)
+            await asyncio.to_thread(self._folder.write, name, data)
+        else:
+            await obstore.put_async(self._bucket(), name, data, use_multipart=False)
 
     async def has(self, name: str) -> bool:
         """Return whether anything is kept under `name`. Raises StorageFailed."""
         try:
             async with self._told("read", name):
-                await obstore.head_async(self._opened(), name)
+                await self._facts(name)
         except ObjectMissing:
             return False
         return True
@@ -90,38 +95,49 @@ class Objects:
 
         Nothing where there is no such folder. Raises StorageFailed.
         """
-        found: list[str] = []
         try:
             async with self._told("list", prefix):
-                at_once = LISTED_AT_ONCE if self._folder is not None else max(1, min(limit, LISTED_AT_ONCE))
-                listing = obstore.list(self._opened(), prefix, chunk_size=at_once)  # pyright: ignore[reportUnknownMemberType]  # an overload names a package that we do not have
-                async for chunk in listing:
-                    found += (each["path"] for each in chunk)
-                    if self._folder is None and len(found) >= limit:  # buckets list in order, a folder does not
-                        break
+                if self._folder is not None:
+                    found = await asyncio.to_thread(self._folder.names, prefix)
+                else:
+                    found = await self._listed(prefix, limit)
         except ObjectMissing:
             return []
         return sorted(found)[:limit]
 
+    async def _listed(self, prefix: str, limit: int) -> list[str]:
+        found: list[str] = []
+        at_once = max(1, min(limit, LISTED_AT_ONCE))
+        listing = obstore.list(self._bucket(), prefix, chunk_size=at_once)  # pyright: ignore[reportUnknownMemberType]  # an overload names a package that we do not have
+        async for chunk in listing:
+            found += (each["path"] for each in chunk)
+            if len(found) >= limit:  # buckets list in order
+                break
+        return found
+
     async def read(self, name: str) -> bytes:
         """Return what is kept under `name`. Raises ObjectMissing, StorageFailed."""
         async with self._told("read", name):
-            store = self._opened()
-            found = await obstore.get_async(store, name)
+            if self._folder is not None:
+                return (await asyncio.to_thread(self._folder.read, name))[0]
+            found = await obstore.get_async(self._bucket(), name)
             return bytes(await found.bytes_async())
 
-    async def read_range(self, name: str, start: int, end: int) -> tuple[bytes, int]:
-        """Return the bytes from `start` to `end` of what is kept under `name` (none beyond its end), and its size.
+    async def _facts(self, name: str) -> tuple[int, datetime]:
+        """Return the size of what is kept under `name`, and when it was written."""
+        if self._folder is not None:
+            facts = await asyncio.to_thread(self._folder.facts, name)
+            return facts.st_size, datetime.fromtimestamp(facts.st_mtime, UTC)
+        found = await obstore.head_async(self._bucket(), name)
+        return found["size"], found["last_modified"]
 
-        Raises ObjectMissing, StorageFailed.
-        """
-        async with self._told("read", name):
-            store = self._opened()
-            size = (await obstore.head_async(store, name))["size"]
-            end = min(end, size)
-            return (
-                bytes(await obstore.get_range_async(store, name, start=start, end=end)) if start < end else b""
-            ), size
+    async def _is_there(self, name: str, size: int) -> bool:
+        """Return whether the object is there, whole and young."""
+        try:
+            found, written = await self._facts(name)
+        except (FileNotFoundError, PermissionDeniedError):  # S3 says the latter of what is missing to who may not list
+            return False
+        return found == size and datetime.now(UTC) - written < RENEWED_AFTER
 
     @asynccontextmanager
     async def _told(self, what: str, name: str) -> AsyncGenerator[None]:
@@ -131,31 +147,38 @@ class Objects:
                 yield
         except FileNotFoundError:
             if what == "write":
-                raise StorageFailed(f"cannot write {name}: there is no {self.url}; {_remedy(self._folder)}") from None
-            raise ObjectMissing(f"{self.url} has no object {name}; {_remedy(self._folder)}") from None
+                raise StorageFailed(f"cannot write {name}: there is no {self.url}; {self._remedy()}") from None
+            raise ObjectMissing(f"{self.url} has no object {name}; {self._remedy()}") from None
         except TimeoutError:
             raise StorageFailed(f"cannot {what} {name} in {self.url}: no end within {OPERATION_SECONDS:g} s") from None
         except (BaseError, OSError, ValueError) as error:
-            said = " ".join(str(error).partition("\n\nDebug source")[0].split())[:SAID_CHARS_MAX]
-            raise StorageFailed(f"cannot {what} {name} in {self.url}: {said}; {_remedy(self._folder)}") from None
+            raise StorageFailed(f"cannot {what} {name} in {self.url}: {self._cause(error)}") from None
 
-    def _opened(self, *, make: bool = False) -> Store:
-        """Return the store; a folder comes into being when it is first written to."""
+    def _cause(self, error: Exception) -> str:
+        """Return what went wrong and what to do about it, in one line."""
+        if isinstance(error, OSError) and error.errno in FULL and self._folder is not None:
+            return (
+                f"the disk is full{_free(self._folder.path)}; make room on it, or name another place (HOLDFAST_STORAGE)"
+            )
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        said = " ".join(said.partition("\n\nDebug source")[0].split())[:SAID_CHARS_MAX]
+        return f"{said}; {self._remedy()}"
+
+    def _remedy(self) -> str:
+        if self._folder is None:
+            return "is HOLDFAST_STORAGE right, and may we use the bucket?"
+        return "do all workers and clients share this folder (HOLDFAST_STORAGE), with room on its disk?"
+
+    def _bucket(self) -> Store:
+        """Return the store, opened once."""
         with self._opening:
             if self._store is None:
-                self._store = self._open(make=make)
+                settle_at_exit()
+                if self.url.startswith(f"{MEMORY}:"):
+                    self._store = MemoryStore()
+                else:
+                    self._store = from_url(self.url, retry_config={"retry_timeout": RETRY_TIMEOUT})
             return self._store
-
-    def _open(self, *, make: bool) -> Store:
-        if self._folder is not None:
-            if make:
-                _make_private(self._folder)
-            elif not self._folder.is_dir():
-                raise FileNotFoundError(self._folder)
-            return LocalStore(self._folder)
-        if self.url.startswith(f"{MEMORY}:"):
-            return MemoryStore()
-        return from_url(self.url, retry_config={"retry_timeout": RETRY_TIMEOUT})
 
 
 @cache
@@ -164,32 +187,8 @@ def objects_at(url: str) -> Objects:
     return Objects(url)
 
 
-async def _is_there(store: Store, name: str, size: int) -> bool:
-    """Return whether the object is there, whole and young."""
+def _free(folder: Path) -> str:
     try:
-        found = await obstore.head_async(store, name)
-    except (FileNotFoundError, PermissionDeniedError):  # S3 says the latter of what is missing to who may not list
-        return False
-    return found["size"] == size and datetime.now(UTC) - found["last_modified"] < RENEWED_AFTER
-
-
-def _make_private(folder: Path) -> None:
-    """Make `folder` readable by its owner only, its parents as usual; one that is there stays as it is."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def _sync(path: Path) -> None:
-    """Return when `path` would survive a power cut."""
-    for each in (path, path.parent, path.parent.parent):
-        opened = os.open(each, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
-
-
-def _remedy(folder: Path | None) -> str:
-    if folder is None:
-        return "is HOLDFAST_STORAGE right, and may we use the bucket?"
-    return "do all workers and clients share this folder (HOLDFAST_STORAGE), with room on its disk?"
+        return f" ({shutil.disk_usage(folder).free:,} bytes are free)"
+    except OSError:
+        return ""

@@ -1,73 +1,106 @@
-"""`EncodedParts`: long bytes under a name, encoded part by part, so that a piece of them is read without the rest.
+"""`EncodedParts`: long bytes under the digest of what they are, part by part, so that a piece is read without the rest.
 
-    NAME.0, NAME.1, ...   the parts, RESULT_PART_BYTES each and a last one that is shorter
-    NAME.size             how many bytes there are, written after them
+    FOLDER/REF.0, FOLDER/REF.1, ...   the parts, RESULT_PART_BYTES each and a last one that is shorter
+    FOLDER/REF.parts                  how many bytes there are, and each part's SHA-256; written after them
 
-Each is a Temporal payload that has gone through the codec, bound to its name where the codec can do that.
+REF is the beginning of the SHA-256 of the last of these: who has it can tell whether what is read is what was written.
+Each is a Temporal payload that has gone through the codec, where there is one, bound to its name if it can do that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Annotated, Final
 
 from google.protobuf.message import DecodeError
+from pydantic import BaseModel, ConfigDict, Field
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from holdfast.core.errors import StorageFailed
+from holdfast.core.errors import PayloadRefused, StorageFailed
 from holdfast.core.limits import RESULT_PART_BYTES
-from holdfast.storage.binding import codec_for_object
+from holdfast.storage.binding import SEALED_ENCODING, codec_for_object
+from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.objects import Objects
+from holdfast.storage.recent import digest_of
 
 ENCODING: Final = b"binary/plain"
 
 AT_ONCE_MAX: Final = 8
 
 
-class EncodedParts:
-    """What `Objects` is for plain bytes, as far as long results need it."""
+REF_CHARS: Final = 24
+"""How much of a SHA-256 names what was kept: nobody finds another content for it, and a model can copy it."""
 
-    def __init__(self, objects: Objects, codec: PayloadCodec) -> None:
+
+class PartList(BaseModel):
+    """What FOLDER/REF.parts says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    size: Annotated[int, Field(ge=0)]
+    digests: tuple[str, ...]
+
+
+class EncodedParts:
+    """Content of one place that is read in pieces, each of which is checked against its digest."""
+
+    def __init__(self, objects: Objects, codec: PayloadCodec | None = None) -> None:
         self._objects = objects
         self._codec = codec
 
-    async def write(self, name: str, data: bytes) -> None:
-        """Keep `data` under `name`. Raises StorageFailed."""
+    async def write(self, folder: str, data: bytes) -> str:
+        """Keep `data` in `folder` and return its reference. Raises StorageFailed."""
+        pieces = [data[start : start + RESULT_PART_BYTES] for start in range(0, len(data), RESULT_PART_BYTES)]
+        digests = await asyncio.to_thread(lambda: tuple(map(digest_of, pieces)))
+        listed = PartList(size=len(data), digests=digests).model_dump_json().encode()
+        ref = digest_of(listed)[:REF_CHARS]
         at_once = asyncio.Semaphore(AT_ONCE_MAX)
 
-        async def write(number: int) -> None:
+        async def write(number: int, piece: bytes) -> None:
             async with at_once:
-                start = number * RESULT_PART_BYTES
-                await self._write(f"{name}.{number}", data[start : start + RESULT_PART_BYTES])
+                await self._write(f"{folder}/{ref}.{number}", piece)
 
-        await asyncio.gather(*map(write, range(-(-len(data) // RESULT_PART_BYTES))))
-        await self._write(f"{name}.size", str(len(data)).encode())
+        await asyncio.gather(*(write(number, piece) for number, piece in enumerate(pieces)))
+        await self._write(f"{folder}/{ref}.parts", listed)
+        return ref
 
-    async def read_range(self, name: str, start: int, end: int) -> tuple[bytes, int]:
-        """Return the bytes from `start` to `end` of what is kept under `name` (none beyond its end), and its size.
+    async def read_range(self, folder: str, ref: str, start: int, end: int) -> tuple[bytes, int]:
+        """Return the bytes from `start` to `end` of what `ref` stands for (none beyond its end), and its size.
 
-        Raises ObjectMissing, StorageFailed, and whatever the codec refuses.
+        Raises ObjectMissing, StorageFailed (also for changed content), and whatever the codec refuses.
         """
-        size = int(await self._read(f"{name}.size"))
-        end = min(end, size)
+        listed = await self._read(f"{folder}/{ref}.parts", ref)
+        parts = PartList.model_validate_json(listed)
+        end = min(end, parts.size)
         if start >= end:
-            return b"", size
+            return b"", parts.size
         first, last = start // RESULT_PART_BYTES, (end - 1) // RESULT_PART_BYTES
-        found = b"".join([await self._read(f"{name}.{number}") for number in range(first, last + 1)])
-        return found[start - first * RESULT_PART_BYTES : end - first * RESULT_PART_BYTES], size
+        numbers = range(first, last + 1)
+        found = b"".join([await self._read(f"{folder}/{ref}.{each}", parts.digests[each]) for each in numbers])
+        return found[start - first * RESULT_PART_BYTES : end - first * RESULT_PART_BYTES], parts.size
 
     async def _write(self, name: str, data: bytes) -> None:
         payload = Payload(metadata={"encoding": ENCODING}, data=data)
-        [encoded] = await codec_for_object(self._codec, name).encode([payload])
-        await self._objects.write(name, encoded.SerializeToString(deterministic=True))
+        if self._codec is not None:
+            [payload] = await codec_for_object(self._codec, name).encode([payload])
+        await self._objects.write(name, payload.SerializeToString(deterministic=True))
 
-    async def _read(self, name: str) -> bytes:
+    async def _read(self, name: str, digest: str) -> bytes:
+        """Return what is kept under `name`, whose SHA-256 begins with `digest`."""
         data = await self._objects.read(name)
         try:
-            encoded = Payload.FromString(data)
+            payload = Payload.FromString(data)
         except DecodeError:
-            told = f"the object {name} in {self._objects.url} is damaged: it is no payload"
-            raise StorageFailed(f"{told}; restore it from a backup") from None
-        [payload] = await codec_for_object(self._codec, name).decode([encoded])
+            raise self._damaged(name, "it is no payload") from None
+        if self._codec is not None:
+            [payload] = await codec_for_object(self._codec, name).decode([payload])
+        elif payload.metadata.get("encoding") == SEALED_ENCODING:
+            told = f"the object {name} in {self._objects.url} is encrypted, and this process has no key file"
+            raise PayloadRefused(f"{told}; set {KEY_FILE}")
+        if not digest_of(payload.data).startswith(digest):
+            raise self._damaged(name, "its content has another digest")
         return payload.data
+
+    def _damaged(self, name: str, why: str) -> StorageFailed:
+        return StorageFailed(f"the object {name} in {self._objects.url} is damaged: {why}; restore it from a backup")

@@ -42,6 +42,7 @@ from holdfast.core.limits import ANSWER_INLINE_BYTES_MAX, SEGMENT_BYTES_MIN, STO
 from holdfast.core.records import KeptState, Snapshot
 from holdfast.core.refused import RefusedStart
 from holdfast.core.session import SessionInput
+from holdfast.core.sink_contracts import SinkStart
 from holdfast.storage.binding import REFUSED_ENCODING, SEALED_ENCODING, codec_for_run
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.objects import Objects, objects_at
@@ -55,8 +56,17 @@ SNAPSHOT: Final = "snapshot"
 
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 
+ANSWER_END: Final = b"\n"
+"""What a query's answer ends with. It is in no history: keeping it would only fill the storage, so most are not kept.
+
+JSON ends with no space of its own, and readers skip it. Temporal's command prints a payload as JSON only where its
+metadata hold the encoding alone; it prints base64 for one more field.
+"""
+
 ANSWER: Final = "holdfast-answer"
-"""The mark of a query's answer. It is in no history: keeping it would only fill the storage, so most are not kept."""
+"""The mark of an answer that a codec has gone over."""
+
+JSON_ENCODING: Final = b"json/plain"
 
 SEGMENT_ENCODING: Final = b"binary/plain"
 """How the SDK marks bytes: of all our values only the segments of `holdfast.core.carrying` are."""
@@ -97,6 +107,11 @@ def converter(place: str, codec: PayloadCodec | None) -> DataConverter:
         failure_converter_class=FailureFormat if codec is None else EncodedFailureFormat,
         external_storage=ExternalStorage(drivers=[driver], driver_selector=driver.selected, payload_size_threshold=0),
     )
+
+
+def is_sealed(data_converter: DataConverter) -> bool:
+    """Return whether this data converter encrypts, and refuses what is not encrypted."""
+    return isinstance(data_converter.payload_codec, MarkingCodec)
 
 
 def records_of(data_converter: DataConverter) -> Records:
@@ -154,7 +169,7 @@ class MarkingCodec(PayloadCodec, WithSerializationContext):
         [encoded] = await self._codec.encode([payload])
         if payload.metadata.get("encoding") == SEGMENT_ENCODING:
             encoded.metadata[SEGMENT] = b"1"
-        if ANSWER in payload.metadata:
+        if _is_answer(payload):
             encoded.metadata[ANSWER] = b"1"
         return encoded
 
@@ -173,7 +188,7 @@ class PayloadFormat(PydanticPayloadConverter):
         payloads = super().to_payloads(values)
         for value, payload in zip(values, payloads, strict=True):
             if isinstance(value, PAGES):
-                payload.metadata[ANSWER] = b"1"
+                payload.data += ANSWER_END
             elif isinstance(value, KeptState):
                 payload.CopyFrom(Payload(metadata={"encoding": KEPT_ENCODING}, data=value.snapshot.encode()))
         return payloads
@@ -188,7 +203,7 @@ class PayloadFormat(PydanticPayloadConverter):
             if hint is RawValue or payload.metadata.get("encoding") != REFUSED_ENCODING:
                 continue
             why = payload.data.decode(errors="replace")
-            if workflow.unsafe.in_sandbox() and (hint is SessionInput or not isinstance(hint, type)):
+            if workflow.unsafe.in_sandbox() and (hint in (SessionInput, SinkStart) or not isinstance(hint, type)):
                 return [RefusedStart(why)]
             raise PayloadRefused(why)
         return super().from_payloads(payloads, type_hints)
@@ -280,7 +295,7 @@ class PayloadDriver(StorageDriver):
         metadata = payload.metadata
         if metadata.get("encoding") == KEPT_ENCODING:
             return self
-        if ANSWER in metadata:
+        if ANSWER in metadata or _is_answer(payload):
             least = ANSWER_INLINE_BYTES_MAX
         elif metadata.get("encoding") == SEGMENT_ENCODING or SEGMENT in metadata:
             least = SEGMENT_BYTES_MIN
@@ -328,6 +343,10 @@ class PayloadDriver(StorageDriver):
             return Payload.FromString(data)
         except DecodeError:
             raise StorageFailed(f"the object {_name(digest)} in {self._objects.url} is no payload of ours") from None
+
+
+def _is_answer(payload: Payload) -> bool:
+    return payload.metadata.get("encoding") == JSON_ENCODING and payload.data.endswith(ANSWER_END)
 
 
 def _name(digest: str) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -24,7 +25,8 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from holdfast.core.branching import cut, messages_before
-from holdfast.core.carrying import said_parts, snapshot_of, whole
+from holdfast.core.carrying import Past, said_parts, snapshot_of, whole
+from holdfast.core.contracts import RecordRequest
 from holdfast.core.errors import (
     InvalidInput,
     ObjectMissing,
@@ -36,6 +38,7 @@ from holdfast.core.errors import (
 from holdfast.core.framing import framed
 from holdfast.core.frozen import canonical
 from holdfast.core.limits import LISTED_MAX, STORED_CACHE_BYTES_MAX
+from holdfast.core.recording import parts_needed, record_of
 from holdfast.core.records import ExecutionRecord, Part, Snapshot
 from holdfast.core.session_contracts import Branched, BranchRequest
 from holdfast.core.state import AgentState, checked_id
@@ -55,6 +58,9 @@ KEY_REMEDY: Final = "does this process have the payload codec, and the key, of w
 AT_ONCE_MAX: Final = 16
 """How many objects of one snapshot, or of one listing, are read or written at the same time."""
 
+AGENTS_MAX: Final = 256
+"""Of how many agents `write_execution` remembers what it has sealed."""
+
 LATEST_MS: Final = 10**14
 """Counting down from here, the index of an agent's records has the newest first, until the year 5138."""
 
@@ -72,6 +78,12 @@ class Records:
         self.codec = codec
         self._objects = objects
         self._recent = Recent(cache_bytes_max)
+        self._sealed: dict[str, Past] = {}
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> Records:
+        """Return the record store in a folder, which is made when something is written."""
+        return cls(Objects(folder.absolute().as_uri()))
 
     async def write_part(self, data: bytes) -> str:
         """Keep a sealed part and return its digest. Raises StorageFailed."""
@@ -101,6 +113,33 @@ class Records:
     async def state(self, digest: str) -> AgentState:
         """Return all that a snapshot holds: the agent with its execution and that one's steps. Raises StorageFailed."""
         return await self._whole(digest, await self.read_snapshot(digest))
+
+    async def write_execution(self, state: AgentState, *, agent: str, task: str) -> ExecutionRecord:
+        """Keep the execution that `state` has come to the end of, and return its record. Raises StorageFailed.
+
+        What is sealed of an agent's conversation is remembered, of AGENTS_MAX agents and STORED_CACHE_BYTES_MAX at the
+        most: later executions seal what is new alone.
+        """
+        past = self._sealed.pop(state.agent_id, None) or Past()
+        self._sealed[state.agent_id] = past
+        while len(self._sealed) > AGENTS_MAX or self._sealed_bytes() > STORED_CACHE_BYTES_MAX:
+            self._sealed.pop(next(iter(self._sealed)))
+        snapshot = past.snapshot(state)
+        for sealed in past.sealed:
+            await self.write_part(sealed.data)
+        digest = await self.write_snapshot(snapshot)
+        needed = {part.digest: past.part(part.digest) or b"" for part in parts_needed(snapshot)}
+        record = record_of(RecordRequest(agent=agent, task=task), snapshot, digest, needed)
+        await self.write(record)
+        return record
+
+    def _sealed_bytes(self) -> int:
+        """Return how much is remembered of all agents but the latest, whose conversation is needed now."""
+        return sum(past.size for past in list(self._sealed.values())[:-1])
+
+    async def state_of(self, record: ExecutionRecord) -> AgentState:
+        """Return the agent as it was at the end of that execution. Raises StorageFailed."""
+        return await self.state(record.snapshot)
 
     async def write(self, record: ExecutionRecord) -> None:
         """Keep the record of an execution, whose snapshot must be there, and list it. Raises StorageFailed."""

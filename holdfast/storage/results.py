@@ -24,13 +24,10 @@ from holdfast.core.texts import clamped, clamped_json, json_size
 from holdfast.core.tools import AnyTool, ToolContext, tool
 
 if TYPE_CHECKING:
-    from holdfast.storage.objects import Objects
     from holdfast.storage.parts import EncodedParts
 
-REF_CHARS: Final = 24
-"""How much of a result's SHA-256 names it: enough to tell the results of one execution apart, short enough to copy."""
-
-_REF: Final = re.compile(rf"[0-9a-f]{{{REF_CHARS}}}")
+_REF: Final = re.compile(r"[0-9a-f]{24}")
+"""As `EncodedParts` gives them: short enough to copy, and proof that what is read is what the tool returned."""
 
 _SAFE: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 
@@ -49,8 +46,8 @@ CAUSE_CHARS_MAX: Final = 300
 class KeptResults:
     """The long results of all executions that are kept at one place."""
 
-    def __init__(self, objects: Objects | EncodedParts) -> None:
-        self._objects = objects
+    def __init__(self, parts: EncodedParts) -> None:
+        self._parts = parts
 
     async def bounded(self, text: str, context: ToolContext, seconds_max: float) -> str:
         """Return what the model sees of a result; one that is longer is kept whole, up to RESULT_KEPT_BYTES_MAX.
@@ -80,8 +77,8 @@ class KeptResults:
         if offset < 0 or limit < 1:
             raise InvalidArguments(f"offset is {offset} and limit {limit}; at least 0 and 1 are needed")
         try:
-            found, total = await self._objects.read_range(
-                _name(execution_id, ref), offset, offset + max(FETCHED_BYTES_MIN, min(limit, FETCHED_BYTES_MAX))
+            found, total = await self._parts.read_range(
+                _folder(execution_id), ref, offset, offset + max(FETCHED_BYTES_MIN, min(limit, FETCHED_BYTES_MAX))
             )
         except ObjectMissing:
             raise InvalidArguments(f"this run has kept no result {ref}; results of other runs cannot be read") from None
@@ -113,11 +110,11 @@ class KeptResults:
         return replace(made, schema=schema, traits=made.traits.model_copy(update={"name": FETCH_TOOL}))
 
     async def _kept(self, text: str, execution_id: str) -> Reference:
-        data, ref = await asyncio.to_thread(_encoded, text)
+        data = await asyncio.to_thread(text.encode)
         kept = data
         if len(data) > RESULT_KEPT_BYTES_MAX:
             kept = data[:RESULT_KEPT_BYTES_MAX].decode(errors="ignore").encode()
-        await self._objects.write(_name(execution_id, ref), kept)
+        ref = await self._parts.write(_folder(execution_id), kept)
         beyond = "" if kept is data else f" that are kept (the result had {len(data):,})"
         return Reference(ref, f"{len(kept):,}{beyond}")
 
@@ -127,14 +124,9 @@ def _keeping_seconds(left: float) -> float:
     return min(left - min(MARGIN_SECONDS, left / 4), RESULT_KEEPING_SECONDS_MAX)
 
 
-def _encoded(text: str) -> tuple[bytes, str]:
-    data = text.encode()
-    return data, sha256(data).hexdigest()[:REF_CHARS]
-
-
-def _name(execution_id: str, ref: str) -> str:
+def _folder(execution_id: str) -> str:
     safe = execution_id if _SAFE.fullmatch(execution_id) else sha256(execution_id.encode()).hexdigest()
-    return f"results/{safe}/{ref}"
+    return f"results/{safe}"
 
 
 def _is_whole(text: str) -> bool:

@@ -20,8 +20,9 @@ from temporalio.client import (
     WorkflowUpdateHandle,
 )
 
-from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
+from holdfast.core.contracts import ExecutionInput
 from holdfast.core.session_contracts import SEND_UPDATE
+from holdfast.core.workflow_names import kind_of
 from holdfast.telemetry.spans import AGENT_NAME, CONVERSATION_ID, ERROR_TYPE, EXECUTION_ID
 
 SCOPE: Final = "holdfast"
@@ -38,7 +39,7 @@ class AskingTraced(Interceptor):
 class _Asking(OutboundInterceptor):
     async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002  # the SDK's name
         given = input.args[0] if input.args else None
-        if input.workflow != AGENT_EXECUTION or not isinstance(given, ExecutionInput):
+        if kind_of(input.workflow) != "run" or not isinstance(given, ExecutionInput):
             with _alone():
                 return await super().start_workflow(input)
         agent = given.definition.name

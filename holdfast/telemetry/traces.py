@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler
 from temporalio.client import Interceptor as ClientInterceptor
 from temporalio.contrib.opentelemetry import OpenTelemetryPlugin, create_tracer_provider
 
-from holdfast.client.leaving import before_leaving
+from holdfast.leaving import before_leaving
 from holdfast.telemetry.asking import AskingTraced
 from holdfast.telemetry.settings import Telemetry
 from holdfast.telemetry.spans import Spans

@@ -10,8 +10,14 @@ from holdfast.core.state import AgentState
 TIMES: Final = frozenset({"created_at", "updated_at", "started_at", "completed_at", "current_step_started_at", "at"})
 """Fields that say when something happened: no two runs happen at the same moment."""
 
+TIMED: Final = ("max_seconds", "deadline")
+"""The limits of which a stop signal's `used` says when they struck."""
+
 FOREIGN: Final = frozenset({"arguments", "metadata"})
-"""Fields whose contents are not ours: a name in them means what its author meant, and nothing is ignored."""
+"""Fields whose contents are the author's: nothing in them is ignored, except TIMED_METADATA."""
+
+TIMED_METADATA: Final = frozenset({"approval"})
+"""Metadata of messages that we write ourselves and that says when something happened."""
 
 VALUE_CHARS_MAX: Final = 200
 
@@ -49,10 +55,17 @@ def _of_fields(one: dict[str, object], other: dict[str, object], place: str, ign
     found: list[str] = []
     for name in sorted(one | other):
         mine, theirs = one.get(name, NOTHING), other.get(name, NOTHING)
-        if name in ignoring and mine and theirs and NOTHING not in (mine, theirs):
+        timed = name == "used" and "at" in ignoring and one.get("limit") in TIMED
+        if (name in ignoring or timed) and mine and theirs and NOTHING not in (mine, theirs):
             continue
-        found += _differences(mine, theirs, f"{place}.{name}", frozenset() if name in FOREIGN else ignoring)
+        found += _differences(mine, theirs, f"{place}.{name}", _within(name, ignoring))
     return found
+
+
+def _within(name: str, ignoring: frozenset[str]) -> frozenset[str]:
+    if name not in FOREIGN:
+        return ignoring
+    return TIMED_METADATA if name == "metadata" and "at" in ignoring else frozenset()
 
 
 def _of_items(one: list[object], other: list[object], place: str, ignoring: frozenset[str]) -> list[str]:

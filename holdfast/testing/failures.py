@@ -74,12 +74,14 @@ def _status_failure(turn: Turn) -> ModelFailure:
 
 def _refused(refused: Refused, told: str, used: Usage = NOTHING_USED) -> ModelFailure:
     told = clamped(told, FAILURE_CHARS_MAX)
-    return ModelFailure(told, kind=refused.kind, again=refused.again, after=refused.after, usage=used)
+    return ModelFailure(
+        told, kind=refused.kind, again=refused.again, after=refused.after, usage=used, free=refused.free
+    )
 
 
 def final(kind: str, told: str) -> ModelFailure:
     """Return the failure that asking again cannot help."""
-    return ModelFailure(told, kind=kind, again=False)
+    return ModelFailure(told, kind=kind, again=False, free=True)
 
 
 def refused(told: str) -> ModelFailure:

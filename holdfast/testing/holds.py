@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final
 
-SECONDS_MAX: Final = 10.0
+SECONDS_MAX: Final = 60.0
 """How long a test waits for a call to come or to be cancelled unless it says otherwise: a bound for what hangs."""
 
 

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, cast
 
 from holdfast.core.errors import HoldfastError, InvalidInput, MissingPart, PortTaken
+from holdfast.testing.holds import SECONDS_MAX
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_format import CREATED, Refusal, answer_pieces, error_body, read_request
 from holdfast.testing.script import Attempts, Script, Scripts, Turn, choose_turn, conversation_key, turn_number
@@ -49,7 +50,7 @@ REQUEST_BYTES_MAX = 64 * 1024 * 1024
 BODY_AT_ONCE_BYTES_MAX = 64 * 1024
 CONNECTIONS_WAITING_MAX = 1_024
 SHUTDOWN_SECONDS = 0.2  # how long a client that does not read may delay the end
-THREAD_START_SECONDS = 10
+THREAD_START_SECONDS = 60
 SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "cookie"})
 
 Outcome: TypeAlias = Literal["pending", "answered", "disconnected-by-client", "disconnected-by-server"]
@@ -207,7 +208,11 @@ class FakeOpenAI:
         """The latest `REQUESTS_MAX` requests, in the order of their arrival."""
         return tuple(self._records.values())
 
-    async def until(self, seen: Callable[[tuple[RequestRecord, ...]], bool], seconds_max: float = 10) -> None:
+    def begin_again(self) -> None:
+        """Play the `failures` of every turn anew, as for conversations that it has not seen yet."""
+        self._attempts = Attempts()
+
+    async def until(self, seen: Callable[[tuple[RequestRecord, ...]], bool], seconds_max: float = SECONDS_MAX) -> None:
         """Wait until `seen(self.requests)` is true; TimeoutError after `seconds_max`."""
         async with asyncio.timeout(seconds_max):
             while not seen(self.requests):

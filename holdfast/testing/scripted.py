@@ -15,7 +15,8 @@ from typing import Any, Final, cast
 
 from pydantic_core import to_json
 
-from holdfast.core.inference import ModelRequest
+from holdfast.core.estimates import answered_usage, input_bound
+from holdfast.core.inference import AnswerPart, ModelRequest
 from holdfast.core.limits import (
     ARGUMENTS_BYTES_MAX,
     CALLS_KEPT_MAX,
@@ -23,10 +24,9 @@ from holdfast.core.limits import (
     RESPONSE_BYTES_MAX,
     WORD_CHARS_MAX,
 )
-from holdfast.core.messages import ToolCall
+from holdfast.core.messages import CUT_OFF, ToolCall
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.texts import clamped, clamped_json, encodable
-from holdfast.core.usage import Usage
 from holdfast.testing.failures import failure_of, final, refused
 from holdfast.testing.openai_format import Refusal, read_request, request_body
 from holdfast.testing.playing import played, waited
@@ -70,6 +70,8 @@ class ScriptedModel:
         if isinstance(problem, Refusal):
             raise refused(problem.message)
         turn = self._attempts.played(self._turn(body), conversation_key(body))
+        if request.listener is not None:
+            request.listener(AnswerPart(unseen=not request.llm.stream))
         await asyncio.sleep(turn.delay_seconds)
         if turn.pieces_max is None:
             await waited(turn)
@@ -77,7 +79,7 @@ class ScriptedModel:
             raise failure
         if request.listener is not None or turn.pieces_max is not None or turn.then is not None or turn.piece_seconds:
             turn = await played(turn, body, request.listener)
-        return answer(turn, body)
+        return answer(turn, body, request)
 
     def _turn(self, body: dict[str, Any]) -> Turn:
         script = self._script if self._scripts is None else self._scripts.get(body["model"])
@@ -89,10 +91,10 @@ class ScriptedModel:
             raise refused(f"The script raised {type(problem).__name__}: {problem}.") from problem
 
 
-def answer(turn: Turn, body: Mapping[str, Any]) -> InferenceResponse:
-    """Return `turn` in the core's terms, as the answer to the request `body` in OpenAI's format.
+def answer(turn: Turn, body: Mapping[str, Any], request: ModelRequest) -> InferenceResponse:
+    """Return `turn` in the core's terms, as the answer to the `request`, whose `body` is in OpenAI's format.
 
-    Usage that is missing or impossible becomes the bytes sent and received, as for a real endpoint that reports none.
+    Usage that is missing or impossible is bounded from above, as for a real endpoint that reports none.
     """
     number, (prompt, completion) = turn_number(body), turn.usage or (-1, -1)
     wanted = [
@@ -100,34 +102,35 @@ def answer(turn: Turn, body: Mapping[str, Any]) -> InferenceResponse:
         for call_id, call in zip(call_ids(turn, number), turn.calls, strict=True)
     ][:CALLS_KEPT_MAX]
     text = encodable(turn.text or "")
+    silent = completion == 0 and not text and not wanted
     return InferenceResponse(
         text=clamped_json(text, RESPONSE_BYTES_MAX),
-        tool_calls=_tool_calls(wanted),
+        tool_calls=_tool_calls(wanted, cut=turn.ending in CUT_OFF),
         finish_reason=encodable(turn.ending)[:WORD_CHARS_MAX],
-        usage=Usage(
-            input_tokens=min(prompt, REPORTED_TOKENS_MAX) if prompt > 0 else _sent_bytes(body),
-            output_tokens=min(completion, REPORTED_TOKENS_MAX) if completion >= 0 else _received_bytes(text, wanted),
+        usage=answered_usage(
+            min(prompt, REPORTED_TOKENS_MAX) if prompt > 0 else None,
+            min(completion, REPORTED_TOKENS_MAX) if completion >= 0 else None,
+            lambda: input_bound(request),
+            0 if completion > 0 or silent else _received_bytes(text, wanted),
+            request.max_output_tokens,
         ),
         model=clamped(body["model"], WORD_CHARS_MAX),
         response_id=f"chatcmpl-{number}",
     )
 
 
-def _tool_calls(wanted: list[tuple[str, str, str]]) -> tuple[ToolCall, ...]:
+def _tool_calls(wanted: list[tuple[str, str, str]], *, cut: bool) -> tuple[ToolCall, ...]:
     """Read the calls as the provider's client does: past the limit of one answer they are marked as not usable."""
     calls: list[ToolCall] = []
     used = 0
-    for call_id, name, arguments in wanted:
+    for number, (call_id, name, arguments) in enumerate(wanted, start=1):
         used += len(arguments.encode())
         usable = used <= ARGUMENTS_BYTES_MAX
-        call = ToolCall.parse(call_id, name, arguments if usable else "")
+        last = cut and number == len(wanted)
+        call = ToolCall.parse(call_id, name, arguments if usable else "", cut=usable and last)
         told = f"the arguments of this answer's calls pass {ARGUMENTS_BYTES_MAX:,} bytes"
         calls.append(call if usable else call.model_copy(update={"malformed": told}))
     return tuple(calls)
-
-
-def _sent_bytes(body: Mapping[str, Any]) -> int:
-    return len(to_json([body["messages"], body.get("tools", []), body.get("response_format", {})]))
 
 
 def _received_bytes(text: str, wanted: list[tuple[str, str, str]]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -11,11 +12,15 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.inference import SOONEST, Inference
+from activities.inference import Inference
+from activities.patience import SOONEST
 from activities.provider import OpenAIModel, ProviderSettings
 from activities.transcripts import TranscriptCache
+from holdfast.core.attempts import LOSSES_MIN
 from holdfast.core.contracts import SPENT_SIGNAL, CallProgress, InferenceAnswer, InferenceInput, SpentSoFar
 from holdfast.core.definition import AgentDefinition
+from holdfast.core.estimates import CUT_TOKENS_MAX
+from holdfast.core.frozen import replace as changed
 from holdfast.core.inference import AnswerPart, ModelRequest
 from holdfast.core.messages import Message
 from holdfast.core.offer import Offer
@@ -28,13 +33,13 @@ from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.activities.asking import asking
 
 SAID = (Message(role="user", content="What is it?"),)
-HEARD_SECONDS_MAX = 10
+HEARD_SECONDS_MAX = 90
 
 SUM = JsonSchemaFormat(name="sum", json_schema={"type": "object", "required": ["sum"]})
 
 
 def wanted(response_format: ResponseFormat) -> InferenceInput:
-    opening = Opening(definition=AgentDefinition(name="agent", response_format=response_format), tools=())
+    opening = Opening(definition=AgentDefinition(name="agent", tools="all", response_format=response_format), tools=())
     base = root(opening)
     return InferenceInput(opening=opening, base=base, delta=SAID, target=advanced(base, SAID))
 
@@ -119,7 +124,7 @@ async def cancelled(why: ActivityCancellationDetails, turn: Turn, chars: int) ->
         try:
             return await running
         finally:
-            await endpoint.until(lambda seen: seen[0].outcome == "disconnected-by-client", seconds_max=5)
+            await endpoint.until(lambda seen: seen[0].outcome == "disconnected-by-client", seconds_max=90)
             await listening.close()
 
 
@@ -141,14 +146,18 @@ async def test_a_cancelled_call_returns_what_had_come_without_its_tool_calls() -
     )
 
 
-async def test_a_cancelled_call_whose_usage_was_not_told_counts_none() -> None:
+async def test_a_cancelled_call_whose_usage_was_not_told_counts_a_bound() -> None:
     answer = await cancelled(STOPPED, say("I will pay it.", pieces_max=2, hold=Hold()), 12)
-    assert (answer.response.text, answer.response.usage) == ("I will pay i", NOTHING_USED)
+    used = answer.response.usage
+    assert (answer.response.text, used.output_tokens) == ("I will pay i", 12 + CUT_TOKENS_MAX)
+    assert used.estimated_tokens == used.total_tokens > used.output_tokens
 
 
-async def test_a_cancelled_call_of_which_nothing_is_known_is_cancelled() -> None:
-    with pytest.raises(asyncio.CancelledError):
-        await cancelled(STOPPED, say("I will pay it.", hold=Hold()), 0)
+async def test_a_cancelled_call_of_which_nothing_had_come_counts_what_was_sent() -> None:
+    answer = await cancelled(STOPPED, say("I will pay it.", hold=Hold()), 0)
+    used = answer.response.usage
+    assert (answer.response.text, used.output_tokens) == ("", CUT_TOKENS_MAX)
+    assert used.estimated_tokens == used.total_tokens > used.output_tokens
 
 
 @pytest.mark.parametrize("why", ["worker_shutdown", "not_found", "paused", "reset", "timed_out"])
@@ -160,7 +169,7 @@ async def test_a_call_that_is_not_stopped_but_interrupted_returns_nothing(why: s
 
 async def test_what_attempts_used_that_failed_before_is_told_with_the_answer() -> None:
     environment = ActivityEnvironment()
-    before = CallProgress(usage=Usage(input_tokens=1), failed_usage=Usage(input_tokens=10, output_tokens=20))
+    before = CallProgress(if_lost=Usage(input_tokens=1), failed_usage=Usage(input_tokens=10, output_tokens=20))
     environment.info = replace(environment.info, heartbeat_details=[before.model_dump(mode="json")])
     async with asking(say("x", usage=(100, 200))) as (_, model):
         answer = await environment.run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
@@ -190,7 +199,7 @@ async def test_a_failure_leaves_what_it_used_and_a_wait_of_nothing_is_told_as_on
     assert (caught.value.type, caught.value.non_retryable) == ("ProviderUnavailable", False)
     assert caught.value.next_retry_delay == SOONEST
     assert caught.value.details == (Usage(input_tokens=10),)
-    assert told[-1] == before
+    assert told[-1] == changed(before, begun_at=environment.info.started_time, failures=1)
     assert run.told == [SpentSoFar(call=environment.info.activity_id, usage=Usage(input_tokens=10))]
 
 
@@ -203,5 +212,26 @@ async def test_a_cut_answer_leaves_what_it_used() -> None:
             await environment.run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
     used = Usage(input_tokens=7, output_tokens=3)
     assert caught.value.details == (used,)
-    assert told[-1] == CallProgress(chars=6, tail="I will", failed_usage=used)
+    begun_at = environment.info.started_time
+    assert told[-1] == CallProgress(chars=6, tail="I will", failed_usage=used, begun_at=begun_at, failures=1)
     assert run.told == [SpentSoFar(call=environment.info.activity_id, usage=used)]
+
+
+@pytest.mark.parametrize(("failures", "lost"), [(0, 11), (1, 10), (2, 9)])
+async def test_a_call_that_is_lost_with_worker_after_worker_is_given_up_in_time(failures: int, lost: int) -> None:
+    environment = ActivityEnvironment()
+    environment.info = replace(
+        environment.info,
+        attempt=12,
+        heartbeat_details=[CallProgress(attempt=11, failures=failures).model_dump(mode="json")],
+        scheduled_time=environment.info.started_time - timedelta(seconds=601),
+    )
+    async with asking(say("x")) as (endpoint, model):
+        asked = environment.run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
+        if lost < LOSSES_MIN:
+            assert (await asked).response.text == "x"
+        else:
+            with pytest.raises(ApplicationError, match=f"lost with its worker {lost} times in 601 s") as caught:
+                await asked
+            assert (caught.value.type, caught.value.non_retryable) == ("ModelTimeout", True)
+            assert endpoint.requests == ()

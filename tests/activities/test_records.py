@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities import records as keeping_records
 from activities.records import RecordKeeping
 from holdfast import AgentDefinition, tool
 from holdfast.client import Settings
@@ -28,7 +30,7 @@ from tests.workflows.chats import Chat, texts
 
 pytestmark = pytest.mark.temporal
 
-AGENT = AgentDefinition(name="keeper")
+AGENT = AgentDefinition(name="keeper", tools="all")
 LATER = "2026-01-02T00:00:00Z"
 
 
@@ -148,6 +150,26 @@ async def test_of_a_session_the_newest_is_kept_whoever_comes_last(tmp_path: Path
     for state in (early, late, early):
         await run(keeping.keep_session, KeepSession(agent_id=agent_id, state=state))
     assert (await run(keeping.find_session, FindSession(agent_id=agent_id))).kept == late
+
+
+async def test_a_worker_that_was_frozen_after_it_had_looked_replaces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, agent_id = Records(Objects(tmp_path.as_uri())), str(uuid4())
+    old, new = '{"updated_at":"2026-01-01T00:00:00Z"}', f'{{"updated_at":"{LATER}"}}'
+    read = records.read_session
+
+    async def slowly(agent_id: str) -> bytes | None:
+        found = await read(agent_id)
+        await records.write_session(agent_id, new.encode())  # another worker's
+        await asyncio.sleep(0.02)
+        return found
+
+    monkeypatch.setattr(records, "read_session", slowly)
+    monkeypatch.setattr(keeping_records, "LOOK_SECONDS_MAX", 0.01)
+    with pytest.raises(ApplicationError, match="it is read again"):
+        await ActivityEnvironment().run(RecordKeeping(records).keep_session, KeepSession(agent_id=agent_id, state=old))
+    assert await read(agent_id) == new.encode()
 
 
 async def test_where_its_latest_execution_is_newer_than_what_is_kept_an_agent_is_found_there(tmp_path: Path) -> None:

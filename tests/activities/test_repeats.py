@@ -34,7 +34,7 @@ async def test_an_attempt_that_the_server_has_given_up_is_not_made(serve: Serve)
         )
         await environment.run(refuse_if_unwanted)  # the one under way
         environment.info = dataclasses.replace(environment.info, attempt=pending.attempt + 1)
-        with pytest.raises(ApplicationError, match="the server has given this attempt up"):
+        with pytest.raises(ApplicationError, match="the server no longer waits for this attempt"):
             await environment.run(refuse_if_unwanted)
         await served.client.stop(execution_id)
         await served.client.result(execution_id)

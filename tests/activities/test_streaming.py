@@ -22,7 +22,7 @@ from tests.activities.asking import KEY, answer_to, asking, failure_of, failure_
 
 TEXT = "Grüße aus Köln, 😀 und so weiter."
 USED = Usage(input_tokens=7, output_tokens=3)
-GENEROUS_SECONDS = 5
+GENEROUS_SECONDS = 90
 
 
 @asynccontextmanager
@@ -66,7 +66,8 @@ async def test_an_answer_is_told_while_it_still_comes() -> None:
         hold.release()
         response = await asked
     assert "".join(part.text for part in heard) == response.text == TEXT
-    assert (heard[0].model, heard[0].response_id) == ("scripted", "chatcmpl-0")
+    assert heard[:2] == [AnswerPart(sent=False), AnswerPart()]
+    assert (heard[2].model, heard[2].response_id) == ("scripted", "chatcmpl-0")
     assert heard[-1].usage == response.usage == USED
 
 
@@ -75,7 +76,8 @@ async def test_a_definition_can_turn_streaming_off_and_the_listener_hears_the_wh
     async with asking(say(TEXT, usage=(7, 3))) as (endpoint, model):
         response = await model(request(llm=LLM(stream=False), listener=heard.append))
         assert "stream" not in endpoint.requests[0].body
-    assert heard == [AnswerPart(TEXT, "", USED, "scripted", "chatcmpl-0")]
+    whole = AnswerPart(TEXT, "", USED, "scripted", "chatcmpl-0")
+    assert heard == [AnswerPart(sent=False), AnswerPart(unseen=True), whole]
     assert response.text == TEXT
 
 

@@ -66,7 +66,7 @@ def put_together(*pieces: bytes) -> StreamedAnswer:
 
 
 def read(*pieces: bytes) -> InferenceResponse:
-    return read_answer(put_together(*pieces).end(), sent_bytes=lambda: 1_000)
+    return read_answer(put_together(*pieces).end(), input_max=lambda: 1_000)
 
 
 def calls_of(*pieces: bytes) -> list[tuple[str, str, object]]:

@@ -15,7 +15,7 @@ from playwright.async_api import Page, async_playwright, expect
 
 from holdfast import ExecutionBudget
 from holdfast.client import Settings
-from holdfast.client.embedded import EmbeddedServer
+from holdfast.client.embedded import EmbeddedServer, ServerAddress
 from tests.browser.stage import OFFER, begin, play
 from tests.serving import Served, served
 from tests.workflows.waiting import waiting_calls
@@ -34,9 +34,14 @@ class Stage:
     """`waits` waits for approval, `spent` was stopped by its cost limit."""
 
     at_work: Served
-    ui: str
+    server: ServerAddress
     waits: str
     spent: str
+
+    @property
+    def ui(self) -> str:
+        """Where the Web UI is."""
+        return self.server.ui
 
     async def run(self, execution_id: str, view: str) -> str:
         """Return where the Web UI shows that of a run."""
@@ -55,7 +60,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
             spent = await begin(at_work, "look for ever", ExecutionBudget(max_cost=0.05, max_steps=100))
             await at_work.client.result(spent)
             await waiting_calls(at_work.client, waits)
-            yield Stage(at_work, server.address.ui, waits, spent)
+            yield Stage(at_work, server.address, waits, spent)
             await at_work.client.stop(waits)
             await at_work.client.result(waits)
 

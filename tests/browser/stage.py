@@ -17,6 +17,7 @@ PRICES = Prices(input_usd=2.0, output_usd=8.0)
 CLERK = AgentDefinition.model_validate(
     {
         "name": "clerk",
+        "tools": "all",
         "description": "Answers questions about orders.",
         "system_prompt": "You are the clerk.",
         "llm": LLM(model="scripted", prices=PRICES),

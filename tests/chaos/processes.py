@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from temporalio.api.enums.v1 import EventType
@@ -16,7 +16,7 @@ from holdfast.client import Client, Settings
 from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
 
-READY_SECONDS_MAX = 30
+READY_SECONDS_MAX = 90
 CONTINUED = int(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW)
 
 
@@ -67,3 +67,13 @@ async def events_of(client: Client, execution_id: str) -> AsyncIterator[HistoryE
         if not next_run:
             return
         run_id = next_run
+
+
+def guardian_of(process: WorkerProcess) -> int:
+    """Return the process id of a worker's guardian, 0 where there is none."""
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((each / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == process.pid and b"activities.guardian" in (each / "cmdline").read_bytes():
+                return int(each.name)
+    return 0

@@ -23,6 +23,7 @@ from holdfast.core.definition import AgentDefinition
 from holdfast.core.policies import ApprovalRule
 from holdfast.core.session_contracts import SESSION_QUERY, Receipt, SessionSettings, SessionView
 from holdfast.core.verdicts import Verdict
+from holdfast.core.workflow_names import session_workflow_id
 from holdfast.testing.openai_server import RequestRecord
 from holdfast.testing.script import Call, Turn, calls, say
 from tests.chaos.processes import events_of
@@ -100,7 +101,7 @@ class Seen:
 
     def watch(self) -> None:
         """Follow the session, and all that it starts."""
-        self._follow(self.agent_id, depth=0)
+        self._follow(session_workflow_id(self.agent_id), depth=0)
 
     async def until(self, there: Callable[[Seen], bool]) -> None:
         """Return once `there` holds."""

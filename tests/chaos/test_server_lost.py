@@ -32,7 +32,7 @@ from tests.chaos.tools import note, pay
 from tests.serving import served
 from tests.workflows.chats import Chat, ids, texts
 
-pytestmark = [pytest.mark.temporal, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(600)]
 
 RUNS = 30
 SESSIONS = 20
@@ -142,7 +142,7 @@ async def test_a_server_frozen_for_some_seconds_goes_on(settings: Settings, own:
     here = replace(settings, address=own.address)
     script = [say("thawed", delay_seconds=1)]
     async with served(here, tmp_path / "model.jsonl", script, Offer()) as serving:
-        execution_id = await serving.client.start(AgentDefinition(name="speaker"), "speak")
+        execution_id = await serving.client.start(AgentDefinition(name="speaker", tools="all"), "speak")
         await serving.endpoint.until(lambda requests: len(requests) == 1)
         with frozen(own.pid):
             await serving.endpoint.until(lambda requests: requests[0].ended_at is not None)

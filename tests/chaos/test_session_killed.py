@@ -33,7 +33,7 @@ from tests.chaos.sessions import (
 )
 from tests.workflows.chats import Chat, ids, texts
 
-pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
 
 SESSIONS_AT_ONCE = 4
 KILL_AT = (20, 52, 88, 124, 160)

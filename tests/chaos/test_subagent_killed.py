@@ -91,7 +91,7 @@ async def survives_a_kill(settings: Settings, ledger: Path, whose: str, event_id
             state = await client.result(execution_id)
     assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, "both noted"), event_id
     assert [each.result for each in state.steps[0].tool_executions] == ["noted"], event_id
-    assert state.usage.total_tokens == CALLS * 120, event_id
+    assert state.usage.total_tokens - state.usage.estimated_tokens == CALLS * 120, event_id
     asked = Counter(_call(each) for each in endpoint.requests)
     assert all(asked[_call(each)] == 1 for each in answered), (event_id, asked)
     assert sum(asked.values()) <= CALLS + 1, "only the call in flight may be asked again"
@@ -101,7 +101,7 @@ async def survives_a_kill(settings: Settings, ledger: Path, whose: str, event_id
 
 async def _events_until(client: Client, execution_id: str, event_id: int) -> int:
     """Return when the execution, which may have yet to begin, has so many events; with fewer of them when it ends."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(90):
         while True:
             seen = 0
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from shutil import which
 
@@ -15,13 +16,15 @@ from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.stopping import StopReason
+from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import call, say
+from holdfast.testing.script import Call, call, calls, say
 from tests.chaos.processes import READY_SECONDS_MAX, frozen, worker
 
-pytestmark = [pytest.mark.temporal, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(240)]
 
 HOURS_OFF = 5
+RUNS = 10
 OTHER_CLOCK = Path(__file__).with_name("other_clock.c")
 
 
@@ -42,6 +45,27 @@ async def test_a_worker_frozen_beyond_its_heartbeats_loses_the_call_and_its_late
     assert len(endpoint.requests) == 2, "the call in flight was asked again"
     assert [(message.role, message.text) for message in state.messages] == [("user", "speak"), ("assistant", "once")]
     assert late == state
+
+
+@pytest.mark.chaos
+async def test_three_frozen_workers_with_open_polls_fail_no_run_while_a_healthy_one_serves(
+    settings: Settings, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "tools.jsonl"
+    agent = AgentDefinition(name="noter", tools=("note",))
+    async with FakeOpenAI([calls(Call("note", {"text": "one"})), say("noted")]) as endpoint:
+        client = await Client.connect(settings)
+        async with AsyncExitStack() as started:
+            starting = (started.enter_async_context(worker(settings, endpoint, ledger)) for _ in range(3))
+            stopped = [await each for each in starting]
+            async with worker(settings, endpoint, ledger):
+                with ExitStack() as stopping:
+                    for each in stopped:
+                        stopping.enter_context(frozen(each.pid))
+                    states = await asyncio.gather(*(client.run(agent, "note") for _ in range(RUNS)))
+    assert {state.status for state in states} == {ExecutionStatus.COMPLETED}
+    assert [each.result for state in states for each in state.steps[0].tool_executions] == ["noted one"] * RUNS
+    assert Ledger(ledger).count(name="note", phase="started") == RUNS, "what a frozen worker was given it never began"
 
 
 @pytest.mark.skipif(which("cc") is None, reason="the wrong clock is written in C; no compiler is here")
@@ -68,7 +92,7 @@ async def test_a_worker_whose_clock_is_hours_off_keeps_every_time_limit(
 
 
 def _agent(model: str) -> AgentDefinition:
-    return AgentDefinition.model_validate({"name": "doer", "llm": {"model": model}})
+    return AgentDefinition.model_validate({"name": "doer", "tools": "all", "llm": {"model": model}})
 
 
 def _lasted(state: AgentState) -> float:

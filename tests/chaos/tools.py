@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import time
@@ -31,9 +32,10 @@ async def pay(amount: int, seconds: float = 0.2, *, context: ToolContext) -> str
 
 
 @tool(attempts_max=3)
-async def crash(*, context: ToolContext) -> str:
-    """Take the whole worker along, as a tool that runs out of memory does."""
+async def crash(seconds: float = 0, *, context: ToolContext) -> str:
+    """Take the whole worker along after a while, as a tool that runs out of memory does."""
     Ledger(Path(os.environ["HOLDFAST_LEDGER"])).append("tool", "crash", "started", key=context.idempotency_key)
+    await asyncio.sleep(seconds)
     os.kill(os.getpid(), signal.SIGKILL)
     return "survived"
 
@@ -51,3 +53,21 @@ async def sign(text: str, *, context: ToolContext) -> str:
         "tool", "sign", "finished", key=context.idempotency_key, detail={"text": text}
     )
     return f"signed {text}"
+
+
+@tool(timeout_seconds=300)
+def hog(seconds: int, *, context: ToolContext) -> str:
+    """Keep the interpreter's lock for so long, as a parser written in C does."""
+    ledger = Ledger(Path(os.environ["HOLDFAST_LEDGER"]))
+    ledger.append("tool", "hog", "started", key=context.idempotency_key)
+    ctypes.PyDLL(None).sleep(seconds)
+    ledger.append("tool", "hog", "finished", key=context.idempotency_key)
+    return f"held {seconds}"
+
+
+@tool(timeout_seconds=3600)
+async def hang(*, context: ToolContext) -> str:
+    """Never end."""
+    Ledger(Path(os.environ["HOLDFAST_LEDGER"])).append("tool", "hang", "started", key=context.idempotency_key)
+    await asyncio.Event().wait()
+    raise AssertionError("that event is never set")

@@ -21,8 +21,9 @@ from holdfast.core.observed import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from holdfast.core.state import step_id
+from holdfast.core.state import ExecutionStatus, step_id
 from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, ToolExecution
+from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Usage
 
 BEGAN = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -98,9 +99,25 @@ class Story:
         step = AgentStep(
             id=step_id(self.execution_id, self._step), number=self._step, input_length=1, inference_response=said
         )
-        self.tell(AgentStepCompleted, step=step)
+        at = moment(self.seconds)
+        self.tell(AgentStepCompleted, step=step, started_at=at, completed_at=at, duration_seconds=0.0, usage=used)
         self.tell(TokenUsageReported, usage=used, total=self._used, cost=0.0, total_cost=0.0)
         return self
+
+
+def natural(answer: str) -> dict[str, object]:
+    """Return what AgentExecutionCompleted tells of a natural end."""
+    return {
+        "answer": answer,
+        "status": ExecutionStatus.COMPLETED,
+        "reason": StopReason.COMPLETED,
+        "message": "",
+    }
+
+
+def forced(reason: StopReason, message: str) -> dict[str, object]:
+    """Return what AgentExecutionCompleted tells of an end that a stop forced."""
+    return {"answer": "", "status": ExecutionStatus.STOPPED, "reason": reason, "message": message}
 
 
 def seen(told: Iterable[Watched], view: LiveView | None = None) -> LiveView:

@@ -33,7 +33,7 @@ class Worker:
         return EventsPage(first=self.first, start=start, events=events, total=self.total)
 
 
-async def read(runs: ClosedRuns, worker: Worker, place: int, run_id: str = "run") -> list[int]:
+async def read(runs: ClosedRuns[EventsPage], worker: Worker, place: int, run_id: str = "run") -> list[int]:
     """The numbers of all events from a place on."""
     numbers: list[int] = []
     while True:
@@ -46,7 +46,7 @@ async def read(runs: ClosedRuns, worker: Worker, place: int, run_id: str = "run"
 
 
 async def test_watchers_at_about_the_same_place_cost_one_question() -> None:
-    runs, worker = ClosedRuns(), Worker(500)
+    runs, worker = ClosedRuns[EventsPage](), Worker(500)
     places = [500, 480, 499, 470, 437, 500]
     told = await asyncio.gather(*(read(runs, worker, place) for place in places))
     assert told == [list(range(place, 500)) for place in places]
@@ -58,11 +58,11 @@ async def test_watchers_at_about_the_same_place_cost_one_question() -> None:
 @pytest.mark.parametrize("place", [0, 1, 95, 199, 200, 300])
 async def test_every_event_is_read_once_however_large_the_pages_are(place: int, first: int, page: int) -> None:
     worker = Worker(200, first, page)
-    assert await read(ClosedRuns(), worker, place) == list(range(max(place, first), 200))
+    assert await read(ClosedRuns[EventsPage](), worker, place) == list(range(max(place, first), 200))
 
 
 async def test_a_question_that_fails_is_asked_again_by_the_next() -> None:
-    runs, worker = ClosedRuns(), Worker(3)
+    runs, worker = ClosedRuns[EventsPage](), Worker(3)
 
     async def fails(place: int) -> EventsPage:
         raise TimeoutError(place)
@@ -73,7 +73,7 @@ async def test_a_question_that_fails_is_asked_again_by_the_next() -> None:
 
 
 async def test_only_the_latest_pages_are_kept() -> None:
-    runs, worker = ClosedRuns(), Worker(3)
+    runs, worker = ClosedRuns[EventsPage](), Worker(3)
     for number in range(PAGES_KEPT_MAX + 1):
         await read(runs, worker, 0, f"run {number}")
     asked = len(worker.asked)

@@ -16,24 +16,28 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowHistory, WorkflowUpdateFailedError
+from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DataConverter, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from holdfast import AgentDefinition, remote_tool, tool
+from holdfast import AgentDefinition, ExecutionStatus, StopReason, remote_tool, tool
 from holdfast.client import Agent, Client, Holdfast, Settings
 from holdfast.client.approvals import WaitingCall
 from holdfast.client.connection import codec_of
 from holdfast.client.datadir import ServerAddress
 from holdfast.client.watched import TextDelta, Watched
-from holdfast.core.contracts import APPROVAL_SIGNAL, ApprovalDecision
-from holdfast.core.errors import PayloadRefused
+from holdfast.core.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL, ApprovalDecision
+from holdfast.core.errors import PayloadRefused, StopRefused
+from holdfast.core.loop import user_message
 from holdfast.core.offer import Offer
+from holdfast.core.session import SessionInput
+from holdfast.core.session_contracts import AGENT_SESSION, CLEAR_UPDATE, CLOSE_UPDATE, SUSPEND_UPDATE
 from holdfast.core.tools import AnyTool
 from holdfast.core.verdicts import Verdict
+from holdfast.core.workflow_names import session_workflow_id
 from holdfast.storage.keys import create_key_file
 from holdfast.storage.objects import objects_at
 from holdfast.storage.parts import EncodedParts
@@ -45,7 +49,7 @@ from tests.workflows.waiting import waiting_calls
 
 pytestmark = pytest.mark.temporal
 
-SECONDS_MAX = 20
+SECONDS_MAX = 90
 KEYLESS = "with the key 'first'"
 NOTED_MAX = 2
 """A task fails once on the worker that knows the run, once on any; further failures are counted, not written."""
@@ -58,13 +62,14 @@ HELPER = AgentDefinition(name="helper", system_prompt="help", tools=())
 BOSS = AgentDefinition.model_validate(
     {
         "name": "boss",
+        "tools": "all",
         "system_prompt": "canary-prompt",
         "subagents": ["helper"],
         "approvals": [{"tools": ["pay"]}],
         "metadata": {"note": "canary-metadata"},
     }
 )
-PAYER = AgentDefinition.model_validate({"name": "payer", "approvals": [{"tools": ["pay"]}]})
+PAYER = AgentDefinition.model_validate({"name": "payer", "tools": "all", "approvals": [{"tools": ["pay"]}]})
 
 
 def scripted(request: dict[str, Any]) -> Turn:
@@ -115,7 +120,7 @@ def sealed(settings: Settings, tmp_path: Path) -> Settings:
 def working(settings: Settings, ledger: Path, script: Script, paid: list[str]) -> AbstractAsyncContextManager[Served]:
     """A worker with the tools, which keeps long results as one of its own process does."""
     objects, codec = objects_at(settings.storage_place), codec_of(settings)
-    results = KeptResults(EncodedParts(objects, codec) if codec else objects)
+    results = KeptResults(EncodedParts(objects, codec))
     return served(settings, ledger, script, Offer(tools=tuple(tools(paid))), results=results)
 
 
@@ -167,7 +172,7 @@ async def test_all_works_encrypted_and_nothing_lies_in_the_clear(
         forked = await agent.fork()
         rewound, records = await agent.state(), await agent.records()
         kept = await at_work.client.state(execution_id)
-        described = await at_work.client.temporal.get_workflow_handle(agent.agent_id).describe()
+        described = await at_work.client.temporal.get_workflow_handle(session_workflow_id(agent.agent_id)).describe()
     done = [each for step in state.steps for each in step.tool_executions]
     assert (state.final_response, again.final_response) == ("canary-answer", "canary-answer again")
     assert paid == ["canary-argument"]
@@ -199,16 +204,82 @@ async def told_to(client: Client, execution_id: str, told: list[Watched], folder
 async def test_a_worker_with_another_key_or_none_runs_nothing_and_the_right_one_goes_on(
     sealed: Settings, tmp_path: Path
 ) -> None:
-    """Also one with a key where a run was started without: nobody's run fails for a key file."""
+    """Nobody's run fails for a key file that is missing."""
     (tmp_path / "other").mkdir()
     create_key_file(tmp_path / "other" / "keys", "first")
     files = {"key": sealed.encryption_key_file, "other": tmp_path / "other" / "keys", "none": None}
     cases = [
         ("key", "other", "the key 'first'"),
         ("key", "none", "the key 'first'"),
-        ("none", "key", "is not encrypted"),
     ]
     await asyncio.gather(*(waits(sealed, tmp_path, files[right], files[wrong], told) for right, wrong, told in cases))
+
+
+async def test_a_run_that_is_started_in_the_clear_fails_at_once_and_says_why(sealed: Settings, tmp_path: Path) -> None:
+    paid: list[str] = []
+    plain = replace(sealed, encryption_key_file=None)
+    stranger = await Client.connect(plain)
+    async with working(sealed, tmp_path / "ledger", [call("pay", to="eve"), say("done")], paid) as at_work:
+        forged = await stranger.start(AgentDefinition(name="free", tools=("pay",)), "canary-question")
+        session = stranger.temporal.start_workflow(
+            AGENT_SESSION, SessionInput(definition=HELPER), id=str(uuid4()), task_queue=sealed.task_queue
+        )
+        for begun_id in (forged, (await session).id):
+            handle: WorkflowHandle[Any, Any] = at_work.client.temporal.get_workflow_handle(begun_id)
+            with pytest.raises(WorkflowFailureError) as failed:
+                await handle.result()
+            cause = failed.value.cause
+            assert isinstance(cause, ApplicationError)
+            assert cause.type == "PayloadRefused"
+            assert "is not encrypted" in cause.message
+            assert b"is not encrypted" in written((await handle.fetch_history()).events), "told in the clear"
+        assert failed_tasks(await history_of(at_work.client, forged)) == 0
+        assert not at_work.endpoint.requests
+    assert paid == []
+
+
+async def test_a_run_that_was_begun_before_there_was_a_key_waits_for_a_worker_without(
+    sealed: Settings, tmp_path: Path
+) -> None:
+    paid: list[str] = []
+    plain = replace(sealed, encryption_key_file=None)
+    script = [call("pay", to="canary"), say("done")]
+    async with working(plain, tmp_path / "ledger", script, paid) as at_work:
+        execution_id = await at_work.client.start(PAYER, "canary-question")
+        [waiting] = await waiting_calls(at_work.client, execution_id)
+    client = await Client.connect(plain)
+    async with working(sealed, tmp_path / "ledger", script, paid):
+        await client.temporal.get_workflow_handle(execution_id).signal(MESSAGE_SIGNAL, user_message("hello?"))
+        await attempts(client, execution_id, 2)
+    assert paid == []
+    async with working(plain, tmp_path / "ledger", script, paid) as at_work:
+        await at_work.client.decide(execution_id, waiting, Verdict(decision="approve"))
+        assert (await at_work.client.result(execution_id)).final_response == "done"
+    assert paid == ["canary"]
+
+
+async def test_what_has_no_payload_decides_nothing_either(sealed: Settings, tmp_path: Path) -> None:
+    paid: list[str] = []
+    async with working(sealed, tmp_path / "ledger", [call("pay", to="canary"), say("done")], paid) as at_work:
+        client = at_work.client
+        execution_id = await client.start(PAYER, "pay")
+        [waiting] = await waiting_calls(client, execution_id)
+        agent = Holdfast(client).agent(definition=HELPER)
+        await agent.open()
+        run: Any = client.temporal.get_workflow_handle(execution_id)  # what has no payload needs no key
+        session: Any = client.temporal.get_workflow_handle(session_workflow_id(agent.agent_id))
+        await run.signal(STOP_SIGNAL)
+        asked = [(run, STOP_SIGNAL), *((session, name) for name in (CLOSE_UPDATE, SUSPEND_UPDATE, CLEAR_UPDATE))]
+        for handle, update in asked:
+            with pytest.raises(WorkflowUpdateFailedError) as refused:
+                await handle.execute_update(update)
+            assert "no encrypted payload" in str(refused.value.cause)
+        await client.decide(execution_id, waiting, Verdict(decision="approve"))
+        assert (await client.result(execution_id)).final_response == "done", "the stop was not taken"
+        await agent.suspend()
+        await agent.resume()
+        await agent.close()
+    assert paid == ["canary"]
 
 
 async def waits(settings: Settings, folder: Path, right: Path | None, wrong: Path | None, told: str) -> None:
@@ -252,13 +323,31 @@ async def test_keys_are_rotated_under_a_run_and_the_old_one_is_asked_for_by_its_
         await at_work.client.decide(execution_id, call_id, Verdict(decision="approve"))
         state = await at_work.client.result(execution_id)
         assert (state.final_response, paid) == ("done", ["canary"])
-        fresh = await at_work.client.start(AgentDefinition(name="free"), "and now?")
+        fresh = await at_work.client.start(AgentDefinition(name="free", tools="all"), "and now?")
         await at_work.client.result(fresh)
         assert started(await history_of(at_work.client, fresh)).input.payloads[0].metadata["key"] == b"second"
         first = started(await history_of(at_work.client, execution_id))
         lost = await Client.connect(only_new)
         with pytest.raises(PayloadRefused, match="with the key 'first', and the key file has only second; put that"):
             await lost.temporal.data_converter.decode(first.input.payloads)
+
+
+async def test_who_has_another_key_of_the_same_name_can_stop_a_run_and_nothing_else(
+    sealed: Settings, tmp_path: Path
+) -> None:
+    """A signal that a run cannot read would stand in its history for ever, and in the way of everything after it."""
+    create_key_file(tmp_path / "another", "first")
+    others = replace(sealed, encryption_key_file=tmp_path / "another")
+    async with working(sealed, tmp_path / "ledger", [call("pay", to="canary"), say("done")], []) as at_work:
+        execution_id = await at_work.client.start(PAYER, "pay")
+        await waiting_calls(at_work.client, execution_id)
+        theirs = await Client.connect(others)
+        with pytest.raises(StopRefused, match="cannot be decrypted with the key 'first'"):
+            await theirs.stop(execution_id, mode="after_step")
+        assert await theirs.stop(execution_id, reason="canary-reason")
+        state = await at_work.client.result(execution_id)
+        assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)
+        assert b"canary-reason" not in written((await history_of(at_work.client, execution_id)).events)
 
 
 async def test_what_others_send_decides_nothing(sealed: Settings, tmp_path: Path) -> None:
@@ -313,7 +402,7 @@ async def test_a_foreign_worker_without_the_key_can_neither_read_nor_answer(seal
     async with served(sealed, tmp_path / "ledger", script, offer) as at_work:
         others = await TemporalClient.connect(at_work.client.address, data_converter=pydantic_data_converter)
         async with Worker(others, task_queue=queue, activities=[far]):
-            state = await at_work.client.run(AgentDefinition(name="asks"), "far")
+            state = await at_work.client.run(AgentDefinition(name="asks", tools="all"), "far")
         shown = b"".join(each.raw for each in at_work.endpoint.requests)
     assert (state.final_response, len(seen)) == ("went on", 2)
     assert b"canary" not in b"".join(seen)

@@ -9,7 +9,7 @@ import pytest
 
 STILL_AT_WORK = """
 import os, threading, time
-from holdfast.client.leaving import settle_at_exit
+from holdfast.leaving import settle_at_exit
 
 def hand_over():
     time.sleep(0.02)  # without the interpreter's lock, as a thread of the SDK
@@ -33,7 +33,7 @@ asyncio.run(main())
 
 
 def ended(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=40, check=False)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, check=False)
 
 
 @pytest.mark.parametrize(

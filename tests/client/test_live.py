@@ -16,7 +16,6 @@ from holdfast.core.limits import LIVE_STEPS_KEPT, LIVE_TEXT_CHARS_MAX
 from holdfast.core.observed import (
     AgentExecutionCompleted,
     AgentExecutionFailed,
-    AgentExecutionStopped,
     ApprovalRequested,
     ApprovalResolved,
     InferenceResponseReceived,
@@ -33,7 +32,7 @@ from holdfast.local import LocalDriver
 from holdfast.testing import a_state
 from holdfast.testing.script import Call, calls, say
 from holdfast.testing.scripted import ScriptedModel
-from tests.client.stories import BEGAN, ROOT, Story, asked, moment, seen
+from tests.client.stories import BEGAN, ROOT, Story, asked, forced, moment, natural, seen
 
 
 @tool
@@ -61,7 +60,7 @@ def test_a_run_is_seen_step_by_step() -> None:
     assert seen(story.told).runs[ROOT].tokens_so_far == 100
 
     story.ran(one, "12 lines").completes().asks().answers("done").completes()
-    story.tell(AgentExecutionCompleted, answer="done")
+    story.tell(AgentExecutionCompleted, **natural("done"))
     root = seen(story.told).runs[ROOT]
     assert (root.status, root.is_over, root.step_count, root.tokens_so_far) == ("completed", True, 2, 200)
     assert (root.answer, root.ended_at) == ("done", moment(story.seconds - 1))
@@ -116,7 +115,8 @@ def test_a_call_that_waits_is_found_with_what_binds_a_decision_to_it() -> None:
         (ROOT, "c1", one.digest),
         (ROOT, "c2", other.digest),
     ]
-    story.tell(ApprovalResolved, call_id="c1", decision="approve", by="ann", reason="", digest=one.digest)
+    decision = {"decision": "approve", "by": "ann", "reason": "", "digest": one.digest, "asked": None}
+    story.tell(ApprovalResolved, call_id="c1", call=one, **decision)
     assert [each.call.id for _, each in seen(story.told).waiting] == ["c2"]
     story.runs(one).ran(one, "done").ran(other, "not so much", Outcome.DENIED)
     assert [each.stage for each in seen(story.told).runs[ROOT].steps[0].calls] == [Outcome.SUCCEEDED, Outcome.DENIED]
@@ -138,9 +138,10 @@ def test_a_subagent_stands_below_the_call_that_has_started_it() -> None:
     child = Story(child_id, parent_id="a", seconds=story.seconds).begins("clerk").asks().answers("1").completes()
     view = seen(child.told, view)
     assert (view.roots, view.root and view.root.execution_id, view.steps_used) == ((ROOT,), ROOT, 1)
-    child.tell(AgentExecutionCompleted, answer="1")
+    child.tell(AgentExecutionCompleted, **natural("1"))
     view = seen(child.told[-1:], view)
-    story.tell(SubagentCompleted, call_id="c1", agent="clerk", status=ExecutionStatus.COMPLETED, usage=Usage())
+    ended = {"call_id": "c1", "agent": "clerk", "status": ExecutionStatus.COMPLETED}
+    story.tell(SubagentCompleted, **ended, usage=Usage(), cost=0.0)
     view = seen(story.ran(spawn, "1").completes(300).told[-4:], view)
     assert (view.runs[child_id].status, view.runs[child_id].parent) == ("completed", ROOT)
     assert (view.steps_used, view.runs[ROOT].tokens) == (2, 300)
@@ -149,7 +150,7 @@ def test_a_subagent_stands_below_the_call_that_has_started_it() -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "status", "why"),
     [
-        (AgentExecutionStopped, {"reason": StopReason.COST_LIMIT, "message": "spent"}, "stopped", "cost_limit: spent"),
+        (AgentExecutionCompleted, forced(StopReason.COST_LIMIT, "spent"), "stopped", "cost_limit: spent"),
         (
             AgentExecutionFailed,
             {"error": ErrorRecord(type="ModelRefused", message="no key", source="model")},
@@ -173,7 +174,7 @@ def test_a_run_that_ends_says_why_and_leaves_no_call_open(
 
 def test_an_agents_next_run_is_a_root_of_its_own_with_limits_of_its_own() -> None:
     first, second = Story().begins(), Story("6f1c1d5e-0000-4000-8000-000000000002", seconds=9).begins()
-    first.tell(AgentExecutionCompleted, answer="1")
+    first.tell(AgentExecutionCompleted, **natural("1"))
     view = limited(seen(first.told), ExecutionBudget(max_steps=3), paused_seconds=2)
     view = seen(second.told, view)
     assert view.roots == (ROOT, second.execution_id)
@@ -198,7 +199,7 @@ def test_runs_that_ended_first_are_forgotten_first(monkeypatch: pytest.MonkeyPat
     view = seen(Story().begins().told)
     for number in range(4):
         story = Story(f"6f1c1d5e-0000-4000-8000-00000000001{number}").begins()
-        story.tell(AgentExecutionCompleted, answer="")
+        story.tell(AgentExecutionCompleted, **natural(""))
         view = seen(story.told, view)
     assert len(view.runs) == 3
     assert ROOT in view.runs, "it has not ended"
@@ -207,7 +208,7 @@ def test_runs_that_ended_first_are_forgotten_first(monkeypatch: pytest.MonkeyPat
 async def test_what_really_happens_is_seen_to_its_end() -> None:
     told: list[Any] = []
     model = ScriptedModel([calls(Call("add", {"a": 1, "b": 2}), Call("add", {"a": 1}), text="let me see"), say("3")])
-    driver = LocalDriver(AgentDefinition(name="adder"), model=model, tools=[add]).wiretap(told.append)
+    driver = LocalDriver(AgentDefinition(name="adder", tools="all"), model=model, tools=[add]).wiretap(told.append)
     state = await driver.execute("what is one and two?")
     root = seen(told).runs[state.running.execution_id]
     assert (root.status, root.answer, root.step_count) == ("completed", "3", 2)

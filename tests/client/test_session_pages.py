@@ -20,7 +20,7 @@ pytestmark = pytest.mark.temporal
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["docs/sessions.md", "docs/approvals.md", "docs/records.md"]
-SECONDS_MAX = 40
+SECONDS_MAX = 90
 
 
 @tool

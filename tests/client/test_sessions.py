@@ -11,12 +11,14 @@ from uuid import uuid4
 
 import pytest
 from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
 
 from holdfast import AgentDefinition, AgentState, ExecutionBudget, ExecutionStatus, tool
 from holdfast.client import Agent, Client, Holdfast, Settings, updates
 from holdfast.client.summaries import SessionSummary
 from holdfast.core.errors import (
     AgentNotFound,
+    DecisionRefused,
     ExecutionFailed,
     ExecutionNotFound,
     InvalidInput,
@@ -28,7 +30,8 @@ from holdfast.core.errors import (
 from holdfast.core.limits import MESSAGE_ID_CHARS_MAX, QUESTION_BYTES_MAX
 from holdfast.core.observed import AgentExecutionFailed
 from holdfast.core.offer import Offer
-from holdfast.core.session_contracts import Receipt
+from holdfast.core.session_contracts import Receipt, SessionView
+from holdfast.core.workflow_names import session_workflow_id
 from holdfast.storage.payloads import converter
 from holdfast.testing.script import Turn, call, say
 from tests.serving import Serve, served
@@ -72,7 +75,7 @@ def heard(state: AgentState) -> list[str]:
 
 async def listed_as(holdfast: Holdfast, agent_id: str, status: str) -> SessionSummary:
     """The agent's line in the list, once the server has it there with that status: it lists a moment later."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(90):
         while True:
             found = [each for each in await holdfast.sessions(1_000) if each.agent_id == agent_id]
             if [each.status for each in found] == [status]:
@@ -107,11 +110,24 @@ async def test_making_a_handle_asks_nobody_and_an_agent_can_be_looked_up_by_its_
     assert (again.settings.while_running, again.settings.tenant) == ("inject", "acme")
 
 
-async def test_an_agent_that_was_never_there_needs_a_definition(serve: Serve) -> None:
-    async with serve(echo) as at_work:
-        agent = Holdfast(at_work.client).agent()
-        with pytest.raises(AgentNotFound, match=f"there is no agent {agent.agent_id}"):
-            await agent.send("hello?")
+async def test_an_agent_that_was_never_there_needs_a_definition_and_leaves_nothing_behind(serve: Serve) -> None:
+    async with serve([say("done")]) as at_work:
+        holdfast = Holdfast(at_work.client)
+        run_id = await at_work.client.start(FRIEND, "hello")
+        for agent_id in (str(uuid4()), run_id):
+            agent = holdfast.agent(agent_id)
+            for asked in (
+                agent.send("hello?"),
+                agent.open(),
+                agent.stop(),
+                agent.clear(),
+                agent.suspend(),
+                agent.close(),
+            ):
+                with pytest.raises(AgentNotFound, match=f"there is no agent {agent_id}"):
+                    await asked
+            with pytest.raises(RPCError):
+                await at_work.client.temporal.get_workflow_handle(session_workflow_id(agent_id)).describe()
 
 
 async def test_the_same_message_id_twice_is_one_message_and_one_answer(serve: Serve) -> None:
@@ -180,7 +196,7 @@ async def test_the_tenant_is_the_fairness_key_of_the_session_and_its_executions_
     async with served(short, tmp_path / "ledger.jsonl", echo, Offer()) as at_work:
         agent = Holdfast(at_work.client).agent(definition=FRIEND, tenant="acme")
         states = [await agent.ask(text) for text in ("one", "two", "three")]
-        ids = [agent.agent_id, *(each.running.execution_id for each in states)]
+        ids = [session_workflow_id(agent.agent_id), *(each.running.execution_id for each in states)]
         described = [await at_work.client.temporal.get_workflow_handle(each).describe() for each in ids]
     infos = [each.raw_description.workflow_execution_info for each in described]
     assert [each.priority.fairness_key for each in infos] == ["acme"] * 4
@@ -202,7 +218,7 @@ async def test_an_idle_session_leaves_and_comes_back_with_the_next_message(serve
         agent = holdfast.agent(definition=FRIEND, idle_seconds=0.1)
         kept = await agent.send("one", message_id="first")
         await agent.answer(kept)
-        left = await at_work.client.temporal.get_workflow_handle(agent.agent_id).result()
+        left = await at_work.client.temporal.get_workflow_handle(session_workflow_id(agent.agent_id)).result()
         assert left["status"] == "idle"
         line = await listed_as(holdfast, agent.agent_id, "away")
         back = holdfast.agent(agent.agent_id)
@@ -253,7 +269,6 @@ BAD_IDS = {
     "newline": f"{NOBODY}\n",
     "NUL": f"{NOBODY}\0",
     "half a character": "\ud800",
-    "no hyphens": NOBODY.replace("-", ""),
 }
 
 
@@ -284,7 +299,7 @@ async def test_a_bad_agent_id_is_refused_before_temporal_is_asked(bad: str) -> N
         lambda: holdfast.agent().rewind(bad),
     ]
     for each in asked:
-        with pytest.raises(InvalidInput, match="is not a UUID"):
+        with pytest.raises(InvalidInput, match=r"is not a UUID|is not an id of a (run|session)"):
             await _awaited(each())
 
 
@@ -387,6 +402,17 @@ async def test_without_a_worker_nobody_is_told_that_a_message_is_kept_and_sendin
         assert heard(await agent.state()) == ["one"]
 
 
+async def test_the_cause_of_a_sessions_silence_is_told(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(settings, tmp_path / "ledger", echo, Offer()) as before:
+        agent = Holdfast(before.client).agent(definition=FRIEND)
+        await agent.ask("hi")
+    monkeypatch.setattr(updates, "UPDATE_SECONDS_MAX", 1.0)
+    with pytest.raises(ServerUnavailable, match=r"its task waits for a worker, .* which is too busy, or gone"):
+        await Holdfast(await Client.connect(settings)).agent(agent.agent_id).suspend()
+
+
 async def test_a_message_that_the_session_never_had_has_no_answer(serve: Serve) -> None:
     async with serve(echo) as at_work:
         agent = Holdfast(at_work.client).agent(definition=FRIEND)
@@ -401,7 +427,7 @@ async def test_who_waits_for_a_session_that_was_terminated_is_told(serve: Serve)
         await agent.suspend()
         waiting = asyncio.create_task(agent.answer(await agent.send("one")))
         await asyncio.sleep(1)  # so that it has come to rest
-        await at_work.client.temporal.get_workflow_handle(agent.agent_id).terminate()
+        await at_work.client.temporal.get_workflow_handle(session_workflow_id(agent.agent_id)).terminate()
         with pytest.raises(SessionRefused, match="ended from outside before the message"):
             await waiting
 
@@ -415,7 +441,7 @@ async def test_who_waits_for_a_message_that_a_close_at_once_left_waiting_is_told
         await agent.close(stop=True)
         for each in (waiting, agent.answer(receipt)):
             with pytest.raises(SessionClosed, match=r"closed before the message .* had its turn; start another agent"):
-                await asyncio.wait_for(each, 20)
+                await asyncio.wait_for(each, 90)
 
 
 # --- steering
@@ -430,10 +456,24 @@ async def test_an_agent_is_changed_cleared_and_stopped(serve: Serve) -> None:
         await agent.clear()
         assert (await agent.ask("three")).final_response == "2: three"
         assert len(await agent.records()) == 3
-        renamed = await agent.change(AgentDefinition(name="other"), while_running="inject")
+        renamed = await agent.change(AgentDefinition(name="other", tools="all"), while_running="inject")
         assert (await agent.stop("nothing runs")).status == "idle"
     assert (changed.definition.system_prompt, changed.definition.budget.max_steps) == ("Be brief.", 3)
     assert (renamed.definition.name, renamed.settings.while_running) == ("other", "inject")
+
+
+async def test_no_call_waits_of_a_run_that_is_about_to_begin(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve([say("done")]) as at_work:
+        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        opened = await agent.open()
+
+        async def begins(_: Agent) -> SessionView:
+            return opened.model_copy(update={"running_id": str(uuid4())})
+
+        monkeypatch.setattr(Agent, "view", begins)
+        assert await agent.waiting() == ()
+        with pytest.raises(DecisionRefused, match="about to begin"):
+            await agent.approve("call_0")
 
 
 async def test_calls_that_wait_are_listed_and_decided(serve: Serve) -> None:
@@ -445,7 +485,7 @@ async def test_calls_that_wait_are_listed_and_decided(serve: Serve) -> None:
         paid.append(amount)
         return f"paid {amount}"
 
-    careful = AgentDefinition.model_validate({"name": "careful", "approvals": [{"tools": ["pay"]}]})
+    careful = AgentDefinition.model_validate({"name": "careful", "tools": "all", "approvals": [{"tools": ["pay"]}]})
     script = [call("pay", amount=5), call("pay", amount=6), call("pay", amount=7), say("done")]
     async with serve(script, [pay]) as at_work:
         holdfast = Holdfast(at_work.client)
@@ -465,7 +505,7 @@ async def test_calls_that_wait_are_listed_and_decided(serve: Serve) -> None:
 
 
 async def _waits(agent: Agent, *decided: str) -> str:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(90):
         while not (new := [each.call_id for each in await agent.waiting() if each.call_id not in decided]):  # noqa: ASYNC110  # nothing tells a client
             await asyncio.sleep(0.05)
     return new[0]
@@ -473,7 +513,7 @@ async def _waits(agent: Agent, *decided: str) -> str:
 
 async def _listed(holdfast: Holdfast, agent: Agent, call_id: str) -> None:
     """The listing follows the run by some milliseconds."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(90):
         while not [each for each in await holdfast.waiting(1_000) if each.agent_id == agent.agent_id]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     [line] = [each for each in await holdfast.waiting(1_000) if each.agent_id == agent.agent_id]
@@ -516,7 +556,7 @@ async def test_a_watch_tells_nothing_of_what_ended_before_and_outlasts_leaving(s
         before = await agent.ask("one")
         watching = agent.watch()
         coming = asyncio.ensure_future(anext(watching))
-        await at_work.client.temporal.get_workflow_handle(agent.agent_id).result()  # it has left
+        await at_work.client.temporal.get_workflow_handle(session_workflow_id(agent.agent_id)).result()  # it has left
         after = await holdfast.agent(agent.agent_id).ask("two")
         first = await coming
         await watching.aclose()
@@ -605,8 +645,8 @@ async def test_sessions_are_listed_once_each_and_by_a_query(serve: Serve) -> Non
         for agent in agents:
             await agent.ask("one")
         await agents[0].close()
-        await at_work.client.temporal.get_workflow_handle(agents[0].agent_id).result()
-        async with asyncio.timeout(15):
+        await at_work.client.temporal.get_workflow_handle(session_workflow_id(agents[0].agent_id)).result()
+        async with asyncio.timeout(90):
             named, ends = f"HoldfastAgent = '{name}'", {"idle", "closed"}
             while {each.status for each in await holdfast.sessions(5, named)} != ends:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

@@ -21,7 +21,7 @@ from tests.serving import served
 pytestmark = pytest.mark.temporal
 
 FRIEND = AgentDefinition(name="friend", tools=())
-SECONDS_MAX = 45
+SECONDS_MAX = 90
 
 
 def slowly(request: dict[str, Any]) -> Turn:

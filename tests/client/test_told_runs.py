@@ -189,8 +189,8 @@ async def test_a_long_run_is_read_in_pages(serve: Serve, monkeypatch: pytest.Mon
 
 async def test_what_is_no_run_is_told_as_such(settings: Settings) -> None:
     holdfast = Holdfast(await Client.connect(settings))
-    with pytest.raises(InvalidInput, match="not a UUID"):
-        await ToldRun.found(holdfast, "nope")
+    with pytest.raises(InvalidInput, match="is not an id of a run"):
+        await ToldRun.found(holdfast, "no run")
     with pytest.raises(ExecutionNotFound, match="no run"):
         await ToldRun.found(holdfast, str(uuid4()))
 

@@ -11,6 +11,8 @@ from holdfast.client.watched import AnswerSeen, AttemptFailed, TextDelta, Watche
 from holdfast.core.contracts import CallProgress
 from holdfast.core.limits import PROGRESS_CHARS_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.observed import AgentExecutionCompleted
+from holdfast.core.state import ExecutionStatus
+from holdfast.core.stopping import StopReason
 from holdfast.core.texts import clamped_json
 
 TEXT = "".join(f"{number:04} " for number in range(4_000))
@@ -126,7 +128,13 @@ def test_however_it_is_looked_at_the_text_is_whole(seed: int) -> None:
     [
         TextDelta("run", 1, 1, "\u2028 a\0b 🧑‍🚀", 7),
         AttemptFailed("run", 1, 2, "503"),
-        AgentExecutionCompleted("agent", "run", None, datetime(2026, 11, 20, tzinfo=UTC), 2, answer="42"),
+        AgentExecutionCompleted(
+            *("agent", "run", None, datetime(2026, 11, 20, tzinfo=UTC), 2),
+            answer="42",
+            status=ExecutionStatus.COMPLETED,
+            reason=StopReason.COMPLETED,
+            message="",
+        ),
     ],
     ids=lambda watched: type(watched).__name__,
 )

@@ -10,6 +10,8 @@ import signal
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ from holdfast.core.observed import (
     SubagentSpawned,
 )
 from holdfast.core.offer import Offer
-from holdfast.core.state import call_name, named_id
+from holdfast.core.state import ExecutionStatus, call_name, named_id
 from holdfast.core.tools import tool
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Script, Turn, call, calls, say, turn_number
@@ -49,12 +51,13 @@ from tests.scenarios.scenario import CASES, Scenario, load
 from tests.scenarios.tools import Gate, tools_at
 from tests.serving import Serve
 from tests.serving import served as served_by
-from tests.workflows.histories import history_of
+from tests.workflows.histories import history_of, taken
 
 pytestmark = pytest.mark.temporal
 
-AGENT = AgentDefinition(name="watched")
-SECONDS_MAX = 40
+AGENT = AgentDefinition(name="watched", tools="all")
+SECONDS_MAX = 90
+EPOCH = datetime.fromtimestamp(0, UTC)
 WATCHERS = 20
 PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
 WORDS = "".join(f"word {number:03} " for number in range(120))
@@ -100,6 +103,11 @@ def events_of(watched: Sequence[Watched], execution_id: str | None = None) -> li
     return [each for each in events if execution_id in (None, each.execution_id)]
 
 
+def timeless(events: Sequence[Observed]) -> list[Observed]:
+    """The events without their times: a question moves the clock of a task whose hooks or local tools it meets."""
+    return [replace(each, at=EPOCH) for each in events]
+
+
 def names(events: Sequence[object]) -> list[str]:
     return [type(each).__name__ for each in events]
 
@@ -143,7 +151,7 @@ async def test_a_watcher_is_told_what_a_listener_in_process_is_told(scenario: Sc
         late, _ = await told(served.client, execution_id)
         live, failed = await watching
     assert names(events_of(live)) == list(scenario.expect.observed or ())
-    assert events_of(live) == events_of(late)
+    assert timeless(events_of(live)) == timeless(events_of(late))
     assert (failed is None) == (not isinstance(live[-1], AgentExecutionFailed))
     assert_deltas_make_up_answers(live)
     assert_deltas_make_up_answers(late)
@@ -194,7 +202,7 @@ async def test_who_comes_in_the_middle_of_an_answer_is_told_its_end_and_what_is_
         watched = await late
     first, *others = [each for each in watched if isinstance(each, TextDelta)]
     assert first.skipped > 0
-    assert {each.skipped for each in others} == {0}
+    assert not any(each.skipped for each in others)
     assert_deltas_make_up_answers(watched)
     assert events_of(rest)[-1] == events_of(watched)[-1]
 
@@ -227,7 +235,7 @@ async def test_twenty_watchers_are_told_the_same_and_leave_no_trace(serve: Serve
         execution_id = await served.client.start(AGENT, "add")
         watched = await asyncio.gather(*(all_of(served.client, execution_id) for _ in range(WATCHERS)))
         written = [await history_of(served.client, each) for each in (unwatched, execution_id)]
-    alone, accompanied = (Counter(event.event_type for event in history.events) for history in written)
+    alone, accompanied = (Counter(event.event_type for event in taken(history.events)) for history in written)
     assert alone == accompanied
     for each in watched:
         assert events_of(each) == events_of(watched[0])
@@ -287,8 +295,8 @@ async def test_a_watch_that_is_cancelled_or_closed_leaves_no_task(serve: Serve) 
 # --- subagents
 
 
-HELPER = AgentDefinition(name="helper", system_prompt="helper", llm=LLM(model="scripted"))
-BOSS = AgentDefinition(name="boss", system_prompt="boss", llm=LLM(model="scripted"), subagents=("helper",))
+HELPER = AgentDefinition(name="helper", tools="all", system_prompt="helper", llm=LLM(model="scripted"))
+BOSS = AgentDefinition(name="boss", tools="all", system_prompt="boss", llm=LLM(model="scripted"), subagents=("helper",))
 
 
 def by_agent(**scripts: list[Turn]) -> Script:
@@ -310,7 +318,7 @@ def child_of(execution_id: str, step: int = 1, index: int = 0) -> str:
 
 async def test_what_subagents_do_is_told_between_their_beginning_and_their_end(serve: Serve) -> None:
     middle = HELPER.model_copy(update={"subagents": ("deep",)})
-    deep = AgentDefinition(name="deep", system_prompt="deep", llm=LLM(model="scripted"))
+    deep = AgentDefinition(name="deep", tools="all", system_prompt="deep", llm=LLM(model="scripted"))
     script = by_agent(
         boss=[calls(spawn("one"), spawn("two")), say("done")],
         helper=[calls(spawn("below", "deep")), slowly(WORDS[:400])],
@@ -357,8 +365,8 @@ async def test_a_stopped_tree_ends_with_its_roots_end(serve: Serve) -> None:
         await served.client.stop(execution_id, "enough")
         watched = await watching
     last = watched[-1]
-    assert isinstance(last, AgentExecutionStopped)
-    assert last.execution_id == execution_id
+    assert isinstance(last, AgentExecutionCompleted)
+    assert (last.execution_id, last.status) == (execution_id, ExecutionStatus.STOPPED)
     ends = [each for each in watched if isinstance(each, AgentExecutionStopped)]
     assert {each.execution_id for each in ends} == {execution_id, *(child_of(execution_id, 1, n) for n in (0, 1))}
 
@@ -418,8 +426,8 @@ async def test_a_watch_of_no_run_is_refused(settings: Settings) -> None:
     client = await Client.connect(settings)
     with pytest.raises(ExecutionNotFound, match=f"no run {NOBODY} on this server; `holdfast list`"):
         await all_of(client, NOBODY)
-    with pytest.raises(InvalidInput, match="is not a UUID"):
-        client.watch("nonsense")
+    with pytest.raises(InvalidInput, match="is not an id of a run"):
+        client.watch("no id")
     with pytest.raises(InvalidInput, match="cannot start at event -1"):
         client.watch(NOBODY, start=-1)
 
@@ -428,7 +436,7 @@ async def test_a_watch_of_no_run_is_refused(settings: Settings) -> None:
 
 
 async def test_an_execution_that_goes_on_in_new_runs_is_watched_as_one(serve: Serve) -> None:
-    script = [*(call("add", a=number, b=1) for number in range(3)), slowly(WORDS)]
+    script = [*(call("add", a=number, b=1) for number in range(3)), slowly(WORDS, seconds=0.12)]
     async with serve(script, [add]) as served:
         execution_id = str(uuid4())
         await served.client.temporal.start_workflow(
@@ -449,7 +457,7 @@ async def test_an_execution_that_goes_on_in_new_runs_is_watched_as_one(serve: Se
     assert names(events_of(live)) == names(events_of(single))
     assert events_of(late) == events_of(live)
     assert events_of(rest) == events_of(live)[13:]
-    assert sum(isinstance(each, TextDelta) for each in live) >= 3
+    assert sum(isinstance(each, TextDelta) for each in live) >= 2, "a piece came before the last one"
     for watched in (live, late):
         assert_deltas_make_up_answers(watched)
 
@@ -459,7 +467,7 @@ async def test_a_worker_that_is_killed_is_waited_for(settings: Settings, tmp_pat
     async with FakeOpenAI([note, slowly(WORDS, 0.2)]) as endpoint:
         client = await Client.connect(settings)
         async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:
-            execution_id = await client.start(AgentDefinition(name="noter"), "note")
+            execution_id = await client.start(AgentDefinition(name="noter", tools="all"), "note")
             watched: list[Watched] = []
             watching = client.watch(execution_id)
             while not isinstance(watched[-1:] and watched[-1], TextDelta):

@@ -22,6 +22,7 @@ QUESTION: Final = f"Which of our three stores sells best? {HOSTILE}"
 LEAD: Final = AgentDefinition.model_validate(
     {
         "name": "lead",
+        "tools": "all",
         "system_prompt": "lead",
         "subagents": ["scout"],
         "llm": LLM(model="scripted", prices=Prices(input_usd=1, output_usd=5)),

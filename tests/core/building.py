@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
+from pydantic import JsonValue
+
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import AskApproval, CallModel, CallTool, CancelInFlight, Command, Emit, RunHooks
 from holdfast.core.commands import SpawnSubagent as Spawn
@@ -27,6 +29,7 @@ from holdfast.core.events import (
     ModelAnswered,
     ModelCancelled,
     ModelFailed,
+    StepDue,
     StopMode,
     StopRequested,
     SubagentReturned,
@@ -97,6 +100,7 @@ class Run:
         subagents: Iterable[AgentDefinition] = (),
         depth_left: int | None = None,
         observed: bool = False,
+        step_by_step: bool = False,
         **rules: Any,  # noqa: ANN401  # fields of any type
     ) -> None:
         children = {each.name: each for each in subagents}
@@ -112,6 +116,7 @@ class Run:
             subagents=children,
             depth_left=depth_left,
             observed=observed,
+            step_by_step=step_by_step,
         )
         self.budget = budget or ExecutionBudget()
         self.state: AgentState = new_agent(definition, agent_id=AGENT_ID, at=START)
@@ -189,8 +194,15 @@ class Run:
         self.feed(ModelFailed(error, self.tick(), wasted))
         return self
 
-    def returns(self, call_id: str, result: str = "fine", stop: str | None = None, after: float = 1) -> Self:
-        self.feed(ToolReturned(call_id, result, moment(self.seconds), self.tick(after), stop))
+    def returns(
+        self,
+        call_id: str,
+        result: str = "fine",
+        stop: str | None = None,
+        after: float = 1,
+        adding: Mapping[str, JsonValue] | None = None,
+    ) -> Self:
+        self.feed(ToolReturned(call_id, result, moment(self.seconds), self.tick(after), stop, adding or {}))
         return self
 
     def fails(self, call_id: str, error: ErrorRecord = BOOM) -> Run:
@@ -207,7 +219,7 @@ class Run:
         usage: Usage = USAGE,
         cost: float = 0.0,
         steps: int = 0,
-        unpriced: bool = False,
+        unpriced: tuple[str, ...] = (),
     ) -> Self:
         started_at, at = moment(self.seconds), self.tick()
         self.feed(SubagentReturned(call_id, status, answer, why, usage, cost, started_at, at, steps, unpriced))
@@ -275,6 +287,10 @@ class Run:
 
     def timer(self, after: float = 1) -> Self:
         self.feed(TimerFired(self.tick(after)))
+        return self
+
+    def step_due(self) -> Self:
+        self.feed(StepDue(self.tick(0)))
         return self
 
     def becomes(

@@ -98,10 +98,13 @@ _contexts = st.builds(
 ).flatmap(lambda policy: (st.none() | _summaries).map(lambda summary: _summarising(policy, summary)))
 
 
+_choices = st.just("all") | _several(names.filter(lambda name: name != "all"))
+
+
 @st.composite
 def _definitions(draw: st.DrawFn) -> AgentDefinition:
     name = draw(names)
-    tools = draw(st.none() | _several(names))
+    tools = draw(_choices)
     return draw(
         st.builds(
             AgentDefinition,
@@ -111,9 +114,9 @@ def _definitions(draw: st.DrawFn) -> AgentDefinition:
             system_prompt=prose,
             llm=_llms,
             tools=st.just(tools),
-            tools_deny=_several(names.filter(lambda each: each not in (tools or ()))),
+            tools_deny=_several(names.filter(lambda each: each not in (() if tools == "all" else tools))),
             sequential=st.booleans(),
-            hooks=st.none() | _several(names),
+            hooks=_choices,
             capabilities=_several(names),
             subagents=_several(names.filter(lambda each: each != name)),
             max_depth=st.integers(0, 10),

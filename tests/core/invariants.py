@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from holdfast.core.beginning import rests
 from holdfast.core.commands import (
     AskApproval,
     CallModel,
@@ -57,7 +58,8 @@ def assert_legal(
     if isinstance(event, ExecutionStarted) and not going_on:
         assert after.execution_count == before.execution_count + 1
         assert after.running.execution_id == event.execution_id
-        assert after.status in (ExecutionStatus.IN_PROGRESS, ExecutionStatus.STOPPED)
+        refused = after.status is ExecutionStatus.FAILED and after.running.budget.unpriced == "refuse"
+        assert refused or after.status in (ExecutionStatus.IN_PROGRESS, ExecutionStatus.STOPPED)
     else:
         assert after.status in MOVES[before.status]
         assert after.execution_count == before.execution_count
@@ -153,7 +155,10 @@ def _assert_ended_right(loop: AgentLoop, state: AgentState) -> None:
     asking = execution.current_step is not None and execution.current_step.inference_response is None
     if not state.status.is_terminal:
         assert execution.completed_at is None
-        assert execution.hooks_under_way or execution.open_calls or asking, "nothing is under way, nothing has ended"
+        resting = loop.step_by_step and rests(execution)
+        busy = execution.hooks_under_way or execution.open_calls or asking
+        assert busy or resting, "nothing is under way, nothing has ended"
+        assert not (resting and state.should_stop) or execution.continuation.standing, "it rests in order to go on"
         assert not (execution.summary_under_way and (execution.hooks_under_way or not asking))
         return
     highest = state.stop_signal

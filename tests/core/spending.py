@@ -30,6 +30,7 @@ from holdfast.core.compiling import compiled
 from holdfast.core.defining import new_agent
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import ModelFailure
+from holdfast.core.estimates import CUT_TOKENS_MAX, HIDDEN_TOKENS_MAX, cut_usage
 from holdfast.core.events import (
     BufferSummarised,
     Event,
@@ -374,7 +375,7 @@ class World:
         draw, failed = self.rng, NOTHING_USED
         most = self._most(command, failed)
         while draw.random() < 0.15:
-            failed += self._used(agent, self._output(most))
+            failed += self._wasted(agent, command, self._output(most), most)
             most = self._most(command, failed)
             if most is not None and most <= 0:
                 break
@@ -412,6 +413,16 @@ class World:
         agent.cost += prices.cost(usage) if prices else 0.0
         return usage
 
+    def _wasted(self, agent: Agent, command: CallModel | SummariseBuffer, output: int, most: int | None) -> Usage:
+        """Spend an attempt that brings no answer; return what our side counts of it."""
+        usage, draw = self._used(agent, output), self.rng
+        if draw.random() < 0.3:  # the endpoint has told
+            return usage
+        came = output * self.counter.per_token + draw.choice((0, 0, 7, 200))
+        counted = cut_usage(None, lambda: command.input_max or usage.input_tokens, came + CUT_TOKENS_MAX, most)
+        assert counted.total_tokens >= usage.total_tokens, f"{counted} of {usage}"
+        return counted
+
     def _tool_ends(self, agent: Agent, command: CallTool) -> None:
         began, call_id = moment(self.seconds), command.call.id
         if self.rng.random() < 0.1:
@@ -424,10 +435,15 @@ class World:
         """End what is in flight; of a model call's answer some had come, and is charged and reported."""
         asked = next((each for each in agent.pending if isinstance(each, CallModel | SummariseBuffer)), None)
         agent.pending.clear()
-        used = NOTHING_USED
+        used, lost = NOTHING_USED, self.rng.random() < 0.3
         if asked is not None:
-            used = self._used(agent, self._output(asked.max_output_tokens) // 2)
-        if isinstance(asked, SummariseBuffer):
+            most = asked.max_output_tokens
+            if lost and most is None:
+                most = HIDDEN_TOKENS_MAX  # nothing limits it and nobody can tell: that much is assumed
+            used = self._used(agent, self._output(most) // 2)
+        if asked is not None and lost:
+            self._feed(agent, ModelCancelled(None, self._tick(0), lost=True))
+        elif isinstance(asked, SummariseBuffer):
             self._feed(agent, SummaryFailed(BOOM, self._tick(0), used))
         elif asked is not None:
             self._feed(agent, ModelCancelled(InferenceResponse(usage=used), self._tick(0)))

@@ -117,6 +117,7 @@ approvals = st.builds(
     at=moments,
     digest=digests,
 )
+models = st.lists(st.sampled_from(("m", "n")), max_size=2).map(tuple)
 tool_executions = st.builds(
     ToolExecution,
     id=ids,
@@ -128,6 +129,7 @@ tool_executions = st.builds(
     completed_at=moments,
     usage=usages,
     cost=st.floats(min_value=0, max_value=1e6),
+    unpriced=models,
     approval=st.none() | approvals,
 )
 open_calls = st.builds(
@@ -151,6 +153,7 @@ steps = st.builds(
     errors=st.lists(errors, max_size=2).map(tuple),
     overhead=usages,
     overhead_cost=st.floats(min_value=0, max_value=1e6),
+    unpriced=models,
 )
 step_executions = st.builds(
     StepExecution, step=steps, started_at=moments, completed_at=moments, continuation=continuations
@@ -178,7 +181,7 @@ executions = st.builds(
     paused_seconds=st.floats(min_value=0, max_value=1e6),
     warnings=st.lists(texts, max_size=2).map(tuple),
     cost=st.floats(min_value=0, max_value=1e6),
-    unpriced=st.booleans(),
+    unpriced=models,
     error=st.none() | errors,
 )
 _logs = conversations.map(Log[Message])

@@ -83,12 +83,13 @@ def test_a_state_has_the_fields_of_both_lifetimes() -> None:
 
 
 MUTATORS: dict[str, Callable[[AgentState], AgentState]] = {
-    "with_messages": lambda state: state.with_messages(moment(99), user_message("more")),
-    "with_metadata": lambda state: state.with_metadata(moment(99), team="blue"),
-    "with_system_prompt": lambda state: state.with_system_prompt(moment(99), "Be long."),
-    "with_response_format": lambda state: state.with_response_format(moment(99), JsonObjectFormat()),
-    "with_llm": lambda state: state.with_llm(moment(99), LLM(model="other")),
-    "with_store": lambda state: state.with_store(moment(99), MessageStore()),
+    "with_messages": lambda state: state.with_messages(user_message("more"), at=moment(99)),
+    "with_user_message": lambda state: state.with_user_message("more", at=moment(99)),
+    "with_metadata": lambda state: state.with_metadata(at=moment(99), team="blue"),
+    "with_system_prompt": lambda state: state.with_system_prompt("Be long.", at=moment(99)),
+    "with_response_format": lambda state: state.with_response_format(JsonObjectFormat(), at=moment(99)),
+    "with_llm": lambda state: state.with_llm(LLM(model="other"), at=moment(99)),
+    "with_store": lambda state: state.with_store(MessageStore(), at=moment(99)),
     "with_execution": lambda state: state.with_execution(moment(99), usage=Usage(input_tokens=1)),
     "for_next_execution": lambda state: state.for_next_execution(moment(99)),
 }
@@ -122,7 +123,7 @@ def test_the_next_execution_keeps_everything_but_the_execution() -> None:
 
 def test_what_ended_stays_readable_until_the_next_execution_begins() -> None:
     run = Ruled(budget=ExecutionBudget(max_steps=1)).begin().answer("looking", call("a")).returns("a")
-    later = run.state.with_messages(moment(50), user_message("and now?")).with_metadata(moment(51), a=1)
+    later = run.state.with_messages(user_message("and now?"), at=moment(50)).with_metadata(at=moment(51), a=1)
     assert (later.status, later.stop_reason) == (ExecutionStatus.STOPPED, StopReason.STEPS_LIMIT)
     assert (later.step_count, later.usage) == (1, USAGE)
     run.state = later
@@ -146,6 +147,25 @@ def test_the_response_so_far_is_the_latest_thing_said_even_in_the_step_under_way
     assert run.answer(" ", call("c")).state.current_response == "second", "blank is not visible"
 
 
+@pytest.mark.parametrize("how", ["at once", "in its model call", "before a step", "failed"])
+def test_an_answer_belongs_to_its_execution(how: str) -> None:
+    run = worked()
+    assert run.state.current_response == "done"
+    if how == "before a step":
+        run.budget = ExecutionBudget(max_steps=0)
+    run.begin("And now?")
+    assert (run.state.final_response, run.state.current_response) == ("", "")
+    if how == "in its model call":
+        run.stop()
+    elif how == "failed":
+        run.model_fails()
+    assert run.state.execution_count == 2
+    assert (run.state.final_response, run.state.current_response) == ("", ""), (
+        "what it said before is no answer to this"
+    )
+    assert worked().state.for_next_execution(moment(99)).current_response == "", "nor is there one before the next"
+
+
 @pytest.mark.parametrize(("text", "final"), [("done", "done"), (" done ", " done "), ("", ""), (" \n\t", "")])
 def test_a_final_response_is_text_that_is_not_blank(text: str, final: str) -> None:
     state = Ruled().begin().answer(text).state
@@ -163,7 +183,7 @@ def test_what_the_model_had_been_told_in_a_step_can_be_read() -> None:
     state = worked().state
     first, second = (list(state.input_messages(step)) for step in state.steps)
     assert [message.role for message in first] == ["user"]
-    assert second == list(state.messages[:4])
+    assert second == [message.for_model() for message in state.messages[:4]]
     assert list(state.messages[4:]) != []
 
 

@@ -120,7 +120,7 @@ def test_what_subagents_cost_counts_too() -> None:
 
 def test_a_subagent_without_a_price_makes_its_parent_ask() -> None:
     run = above(1_000, llm=PRICED, subagents=[AgentDefinition(name="helper")]).answer("", spawn("s"), spawn("t"))
-    run.child("s", unpriced=True).child("t").answer("", call("a"))
+    run.child("s", unpriced=("m",)).child("t").answer("", call("a"))
     assert run.asked == ["a"]
 
 
@@ -129,7 +129,7 @@ def test_a_subagent_without_a_price_makes_its_parent_ask() -> None:
     [
         ({}, "tools"),
         ({"tools": []}, "tools"),
-        ({"tools": ["pay", "pay"]}, "'pay' stands there twice"),
+        ({"tools": ["pay", "pay"]}, "'pay' is given twice"),
         ({"tools": ["p y"]}, "tools"),
         ({"tools": ["pay"], "when": "sometimes"}, "when"),
         ({"tools": ["pay"], "when": "never", "expires_seconds": 5}, "`never` asks nobody, so nothing can expire"),

@@ -68,7 +68,14 @@ def _assert_within(agent: Agent) -> int:
 
 
 def _assert_all_of_it_is_known(root: Agent) -> None:
-    """What every call used, failed and cancelled ones too, has come up to the root."""
+    """What every call used, failed and cancelled ones too, has come up to the root; what nobody told, as a bound."""
     tree = root.tree(others_too=True)
-    assert root.state.usage == sum((each.spent for each in tree), NOTHING_USED)
-    assert abs(root.state.cost - sum(each.cost for each in tree)) < ROUNDING_USD
+    told, billed = root.state.usage, sum((each.spent for each in tree), NOTHING_USED)
+    assert told.input_tokens >= billed.input_tokens
+    assert told.output_tokens >= billed.output_tokens
+    assert told.total_tokens - told.estimated_tokens <= billed.total_tokens
+    if not told.estimated_tokens:
+        assert told == billed
+    cost = sum(each.cost for each in tree)
+    assert root.state.cost >= cost - ROUNDING_USD
+    assert told.estimated_tokens or root.state.cost <= cost + ROUNDING_USD

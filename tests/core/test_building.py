@@ -110,12 +110,20 @@ def test_a_zero_is_a_limit() -> None:
     assert Agent.named("a").limit(max_steps=0).build().budget == ExecutionBudget(max_steps=0)
 
 
-def test_no_tools_and_no_hooks_are_not_every_tool_and_hook() -> None:
-    nothing = Agent.named("a").no_tools().no_hooks().build()
+def test_an_agent_takes_no_tool_and_no_hook_unless_it_names_them_or_takes_all() -> None:
+    nothing = Agent.named("a").build()
     assert (nothing.tools, nothing.hooks) == ((), ())
-    everything = Agent.named("a").build()
-    assert (everything.tools, everything.hooks) == (None, None)
-    assert Agent.named("a").tools("b").no_tools().build().tools == ()
+    everything = Agent.named("a").tools("all").hooks("all").build()
+    assert (everything.tools, everything.hooks) == ("all", "all")
+    nothing_again = Agent.like(everything).no_tools().no_hooks().build()
+    assert (nothing_again.tools, nothing_again.hooks) == ((), ())
+
+
+@pytest.mark.parametrize("names", [("b", "all"), ("all", "b")])
+def test_names_beside_all_are_refused(names: tuple[str, str]) -> None:
+    builder = Agent.named("a").tools(names[0]).tools(names[1])
+    with pytest.raises(DefinitionInvalid, match=r"tools: 'all' cannot be an item of a list; write `tools: all`"):
+        builder.build()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +158,7 @@ def test_every_problem_is_told_at_once() -> None:
     assert message.startswith("agent 'two words': ")
     for words in (
         "name: String should match pattern",
-        "tools: 'add' stands there twice; keep one",
+        "tools: 'add' is given twice; keep one",
         "budget.max_steps: Input should be greater than or equal to 0 (it is '-1')",
         "response_format.type: 'jsn_object' is not a value of it, did you mean 'json_object'?",
         "unknown field 'bugdet', did you mean 'budget'?",

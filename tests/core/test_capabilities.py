@@ -53,9 +53,9 @@ def test_an_agent_that_names_no_capability_stays_as_it_is() -> None:
 
 
 def test_every_tool_stays_every_tool_and_gains_the_capability_s() -> None:
-    definition = AgentDefinition(name="a", capabilities=("mail",))
+    definition = AgentDefinition(name="a", tools="all", hooks="all", capabilities=("mail",))
     got = resolved(definition, [REFUNDS, MAIL])
-    assert (got.tools, got.hooks) == (None, None)
+    assert (got.tools, got.hooks) == ("all", "all")
     assert tool_names(got, OFFERED, [REFUNDS, MAIL]) == ("add", "send")
     assert hook_names(got, ("log", "guard"), [REFUNDS, MAIL]) == ("log",)
 

@@ -94,7 +94,7 @@ def test_what_was_moved_away_to_be_summarised_is_sealed_anew() -> None:
     past, run.state, _, segments = handed_on(past, run.state)
     assert segments
     store = run.state.store.moved(13, "messages", BUFFER_SECTION)
-    run.state = run.state.with_store(START, store)
+    run.state = run.state.with_store(store, at=START)
     _, state, value, _ = handed_on(past, run.state)
     assert state == run.state
     assert {each.series for each in value.segments} >= {None, "messages", BUFFER_SECTION}
@@ -121,6 +121,6 @@ def test_a_state_of_several_sections_comes_back_with_each_of_them() -> None:
     for _ in steps(run, 3, "v"):
         pass
     section = replace(run.state.store.section("messages"), name="notes")
-    run.state = run.state.with_store(START, run.state.store.with_section(section, before="messages"))
+    run.state = run.state.with_store(run.state.store.with_section(section, before="messages"), at=START)
     _, state, _, _ = handed_on(Past(), run.state)
     assert state == run.state

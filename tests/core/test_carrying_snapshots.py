@@ -9,6 +9,7 @@ import pytest
 from holdfast.core.branching import cut, messages_before
 from holdfast.core.carrying import Past, latest, said_parts, snapshot_of, whole
 from holdfast.core.contracts import RecordRequest
+from holdfast.core.definition import LLM
 from holdfast.core.errors import InvalidInput, StateInvalid
 from holdfast.core.events import ExecutionStarted, ModelAnswered, ToolReturned
 from holdfast.core.framing import framed
@@ -164,7 +165,7 @@ def test_a_step_that_there_is_not_cannot_be_gone_on_from(steps: int) -> None:
 
 def test_what_was_summarised_since_cannot_be_gone_on_from() -> None:
     run = worked(Run().begin(), 3, "x")
-    run.state = run.state.with_store(run.tick(), run.state.store.moved(5, "messages", BUFFER_SECTION))
+    run.state = run.state.with_store(run.state.store.moved(5, "messages", BUFFER_SECTION), at=run.tick())
     snapshot = Past().snapshot(run.state)
     for steps in (0, 1, 2):
         with pytest.raises(InvalidInput, match=r"messages of step . were summarised since.*name a later step"):
@@ -179,7 +180,7 @@ def test_a_record_says_what_was_asked_and_answered_last_however_long_the_convers
     worked(run, 100, "y" * 3_000, "the very end " * 1_000)
     snapshot = past.snapshot(run.state)
     needed = {part.digest: past.part(part.digest) or b"" for part in parts_needed(snapshot)}
-    assert len(needed) == 2 < len(snapshot.parts)
+    assert len(needed) == 1 < len(snapshot.parts)
     record = record_of(RecordRequest(agent="a", task="work"), snapshot, "d" * 64, needed)
     assert record.answer.startswith("the very end")
     assert len(record.answer) <= RECORDED_TEXT_CHARS_MAX
@@ -201,3 +202,9 @@ def test_an_execution_under_way_has_no_record() -> None:
     run = Run().begin()
     with pytest.raises(ValueError, match="has not ended yet"):
         record_of(RecordRequest(agent="a"), Past().snapshot(run.state), "d" * 64, {})
+
+
+def test_a_branch_is_without_the_models_that_only_later_steps_used() -> None:
+    run = Run(llm=LLM(model="model-x")).begin().answer("", call("a")).returns("a").answer("done")
+    snapshot = Past().snapshot(run.state)
+    assert [whole(cut(snapshot, run.state, steps), ()).running.unpriced for steps in (0, 1)] == [(), ("model-x",)]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from holdfast.core.compiling import Compiler, View, compiled, compiler
+from holdfast.core.compiling import Compiler, CompilerContext, View, compiled, compiler
 from holdfast.core.errors import CompilerFailed, InvalidInput
 from holdfast.core.log import Log
 from holdfast.core.messages import Message, MessageStore, Section, TextPart, ToolCall, pairing_problem
@@ -190,23 +190,23 @@ def test_a_view_says_when_the_beginning_has_changed() -> None:
     assert second.advanced(CONVERSATION.with_section(summary)).continues
 
 
-def latest(messages: Sequence[Message]) -> Sequence[Message]:
-    return messages[-1:]
+def latest(context: CompilerContext) -> Sequence[Message]:
+    return context.messages[-1:]
 
 
 def test_a_compiler_has_the_last_word() -> None:
     made = compiler(latest)
     assert (made.name, made.function) == ("latest", latest)
-    assert made.apply((user("a"), user("b"))) == (Message(role="user", content="b"),)
+    assert made.apply(CompilerContext((user("a"), user("b")))) == (Message(role="user", content="b"),)
     assert compiler(name="the-last")(latest) == Compiler("the-last", latest)
 
 
-def raising(messages: Sequence[Message]) -> Sequence[Message]:
-    raise RuntimeError(f"cannot read {len(messages)}")
+def raising(context: CompilerContext) -> Sequence[Message]:
+    raise RuntimeError(f"cannot read {len(context.messages)}")
 
 
 def giving(value: object) -> Compiler:
-    def give(_: Sequence[Message]) -> Sequence[Message]:
+    def give(_: CompilerContext) -> Sequence[Message]:
         return cast("Sequence[Message]", value)
 
     return Compiler("odd", give)
@@ -225,19 +225,19 @@ def giving(value: object) -> Compiler:
 )
 def test_a_compiler_that_fails_is_named_with_what_it_did(made: Compiler, why: str) -> None:
     with pytest.raises(CompilerFailed, match=re.escape(why)):
-        made.apply(trace("a", NOW))
+        made.apply(CompilerContext(tuple(trace("a", NOW))))
 
 
 def test_a_compiler_needs_a_name_that_a_definition_can_hold() -> None:
     with pytest.raises(InvalidInput, match="'my compiler' cannot name a compiler"):
         compiler(name="my compiler")(latest)
     with pytest.raises(InvalidInput, match="'<lambda>' cannot name"):
-        compiler(lambda messages: messages)
+        compiler(lambda context: context.messages)
 
 
 def test_an_async_function_cannot_compile() -> None:
-    async def waiting(messages: Sequence[Message]) -> Sequence[Message]:
-        return messages
+    async def waiting(context: CompilerContext) -> Sequence[Message]:
+        return context.messages
 
     with pytest.raises(InvalidInput, match="'waiting' is async"):
-        compiler(cast("Callable[[Sequence[Message]], Sequence[Message]]", waiting))
+        compiler(cast("Callable[[CompilerContext], Sequence[Message]]", waiting))

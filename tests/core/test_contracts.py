@@ -6,13 +6,15 @@ from uuid import UUID
 
 import pytest
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from holdfast.core import contracts
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import ExecutionInput, ExecutionResult, InferenceInput, PageRequest, StopRequest
-from holdfast.core.frozen import Frozen, canonical
+from holdfast.core.contracts import ExecutionInput, InferenceInput, PageRequest, StopRequest
+from holdfast.core.frozen import Frozen, canonical, replace
 from holdfast.core.limits import REASON_CHARS_MAX
 from holdfast.core.loop import user_message
+from holdfast.core.result_contracts import ExecutionResult
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.stopping import StopReason
 from holdfast.core.subagents import SPAWN_TOOL
@@ -47,6 +49,15 @@ QUESTION = user_message("What is it?")
 )
 def test_a_contract_survives_json(value: Frozen) -> None:
     assert type(value).model_validate_json(canonical(value)) == value
+
+
+def test_what_each_step_writes_leaves_out_what_is_as_by_default() -> None:
+    mark = root(OPENING)
+    plain = InferenceInput(base=mark, delta=(), target=mark)
+    assert set(from_json(canonical(plain))) == {"base", "delta", "target"}
+    said = replace(plain, room=0, input_weight=1.5, metadata={})
+    assert set(from_json(canonical(said))) == {"base", "delta", "target", "room", "input_weight", "metadata"}
+    assert InferenceInput.model_validate_json(canonical(said)) == said
 
 
 def test_a_stop_needs_nothing_and_refuses_what_is_overlong_or_unknown() -> None:

@@ -28,14 +28,19 @@ def test_a_definition_survives_json(definition: AgentDefinition) -> None:
 
 def test_a_name_is_all_it_needs() -> None:
     definition = AgentDefinition(name="helper")
-    assert definition.tools is None
+    assert (definition.tools, definition.hooks) == ((), ())
     assert definition.budget == ExecutionBudget()
     assert definition.llm == LLM()
 
 
-def test_no_tools_and_all_tools_are_told_apart() -> None:
-    assert AgentDefinition.model_validate({"name": "a", "tools": []}).tools == ()
-    assert AgentDefinition.model_validate({"name": "a"}).tools is None
+@pytest.mark.parametrize("field", ["tools", "hooks"])
+def test_none_is_the_default_and_all_is_a_word(field: str) -> None:
+    none = AgentDefinition.model_validate({"name": "a", field: []})
+    every = AgentDefinition.model_validate({"name": "a", field: "all"})
+    assert AgentDefinition.model_validate({"name": "a"}) == none
+    assert getattr(every, field) == "all"
+    assert AgentDefinition.model_validate_json(canonical(every)) == every
+    assert AgentDefinition.model_validate(every.model_dump()) == every
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -47,6 +52,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"name": "größe"}, "name"),
     ({"name": "a", "tool": ["add"]}, "tool"),
     ({"name": "a", "tools": ["no good"]}, r"tools\.0"),
+    ({"name": "a", "tools": None}, r"tools\n.* write \[\] for none, or `tools: all`"),
+    ({"name": "a", "tools": "add"}, r"tools\n.*'add' is not a list of names; write `tools: \[add\]`"),
+    ({"name": "a", "tools": ["all"]}, r"tools\n.*'all' cannot be an item"),
+    ({"name": "a", "hooks": "every"}, r"hooks\n.*or `hooks: all` for every one"),
     ({"name": "a", "tools_deny": ["no/good"]}, r"tools_deny\.0"),
     ({"name": "a", "description": "x" * 2_001}, "description"),
     ({"name": "a", "llm": {"temperature": 2.1}}, r"llm\.temperature"),

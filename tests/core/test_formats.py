@@ -165,3 +165,9 @@ def test_any_text_is_read_or_refused_as_designed(text: str) -> None:
         assert isinstance(typed(text, Place), Place)
     except AnswerInvalid as error:
         error.message.encode()
+
+
+@pytest.mark.parametrize("given", [dict, {"type": "object"}, str, None, list[int]])
+def test_what_is_no_pydantic_model_is_refused_with_what_to_write(given: object) -> None:
+    with pytest.raises(InvalidInput, match=r"is no pydantic model; write `class Ticket\(BaseModel\)"):
+        format_of(given)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # meant

@@ -7,10 +7,12 @@ import pytest
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import AskApproval, CallTool, CancelInFlight, Finish, RunHooks, StartTimer
 from holdfast.core.definition import AgentDefinition
+from holdfast.core.events import ApprovalGiven, DecisionUnreadable
 from holdfast.core.hooks import Changes
 from holdfast.core.policies import ApprovalRule
 from holdfast.core.stopping import StopReason
 from holdfast.core.tools import ToolTraits
+from holdfast.core.verdicts import Verdict
 from tests.core.building import COMPLETED, Run, call, hook_at, moment, spawn, stopped
 
 ASK = (ApprovalRule(tools=("add",)),)
@@ -26,10 +28,14 @@ def waiting(*ids: str, budget: ExecutionBudget | None = None, pause: bool = Fals
     )
 
 
+def refused_in(run: Run) -> tuple[str, ...]:
+    return tuple(each for each in run.state.running.warnings if each.startswith("a decision"))
+
+
 def test_a_call_that_matches_a_rule_waits_and_the_others_run() -> None:
     run = Run(approvals=ASK).begin().answer("", call("a"), call("b", "echo"))
     assert run.commands == (
-        AskApproval(step_number=1, index=0, call=call("a"), expires_at=None),
+        AskApproval(step_number=1, index=0, call=call("a"), expires_at=None, calls_asked=2),
         CallTool(step_number=1, index=1, call=call("b", "echo")),
     )
     assert run.returns("b").commands == ()
@@ -77,19 +83,36 @@ def test_an_edited_call_runs_with_the_persons_arguments() -> None:
     assert [m.tool_calls for m in run.state.messages if m.tool_calls] == [(call("a"),)], "what the model said stays"
 
 
-def test_an_edit_larger_than_its_share_of_the_step_is_not_run() -> None:
+def test_an_edit_larger_than_its_share_of_the_step_is_not_taken_and_the_call_waits_on() -> None:
     """All calls of a step can begin in one task of a workflow, and the server terminates one whose task brings 4 MB."""
     ids = [f"c{number}" for number in range(64)]
     run = waiting(*ids).decide("c0", "edit", arguments={"a": "x" * 12_000})
     assert len(run.wanted(CallTool)) == 1
     run.decide("c1", "edit", arguments={"a": "x" * 13_000})
     assert run.wanted(CallTool) == ()
-    execution = run.state.running.current_step
-    assert execution is not None
-    (denied,) = execution.tool_executions
-    assert denied.was_blocked
-    assert denied.error is not None
-    assert "the edited arguments take 13,008 bytes as JSON, a call of this step may have 12,288" in denied.error.message
+    assert "c1" in {each.call.id for each in run.state.waiting_calls}
+    (warning,) = refused_in(run)
+    large = "the edited arguments are 13,008 bytes of JSON; a call in this step may have at most 12,288"
+    assert warning == f"a decision about c1 (add) was not taken: {large}"
+    run.decide("c1", "edit", arguments={"a": 1})
+    assert [command.call.arguments for command in run.wanted(CallTool)] == [{"a": 1}]
+
+
+def test_an_edit_that_breaks_the_tools_schema_is_not_taken_and_the_call_waits_on() -> None:
+    run = waiting()
+    verdict = Verdict(decision="edit", arguments={"a": "much"})
+    run.feed(ApprovalGiven("a", verdict, run.tick(), problem="a: it is no number"))
+    run.feed(ApprovalGiven("a", verdict, run.tick(), problem="a: it is no number"))
+    assert [each.call.id for each in run.state.waiting_calls] == ["a"]
+    assert refused_in(run) == ("a decision about a (add) was not taken: a: it is no number",)
+    assert run.decide("a").wanted(CallTool)
+
+
+def test_what_is_no_decision_is_warned_of() -> None:
+    run = waiting()
+    run.feed(DecisionUnreadable("the arguments are no JSON object", run.tick()))
+    assert [each.call.id for each in run.state.waiting_calls] == ["a"]
+    assert refused_in(run) == ("a decision was not taken: the arguments are no JSON object",)
 
 
 def test_a_subagents_task_can_be_approved_and_edited_and_is_looked_at_again() -> None:
@@ -98,7 +121,8 @@ def test_a_subagents_task_can_be_approved_and_edited_and_is_looked_at_again() ->
     assert [command.task for command in run.spawned] == ["something else"]
     run.decide("b", "edit", arguments={"agent": "nobody", "task": "x"})
     assert run.spawned == []
-    assert run.child("a").answers["b"].startswith("Error (UnknownSubagent)")
+    assert [each.call.id for each in run.state.waiting_calls] == ["b"]
+    assert "not taken: the agent 'nobody', which is not there" in refused_in(run)[0]
 
 
 def test_without_a_decision_in_time_the_call_counts_as_denied() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.approving import problem_with_decision
+from holdfast.core.approving import problem_with_decision, problem_with_edit
 from holdfast.core.commands import CallTool
 from holdfast.core.definition import LLM
 from holdfast.core.digests import call_digest, short_digest
@@ -24,6 +25,7 @@ from tests.core.strategies import json_maps
 
 ASK = (ApprovalRule(tools=("add",)),)
 SOON = (ApprovalRule(tools=("add",), expires_seconds=10),)
+NOW = moment(0)
 OTHER = call_digest("add", {"a": 2})
 PRICED = LLM(prices=Prices(input_usd=1, output_usd=1))
 DECISIONS: tuple[Decision | None, ...] = ("approve", "deny", "edit", None)
@@ -128,7 +130,10 @@ def test_who_decided_what_and_when_stands_with_the_call(
         run.returns("a")
     execution = ended(run)
     digest = call_digest("add", ran)
-    assert execution.approval == Approval(decision=decision, by="ann", reason="so", at=moment(7), digest=digest)
+    asked = None if arguments is None else {"a": 1}
+    assert execution.approval == Approval(
+        decision=decision, by="ann", reason="so", at=moment(7), digest=digest, asked=asked
+    )
     assert execution.call.digest == digest
     assert from_json(to_json(run.state)) == run.state
     resolved = next(event for event in run.events if type(event).__name__ == "ApprovalResolved")
@@ -150,9 +155,9 @@ def test_what_nobody_was_asked_about_or_was_cancelled_has_no_approval() -> None:
 def test_the_model_is_not_told_who_approved() -> None:
     run = waiting().decide("a", reason="because I like it").returns("a", "5").answer("done")
     assert run.ended == COMPLETED
-    said = to_json(run.state.for_next_execution(moment(100)))
-    assert b"because I like it" not in said
-    assert b"ann" not in said
+    seen = "".join(each.model_dump_json(exclude={"metadata"}) for each in run.state.messages)  # it never sees those
+    assert "because I like it" not in seen
+    assert "ann" not in seen
 
 
 def test_a_decision_that_comes_too_late_counts_as_none_although_the_timer_is_later_still() -> None:
@@ -205,16 +210,25 @@ YES = Verdict(decision="approve")
 def test_a_decision_that_would_decide_nothing_is_refused_with_the_reason() -> None:
     run = waiting("a", "b")
     state = run.state
-    assert problem_with_decision("a", YES, state) is None
-    assert problem_with_decision("a", Verdict(decision="deny", digest=call("a").digest), state) is None
-    told = problem_with_decision("c", YES, state) or ""
+    assert problem_with_decision("a", YES, state, NOW) is None
+    assert problem_with_decision("a", Verdict(decision="deny", digest=call("a").digest), state, NOW) is None
+    told = problem_with_decision("c", YES, state, NOW) or ""
     assert told.startswith("the call 'c' does not wait for approval")
-    assert "does not wait" in (problem_with_decision("a", YES, state, {"a"}) or ""), "decided in this very moment"
-    told = problem_with_decision("a", Verdict(decision="approve", digest=OTHER), state) or ""
+    assert "does not wait" in (problem_with_decision("a", YES, state, NOW, {"a"}) or ""), "decided in this very moment"
+    told = problem_with_decision("a", Verdict(decision="approve", digest=OTHER), state, NOW) or ""
     named = f"it names another digest than 'a' (add) has: {short_digest(call('a').digest)}"
     assert told == f"{named}; look at the call again"
     large = Verdict(decision="edit", arguments={"a": "x" * 400_000})
-    assert "the edited arguments take 400,008 bytes" in (problem_with_decision("a", large, state) or "")
+    assert "the edited arguments are 400,008 bytes" in (problem_with_edit(run.loop, call("a"), large, 2) or "")
     run.decide("a", "deny").decide("b", "deny").answer("done")
-    assert "there are: none" in (problem_with_decision("a", YES, run.state) or ""), "the run has ended"
-    assert "there are: none" in (problem_with_decision("a", YES, Run().state) or ""), "it has not begun"
+    assert "there are: none" in (problem_with_decision("a", YES, run.state, NOW) or ""), "the run has ended"
+    assert "there are: none" in (problem_with_decision("a", YES, Run().state, NOW) or ""), "it has not begun"
+
+
+def test_a_decision_that_comes_after_its_time_is_refused_also_before_the_timer_has_said_so() -> None:
+    run = waiting(soon=True)
+    (each,) = run.state.waiting_calls
+    assert each.expires_at is not None
+    assert problem_with_decision("a", YES, run.state, each.expires_at - timedelta(seconds=1)) is None
+    told = problem_with_decision("a", YES, run.state, each.expires_at) or ""
+    assert told == f"the call 'a' could be decided until {each.expires_at:%Y-%m-%d %H:%M:%S} UTC"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.amounts import UNKNOWN_PRICE
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.checkpoints import UNKNOWN_PRICE
 from holdfast.core.commands import CallTool, Finish
 from holdfast.core.definition import LLM
 from holdfast.core.stopping import StopReason

@@ -202,7 +202,7 @@ def test_a_reason_that_is_none_of_ours_counts_as_unknown_and_is_told() -> None:
     run = Run(hooks=[hook_at("before_execution")]).begin().hooked(Changes(stop="so", stop_reason="because"))
     assert run.ended == stopped(StopReason.UNKNOWN)
     assert run.state.stop_signal is not None
-    assert run.state.stop_signal.context == {"given": "because"}
+    assert run.state.stop_signal.context == {"given": "because", "hook": "at_before_execution"}
 
 
 def test_a_blocked_call_does_not_run_and_the_model_is_told_by_whom_and_why() -> None:

@@ -113,6 +113,21 @@ def test_the_input_of_a_first_call_leaves_its_answer_half_of_a_small_budget() ->
     assert run.model_call.max_output_tokens == 50
 
 
+def test_an_answer_cut_at_half_says_why_and_the_next_call_may_use_all_that_is_left() -> None:
+    run = Run(ExecutionBudget(max_tokens=120)).begin()
+    assert run.model_call.max_output_tokens == 60
+    run.answer("so far", finish_reason="length", usage=Usage(input_tokens=32, output_tokens=60))
+    (told,) = (each.message for each in run.state.running.continuation.stop_signals if each.source == "budget")
+    assert told == (
+        "max_tokens 120 allowed this answer no more than 60 tokens: half is kept for the input of a first call, which "
+        "nobody knows before it is counted"
+    )
+    later = Run(ExecutionBudget(max_tokens=2_000)).begin()
+    later.answer("", call("a"), usage=Usage(input_tokens=32, output_tokens=60)).returns("a")
+    said = messages_tokens(later.state.messages[-2:])
+    assert later.model_call.max_output_tokens == 2_000 - (32 + 60) - (32 + said), "the input was counted"
+
+
 def test_a_call_whose_input_alone_passes_the_budget_is_not_made() -> None:
     run = Run(ExecutionBudget(max_tokens=300)).begin()
     run.answer("", call("a"), usage=Usage(input_tokens=150, output_tokens=10)).returns("a")

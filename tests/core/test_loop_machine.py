@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from holdfast.core.beginning import may_change
+from holdfast.core.beginning import may_change, rests
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.commands import (
     AskApproval,
@@ -145,9 +145,12 @@ class LoopMachine(RuleBasedStateMachine):
         self.questions: list[AskApproval] = []
         self.timer: StartTimer | None = None
 
-    @initialize(budget=budgets, hooks=hook_lists, rules=rules, grace=st.booleans())
-    def first(self, budget: ExecutionBudget, hooks: list[HookTraits], rules: dict[str, Any], *, grace: bool) -> None:
-        self.run = Run(budget, tools=TOOLS, hooks=hooks, subagents=CHILDREN, observed=bool(budget.max_steps), **rules)
+    @initialize(budget=budgets, hooks=hook_lists, rules=rules, grace=st.booleans(), steps=st.booleans())
+    def first(
+        self, budget: ExecutionBudget, hooks: list[HookTraits], rules: dict[str, Any], *, grace: bool, steps: bool
+    ) -> None:
+        parts: dict[str, Any] = {"tools": TOOLS, "hooks": hooks, "subagents": CHILDREN, "step_by_step": steps}
+        self.run = Run(budget, observed=bool(budget.max_steps), **parts, **rules)
         self.run.grace = grace
         self._begin()
 
@@ -203,6 +206,22 @@ class LoopMachine(RuleBasedStateMachine):
         assert self.run.commands, "nothing was asked for instead of what had not begun"
         assert self.run.state.llm == self.run.loop.definition.llm
         self._follow()
+
+    @precondition(lambda self: self.resting)
+    @rule()
+    def the_next_step_is_due(self) -> None:
+        self.run.step_due()
+        assert self.run.commands
+        self._follow()
+
+    @precondition(lambda self: not self.resting)
+    @rule(chance=rarely)
+    def a_step_is_due_while_another_is_under_way(self, *, chance: bool) -> None:
+        if chance:
+            before = self.run.state
+            self.run.step_due()
+            assert self.run.state is before or before.running.cancelling
+            assert self.run.commands == ()
 
     @rule(chance=rarely)
     def a_change_is_refused(self, *, chance: bool) -> None:
@@ -289,6 +308,8 @@ class LoopMachine(RuleBasedStateMachine):
             self.run.expires(question.call.id)
         else:
             self.run.decide(question.call.id, decision, arguments={"a": 7} if decision == "edit" else None)
+            if question.call.id in {each.call.id for each in self.run.state.waiting_calls}:
+                self.questions.append(question)  # the edit fits no task for a subagent: it is dropped
         self._follow()
 
     @precondition(lambda self: self.run.hooks_asked)
@@ -318,6 +339,8 @@ class LoopMachine(RuleBasedStateMachine):
                 self.run.returns(self.tools.pop(0).call.id)
             elif self.children:
                 self.run.child(self.children.pop(0).call_id)
+            elif self.resting:
+                self.run.step_due()
             elif self.model_asked:
                 self.model_asked = False
                 usage = Usage(input_tokens=input_tokens, output_tokens=5)
@@ -387,13 +410,18 @@ class LoopMachine(RuleBasedStateMachine):
     def a_run_in_progress_waits_for_something(self) -> None:
         if self.run.state.status is ExecutionStatus.IN_PROGRESS:
             asked = (self.model_asked, self.summary_asked, self.tools, self.children, self.questions)
-            assert any(asked) or self.run.hooks_asked or self.cancelling or self._is_late()
+            assert any(asked) or self.run.hooks_asked or self.cancelling or self._is_late() or self.resting
 
     @invariant()
     def the_time_limit_has_its_timer(self) -> None:
         execution = self.run.state.execution
         if execution is not None and execution.status is ExecutionStatus.IN_PROGRESS and self.timer is not None:
             assert execution.paused_at is not None or self.timer.fires_at == execution.time_limit_at
+
+    @property
+    def resting(self) -> bool:
+        execution = self.run.state.execution
+        return self.run.loop.step_by_step and execution is not None and rests(execution)
 
     @property
     def cancelling(self) -> bool:

@@ -32,7 +32,7 @@ from holdfast.core.observed import (
 from holdfast.core.policies import ApprovalRule
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.stopping import StopReason
-from tests.core.building import AGENT_ID, BOOM, START, Run, call, hook_at, moment, spawn
+from tests.core.building import AGENT_ID, BOOM, START, USAGE, Run, call, hook_at, moment, spawn
 
 HELPER = AgentDefinition(name="helper")
 KINDS = {name for name, each in vars(observed).items() if inspect.isclass(each) and issubclass(each, Observed)} - {
@@ -76,7 +76,7 @@ def test_a_rich_run_tells_what_happens_in_the_order_in_which_it_does() -> None:
         *("HookExecuted", "ToolCallStarted", "ToolCallCompleted"),
         "StopSignalReceived",
         *("AgentStepCompleted", "TokenUsageReported", "ContinuationEvaluated"),
-        "AgentExecutionStopped",
+        *("AgentExecutionStopped", "AgentExecutionCompleted"),
     ]
 
 
@@ -184,13 +184,55 @@ def test_a_subagents_end_is_told_with_its_status() -> None:
 def test_the_last_event_says_how_it_ended() -> None:
     done = Run(observed=True).begin().answer("42").events[-1]
     assert isinstance(done, AgentExecutionCompleted)
-    assert done.answer == "42"
+    assert (done.answer, done.status, done.reason) == ("42", ExecutionStatus.COMPLETED, StopReason.COMPLETED)
     ended = Run(observed=True).begin().stop("enough").events[-1]
-    assert isinstance(ended, AgentExecutionStopped)
-    assert (ended.reason, ended.message) == (StopReason.USER_REQUESTED, "enough")
+    assert isinstance(ended, AgentExecutionCompleted)
+    assert (ended.status, ended.reason, ended.message) == (
+        ExecutionStatus.STOPPED,
+        StopReason.USER_REQUESTED,
+        "enough",
+    )
     failed = Run(observed=True).begin().model_fails().events[-1]
     assert isinstance(failed, AgentExecutionFailed)
     assert failed.error == BOOM
+
+
+def ends(run: Run) -> list[tuple[str, str, str]]:
+    """Return the reasons and messages of the loop's end as they were told, and what was told after it."""
+    told = of(run, AgentExecutionStopped)
+    return [(e.reason, e.message, run.told[-1]) for e in told if isinstance(e, AgentExecutionStopped)]
+
+
+def test_the_end_of_the_loop_is_told_once_at_every_end_before_the_end_of_all() -> None:
+    assert ends(Run(observed=True).begin().answer("42")) == [("completed", "", "AgentExecutionCompleted")]
+    assert ends(Run(observed=True).begin().stop("enough")) == [("user_requested", "enough", "AgentExecutionCompleted")]
+    assert ends(Run(observed=True).begin().model_fails()) == [("error", "Boom: it broke", "AgentExecutionFailed")]
+    assert ends(Run(ExecutionBudget(max_steps=0), observed=True).begin())[0][0] == "steps_limit"
+
+
+def test_the_end_of_the_loop_is_told_before_the_hooks_of_the_end_and_the_end_of_all_after_them() -> None:
+    hooks = [hook_at("on_stop"), hook_at("on_error"), hook_at("after_execution")]
+    run = Run(observed=True, hooks=hooks).begin().answer("42").hooked().hooked()
+    assert run.told[-4:] == ["AgentExecutionStopped", "HookExecuted", "HookExecuted", "AgentExecutionCompleted"]
+    run = Run(observed=True, hooks=hooks).begin().answer("42").hooked(BOOM).hooked().hooked()
+    assert ends(run) == [("completed", "", "AgentExecutionFailed")], "a hook of the end can fail what had ended well"
+    run = Run(observed=True, hooks=hooks).begin().answer("42").hooked(Changes(stop="too dear"))
+    last = run.hooked().events[-1]
+    assert isinstance(last, AgentExecutionCompleted)
+    assert (last.status, last.reason, last.message) == (
+        ExecutionStatus.STOPPED,
+        StopReason.STOP_REQUESTED,
+        "too dear",
+    )
+
+
+def test_a_complete_step_is_told_with_its_times_and_what_it_used() -> None:
+    run = Run(observed=True).begin().answer("", call("a"), after=3, wasted=USAGE).returns("a", after=4)
+    (told,) = of(run, AgentStepCompleted)
+    assert isinstance(told, AgentStepCompleted)
+    done = run.state.step_executions[0]
+    assert (told.started_at, told.completed_at, told.usage) == (done.started_at, done.completed_at, USAGE + USAGE)
+    assert (told.duration_seconds, told.completed_at) == (7.0, moment(8))
 
 
 def test_a_failure_without_an_error_of_its_own_tells_the_steps_error_or_the_reason() -> None:

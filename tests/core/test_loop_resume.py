@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import pytest
 from pydantic import JsonValue
@@ -229,6 +230,31 @@ def test_the_calls_behind_one_of_an_unknown_end_begin() -> None:
 def test_when_every_call_had_an_unknown_end_the_model_is_asked_at_once() -> None:
     run = Run(tools=[PAY]).begin().answer("", call("a", "pay")).resume()
     assert run.model_call.step_number == 2
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [({}, "; whether it has run is not known"), ({"approvals": (ApprovalRule(tools=("*",)),)}, "'add'")],
+    ids=["running", "waiting for a person"],
+)
+def test_calls_of_a_tool_that_is_not_there_any_more_are_answered(rules: dict[str, Any], told: str) -> None:
+    run = Run(**rules).begin().answer("", call("a"), call("b", "echo"))
+    run.loop = Run(tools=["echo"], **rules).loop
+    run.resume()
+    step = run.state.running.current_step
+    assert step is not None
+    (execution,) = step.tool_executions
+    assert execution.call.id == "a"
+    assert execution.error is not None
+    assert execution.error.type == "UnknownTool"
+    assert execution.error.message.endswith(told) or told in execution.error.message
+    assert (run.called or run.asked) == ["b"]
+
+
+def test_when_no_call_has_its_tool_any_more_the_model_is_asked_at_once() -> None:
+    run = Run(tools=[PAY]).begin().answer("", call("a", "pay"))
+    run.loop = Run(tools=["echo"]).loop
+    assert run.resume().model_call.step_number == 2
 
 
 def test_calls_that_have_ended_are_not_asked_for_again() -> None:

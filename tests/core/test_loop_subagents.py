@@ -141,14 +141,16 @@ def test_a_child_that_failed_is_an_error_that_the_parent_can_recover_from() -> N
 
 
 def test_a_child_that_was_stopped_is_a_result_that_says_so_with_what_it_had_found() -> None:
-    run = Run(subagents=[HELPER]).begin().answer("", spawn("a"), spawn("b"))
+    run = Run(subagents=[HELPER]).begin().answer("", spawn("a"), spawn("b"), spawn("c"))
     run.child("a", "half of it", ExecutionStatus.STOPPED, why="max_steps 2 reached")
     run.child("b", "", ExecutionStatus.STOPPED, why="max_steps 2 reached")
+    run.child("c", "", ExecutionStatus.STOPPED, why="")
     assert run.answers == {
         "a": "[the agent 'helper' was stopped before its end (max_steps 2 reached); it had come to: half of it]",
         "b": "[the agent 'helper' was stopped before its end (max_steps 2 reached); it had not answered yet]",
+        "c": "[the agent 'helper' was stopped before its end; it had not answered yet]",
     }
-    assert run.outcomes == [("a", "succeeded"), ("b", "succeeded")]
+    assert run.outcomes == [("a", "succeeded"), ("b", "succeeded"), ("c", "succeeded")]
     assert not run.state.has_errors
 
 

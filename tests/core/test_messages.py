@@ -103,6 +103,13 @@ def test_arguments_that_cannot_be_used_are_emptied_and_the_reason_kept(text: str
     assert len(call.malformed) <= MALFORMED_CHARS_MAX
 
 
+@pytest.mark.parametrize(
+    ("text", "usable"), [("", False), (" ", False), ("{}", True), ('{"a": 1}', True), ('{"a', False)]
+)
+def test_a_call_that_was_cut_off_before_its_arguments_is_not_usable(text: str, *, usable: bool) -> None:
+    assert (ToolCall.parse("a", "add", text, cut=True).malformed is None) == usable
+
+
 @pytest.mark.parametrize("text", ["", "{}"])
 def test_no_arguments_are_an_empty_object(text: str) -> None:
     call = ToolCall.parse("a", "add", text)

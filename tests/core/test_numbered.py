@@ -44,8 +44,8 @@ def test_what_is_delivered_is_read_as_the_same_event() -> None:
         ({"sequence": 0}, "sequence is 0; it is a whole number from 1"),
         ({"sequence": "7"}, "sequence is '7'"),
         ({"id": "another/7"}, "the event's id is 'another/7', by its other fields it is"),
-        ({"kind": "Nothing"}, "this is no event"),
-        ({"call": 5}, "this is no event: ToolCallStarted.call"),
+        ({"kind": "Nothing"}, "this is not a valid event"),
+        ({"call": 5}, "this is not a valid event: ToolCallStarted.call"),
     ],
 )
 def test_what_is_no_event_is_refused(changed: dict[str, Any], said: str) -> None:

@@ -32,17 +32,18 @@ def search_text() -> None:
 OFFERED = (add, echo, search_text)
 
 
-def chosen(**fields: tuple[str, ...]) -> list[str]:
+def chosen(**fields: object) -> list[str]:
     definition = AgentDefinition.model_validate({"name": "agent", **fields})
     return [each.name for each in resolve(definition, OFFERED)]
 
 
-def test_without_a_choice_an_agent_gets_every_tool_in_the_workers_order() -> None:
-    assert chosen() == ["add", "echo", "search_text"]
-
-
-def test_an_empty_choice_is_no_tools() -> None:
+def test_without_a_choice_an_agent_gets_no_tool() -> None:
+    assert chosen() == []
     assert chosen(tools=()) == []
+
+
+def test_all_is_every_tool_in_the_workers_order() -> None:
+    assert chosen(tools="all") == ["add", "echo", "search_text"]
 
 
 def test_a_choice_is_given_in_its_own_order() -> None:
@@ -50,7 +51,7 @@ def test_a_choice_is_given_in_its_own_order() -> None:
 
 
 def test_a_denied_tool_is_left_out() -> None:
-    assert chosen(tools_deny=("echo",)) == ["add", "search_text"]
+    assert chosen(tools="all", tools_deny=("echo",)) == ["add", "search_text"]
 
 
 @pytest.mark.parametrize("field", ["tools", "tools_deny"])
@@ -68,14 +69,14 @@ def test_without_a_near_name_all_are_listed() -> None:
 
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(InvalidInput, match="two tools are called 'add'"):
-        resolve(AgentDefinition(name="agent"), (add, tool(name="add")(lambda: None)))
+        resolve(AgentDefinition(name="agent", tools="all"), (add, tool(name="add")(lambda: None)))
 
 
 def test_too_many_tools_are_refused() -> None:
     many = [tool(name=f"t{number}")(lambda: None) for number in range(TOOLS_MAX + 1)]
-    assert len(resolve(AgentDefinition(name="agent"), many[1:])) == TOOLS_MAX
+    assert len(resolve(AgentDefinition(name="agent", tools="all"), many[1:])) == TOOLS_MAX
     with pytest.raises(InvalidInput, match=f"gets {TOOLS_MAX + 1} tools, at most {TOOLS_MAX}"):
-        resolve(AgentDefinition(name="agent"), many)
+        resolve(AgentDefinition(name="agent", tools="all"), many)
 
 
 # --- tools that come with a capability
@@ -83,24 +84,24 @@ def test_too_many_tools_are_refused() -> None:
 ECHOING = Capability(name="echoing", tools=("echo",))
 
 
-def with_capabilities(**fields: tuple[str, ...]) -> list[str]:
+def with_capabilities(**fields: object) -> list[str]:
     definition = AgentDefinition.model_validate({"name": "agent", **fields})
     return [each.name for each in resolve(definition, OFFERED, [ECHOING])]
 
 
 def test_every_tool_leaves_out_what_belongs_to_a_capability() -> None:
-    assert with_capabilities() == ["add", "search_text"]
+    assert with_capabilities(tools="all") == ["add", "search_text"]
 
 
 def test_a_capability_brings_its_tools_after_the_agents_own() -> None:
-    assert with_capabilities(capabilities=("echoing",)) == ["add", "search_text", "echo"]
-    assert with_capabilities(tools=(), capabilities=("echoing",)) == ["echo"]
+    assert with_capabilities(tools="all", capabilities=("echoing",)) == ["add", "search_text", "echo"]
+    assert with_capabilities(capabilities=("echoing",)) == ["echo"]
     assert with_capabilities(tools=("echo", "add"), capabilities=("echoing",)) == ["echo", "add"]
 
 
 def test_a_capabilitys_tool_can_be_had_by_name_and_denied() -> None:
     assert with_capabilities(tools=("echo",)) == ["echo"]
-    assert with_capabilities(tools_deny=("echo",), capabilities=("echoing",)) == ["add", "search_text"]
+    assert with_capabilities(tools="all", tools_deny=("echo",), capabilities=("echoing",)) == ["add", "search_text"]
 
 
 def test_a_capability_that_names_a_tool_nobody_offers_is_refused() -> None:
@@ -182,6 +183,18 @@ def test_one_report_tells_every_problem_of_every_agent() -> None:
     assert told == (*PROBLEMS, "agent 'lonely', tools: 'zzz' is not there (there are: add, echo, search_text)")
 
 
+def test_what_each_agent_gets_is_told_beside_what_is_offered() -> None:
+    taker = AgentDefinition(name="taker", tools="all", hooks=("guard",))
+    bundled = AgentDefinition(name="bundled", capabilities=("echoing",))
+    registry = AgentRegistry.of(CLERK, taker, bundled)
+    assert registry.choices(tools=OFFERED, hooks=["guard"], capabilities=[ECHOING]) == (
+        "agent 'clerk': tools: none (offered: add, search_text); hooks: none (offered: guard)",
+        "agent 'taker': tools: add, search_text; hooks: guard",
+        "agent 'bundled': tools: echo; hooks: none (offered: guard)",
+    )
+    assert AgentRegistry.of(CLERK).choices(tools=[])[0] == "agent 'clerk': tools: none; hooks: none"
+
+
 def test_names_say_as_much_as_the_tools_themselves() -> None:
     registry = AGENTS.with_(BROKEN)
     assert registry.report(tools=["add", "echo", "search_text"]) == registry.report(tools=OFFERED)
@@ -203,7 +216,7 @@ def test_a_capability_is_judged_too() -> None:
 def test_too_many_tools_count_with_capabilities_and_subagents() -> None:
     tools = [f"t{number}" for number in range(TOOLS_MAX - 1)]
     bundle = Capability(name="bundle", tools=("more",))
-    agent = AgentDefinition(name="agent", capabilities=("bundle", "unknown"), subagents=("clerk",))
+    agent = AgentDefinition(name="agent", tools="all", capabilities=("bundle", "unknown"), subagents=("clerk",))
     told = AgentRegistry.of(CLERK, agent).report(tools=[*tools, "more"], capabilities=[bundle])
     assert told[0] == (
         f"agent 'agent', tools: it gets {TOOLS_MAX + 1} tools, at most {TOOLS_MAX} are allowed (name the ones it needs)"

@@ -32,7 +32,13 @@ def test_a_remote_tool_is_a_schema_and_traits() -> None:
     assert far.schema.parameters == SCHEMA
     size = len(canonical(far.schema))
     assert far.traits == ToolTraits(
-        name="far", timeout_seconds=5, idempotent=True, task_queue="gpu", heartbeats=False, described_bytes=size
+        name="far",
+        timeout_seconds=5,
+        idempotent=True,
+        task_queue="gpu",
+        heartbeats=False,
+        remote=True,
+        described_bytes=size,
     )
 
 

@@ -54,7 +54,7 @@ def mid_run() -> AgentState:
     state = state.changed(
         AT, execution=replace(execution, step_executions=execution.step_executions.append(done), current_step=step)
     )
-    return state.with_messages(AT, Message(role="user", content="Hello"), *step.output_messages)
+    return state.with_messages(Message(role="user", content="Hello"), *step.output_messages, at=AT)
 
 
 STATE = mid_run()
@@ -105,7 +105,7 @@ def test_microseconds_errors_and_the_step_under_way_are_kept() -> None:
 
 def test_what_was_read_can_go_on_without_disturbing_what_was_saved() -> None:
     again = from_json(to_json(STATE))
-    longer = again.with_messages(AT, Message(role="user", content="More"))
+    longer = again.with_messages(Message(role="user", content="More"), at=AT)
     assert len(longer.messages) == len(STATE.messages) + 1
     assert again == STATE
 
@@ -264,7 +264,7 @@ def test_a_state_that_json_cannot_carry_is_not_written() -> None:
 
 
 def test_the_longest_text_comes_back() -> None:
-    state = STATE.with_messages(AT, Message(role="user", content="\x00" * MESSAGE_BYTES_MAX))
+    state = STATE.with_messages(Message(role="user", content="\x00" * MESSAGE_BYTES_MAX), at=AT)
     assert from_json(to_json(state)) == state
 
 

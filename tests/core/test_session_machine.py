@@ -48,6 +48,7 @@ from holdfast.core.session import (
     suspended,
 )
 from holdfast.core.session_contracts import Branch, Branched, SessionChange, SessionMessage, WhileRunning
+from holdfast.core.session_events import MessageAccepted, session_events
 from holdfast.core.state import ExecutionStatus
 from tests.core.building import AGENT_ID, START
 from tests.core.sessions import OUTCOMES, digest, execution_id, message_id, said, session, waiting
@@ -87,6 +88,9 @@ class SessionMachine(RuleBasedStateMachine):
         super().__init__()
         self.state: SessionState = session()
         self.acknowledged: list[str] = []
+        self.accepted: list[str] = []
+        """Those that events have told of."""
+        self.observed = self.state
         self.in_line: list[str] = []
         """Those that went to the end of the queue, as they came."""
         self.began: list[str] = []
@@ -218,6 +222,13 @@ class SessionMachine(RuleBasedStateMachine):
         if turn is not None:
             places += ids(turn.said) + ids(turn.injected)
         assert sorted([*places, *self.forgotten]) == sorted(self.acknowledged)
+
+    @invariant()
+    def each_message_was_accepted_by_one_event(self) -> None:
+        events = session_events(self.observed, self.state, execution_id(0))
+        self.accepted += [each.message_id for each in events if isinstance(each, MessageAccepted)]
+        self.observed = self.state
+        assert sorted(self.accepted) == sorted(self.acknowledged)
 
     @invariant()
     def what_waits_in_line_has_its_turn_in_order(self) -> None:

@@ -15,8 +15,10 @@ from holdfast.core.budget import ExecutionBudget
 from holdfast.core.defining import new_agent
 from holdfast.core.errors import StateInvalid
 from holdfast.core.frozen import canonical
+from holdfast.core.hooks import Changes, Trigger
 from holdfast.core.loop import user_message
 from holdfast.core.messages import Message
+from holdfast.core.policies import ApprovalRule
 from holdfast.core.state import (
     AgentContext,
     AgentState,
@@ -30,7 +32,7 @@ from holdfast.core.state import (
 from holdfast.core.steps import ErrorRecord
 from holdfast.core.stopping import StopReason
 from holdfast.core.usage import Usage
-from tests.core.building import AGENT_ID, BOOM, DEFINITION, START, USAGE, Run, call, moment
+from tests.core.building import AGENT_ID, BOOM, DEFINITION, START, USAGE, Run, call, hook_at, moment
 from tests.core.strategies import moments, states
 
 NEW = new_agent(DEFINITION, agent_id=AGENT_ID, at=START)
@@ -77,7 +79,7 @@ def test_a_change_leaves_the_old_state_alone_and_never_turns_back_the_time(state
     before = state.to_dict()
     for changed in (
         state.changed(at),
-        state.with_messages(at, user_message("x")),
+        state.with_messages(user_message("x"), at=at),
         state.for_next_execution(at),
         state.with_execution(at, usage=Usage()) if state.execution else state,
     ):
@@ -183,12 +185,64 @@ def test_an_execution_ends_when_it_completes_and_lasts_until_then() -> None:
     assert run.state.execution_duration == timedelta(seconds=41)
 
 
+def test_the_time_of_a_run_under_way_goes_on_although_nothing_happens() -> None:
+    run = Run(ExecutionBudget(max_seconds=60)).begin().answer("", call("a"), after=10)
+    later = run.state.at(moment(41))
+    assert (later.execution_duration, later.budget_remaining.max_seconds) == (timedelta(seconds=40), 20)
+    assert run.state.budget_remaining.max_seconds == 50, "the state itself is as it was"
+    assert run.state.at(moment(0)) == run.state, "a clock that is behind turns nothing back"
+    ended = run.returns("a").answer("done").state
+    assert ended.at(moment(99)) is ended
+    assert NEW.at(moment(99)) is NEW
+
+
+def test_the_time_that_a_person_takes_goes_on_and_counts_only_where_it_is_to() -> None:
+    asks = (ApprovalRule(tools=("add",)),)
+    for pauses, left in ((False, 20), (True, 50)):
+        run = Run(ExecutionBudget(max_seconds=60), approvals=asks, pause_while_waiting=pauses)
+        later = run.begin().answer("", call("a"), after=10).state.at(moment(41))
+        assert (later.execution_duration, later.budget_remaining.max_seconds) == (timedelta(seconds=40), left)
+
+
 def test_should_stop_reads_the_table_for_the_step_under_way() -> None:
     run = Run().begin()
     run.answer("", call("a"))
     assert not run.state.should_stop
     assert run.stop(mode="after_step").state.should_stop
     assert Run().begin().answer("done").state.should_stop
+
+
+def test_the_loop_is_not_to_stop_while_it_goes_on() -> None:
+    run = Run(hooks=[hook_at(trigger) for trigger in (Trigger.AFTER_STEP, Trigger.BEFORE_STEP, Trigger.ON_STOP)])
+    run.begin()
+    assert not run.state.should_stop, "before the first step"
+    run.hooked()
+    step = run.state.current_step_or_last
+    assert (step and step.step_type, run.state.should_stop) == (None, False), "the model is being asked"
+    run.answer("", call("a"))
+    assert not run.state.should_stop, "its call is running"
+    run.says("and this").returns("a")
+    assert not run.state.should_stop, "hooks after the step"
+    run.hooked()
+    assert (run.state.running.current_step, run.state.should_stop) == (None, False), "between two steps"
+    run.hooked().answer("I am done").says("wait")
+    assert not run.state.should_stop, "somebody waits for an answer"
+    run.hooked().hooked().answer("now")
+    assert run.state.should_stop
+    run.hooked()
+    assert (run.state.status, run.state.should_stop) == (ExecutionStatus.IN_PROGRESS, True), "its last hooks"
+    assert run.hooked().state.should_stop, "it has ended"
+
+
+def test_a_stop_that_lets_the_step_finish_is_told_before_the_answer() -> None:
+    assert Run().begin().stop(mode="after_step").state.should_stop
+
+
+def test_a_step_that_runs_in_spite_of_a_stop_is_not_to_stop_before_its_answer() -> None:
+    run = Run(ExecutionBudget(max_steps=1), hooks=[hook_at(Trigger.AFTER_STEP)])
+    run.begin().answer("", call("a")).returns("a").hooked(Changes(go_on=True))
+    assert (run.state.stop_reason, run.state.should_stop) == (StopReason.STEPS_LIMIT, False)
+    assert run.answer("", call("b")).state.should_stop, "once it is complete, unless somebody asks again"
 
 
 def test_errors_are_told_in_order_and_once() -> None:
@@ -223,8 +277,10 @@ def test_debug_tells_the_few_facts_one_asks_for_first() -> None:
         "has_errors": False,
         "errors": [],
         "errors_total": 0,
-        "usage": {"input_tokens": 0, "output_tokens": 0},
+        "usage": NEW.usage.model_dump(),
         "cost": 0.0,
+        "unpriced": [],
+        "waiting": [],
         "warnings": [],
     }
     told = Run().begin().answer("", call("a")).fails("a").stop("enough").state.debug()
@@ -245,9 +301,9 @@ def test_an_execution_restored_mid_run_is_the_same_and_can_go_on() -> None:
 
 
 def test_states_that_differ_in_one_message_are_not_equal() -> None:
-    one = NEW.with_messages(START, Message(role="user", content="a"))
-    assert one != NEW.with_messages(START, Message(role="user", content="b"))
-    assert one == NEW.with_messages(START, Message(role="user", content="a"))
+    one = NEW.with_messages(Message(role="user", content="a"), at=START)
+    assert one != NEW.with_messages(Message(role="user", content="b"), at=START)
+    assert one == NEW.with_messages(Message(role="user", content="a"), at=START)
 
 
 def test_an_execution_and_a_context_refuse_unknown_fields() -> None:

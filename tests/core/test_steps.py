@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from hypothesis import given
 
+from holdfast.core.frozen import replace
 from holdfast.core.messages import ToolCall
-from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, StepExecution, ToolExecution
+from holdfast.core.steps import (
+    AgentStep,
+    AgentStepType,
+    ErrorRecord,
+    InferenceResponse,
+    Outcome,
+    StepExecution,
+    ToolExecution,
+)
 from holdfast.core.stopping import Continuation
 from holdfast.core.usage import Usage
 from tests.core.building import BOOM, START, USAGE, call, moment
@@ -45,7 +54,13 @@ def test_a_step_that_asked_for_tools_is_a_tool_execution() -> None:
 
 def test_any_other_step_is_a_final_response() -> None:
     assert step().step_type == "final_response"
-    assert AgentStep(id="s", number=1, input_length=0).step_type == "final_response"
+
+
+def test_a_step_has_no_type_before_its_answer_unless_it_failed() -> None:
+    asking = AgentStep(id="s", number=1, input_length=0)
+    cut = replace(asking, partial_response=InferenceResponse(text="As far as"))
+    assert (asking.step_type, cut.step_type) == (None, None)
+    assert replace(asking, errors=(BOOM,)).step_type is AgentStepType.ERROR
 
 
 def test_errors_of_tools_come_first_and_none_twice() -> None:

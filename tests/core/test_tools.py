@@ -162,7 +162,12 @@ def test_a_refusal_is_bounded_and_does_not_repeat_the_arguments() -> None:
 def test_traits_are_bounded_and_have_defaults() -> None:
     told = len(canonical(search.schema))
     assert search.traits == ToolTraits(
-        name="search", timeout_seconds=60, attempts_max=3, at_most_once=False, described_bytes=told
+        name="search",
+        timeout_seconds=60,
+        attempts_max=3,
+        at_most_once=False,
+        described_bytes=told,
+        required=("query",),
     )
     made = tool(name="pay", timeout_seconds=5, at_most_once=True)(lambda: None)
     told = len(canonical(made.schema))

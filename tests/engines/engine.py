@@ -20,8 +20,8 @@ from holdfast.core.offer import Offer
 from holdfast.core.tools import AnyTool
 from workers import make_worker
 
-START_SECONDS_MAX = 30
-ANSWER_SECONDS_MAX = 10
+START_SECONDS_MAX = 90
+ANSWER_SECONDS_MAX = 90
 LOOK_SECONDS = 0.02
 DIRECT = build_opener(ProxyHandler({}))
 
@@ -63,7 +63,7 @@ class Llama(Endpoint):
         """How many answers it is generating."""
         return sum(slot["is_processing"] for slot in json.loads(self.ask("/slots")))
 
-    def wait_until(self, seen: Callable[[Llama], bool], seconds_max: float = 20) -> None:
+    def wait_until(self, seen: Callable[[Llama], bool], seconds_max: float = 90) -> None:
         """Block until `seen(self)`; it tells nobody, so it is asked again and again. TimeoutError."""
         until = time.monotonic() + seconds_max
         while not seen(self):

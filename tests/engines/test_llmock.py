@@ -11,8 +11,8 @@ from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReas
 from holdfast.client import Client, Settings
 from holdfast.core.definition import LLM
 from holdfast.core.errors import ExecutionFailed
+from holdfast.core.frozen import replace
 from holdfast.core.policies import JsonSchemaFormat
-from holdfast.core.retries import MODEL_RETRIES
 from holdfast.core.state import AgentState
 from holdfast.testing import assert_every_call_answered
 from tests.engines.engine import LLMock, working
@@ -85,16 +85,17 @@ async def test_an_account_without_credit_is_not_asked_again(settings: Settings, 
     assert len(llmock.requests) == 1
 
 
-async def test_an_endpoint_that_stays_broken_is_asked_a_bounded_number_of_times_with_growing_waits(
+async def test_an_endpoint_that_stays_broken_is_asked_with_growing_waits_until_patience_is_over(
     settings: Settings, llmock: LLMock
 ) -> None:
     llmock.plan(fail(500, times=None))
     async with working(settings, llmock.base_url) as client:
-        state = await failed(client, "How are you?")
+        state = await failed(client, "How are you?", replace(AGENT, model_patience_seconds=3))
     assert [error.type for error in state.errors] == ["ProviderUnavailable"]
+    assert "given up after 4 attempts (model_patience_seconds is 3)" in state.errors[0].message
     verdict = llmock.verdict
     assert verdict["findings"] == []
-    assert (verdict["calls"], verdict["attempts"]) == (1, MODEL_RETRIES.attempts_max)
+    assert (verdict["calls"], verdict["attempts"]) == (1, 4), "after 0, 0.5, 1.5 and 3 seconds"
 
 
 @pytest.mark.parametrize("kind", ["disconnect", "truncate", "malformed"])
@@ -120,7 +121,7 @@ async def test_a_tool_call_whose_stream_breaks_is_not_run(settings: Settings, ll
         reply("", call), {"type": "stream_fault", "kind": kind, "after_chunks": 2}, reply("", call), reply(ANSWER)
     )
     async with working(settings, llmock.base_url, [add]) as client:
-        state = await client.run(AgentDefinition(name="adder"), "What is 1 + 2?")
+        state = await client.run(AgentDefinition(name="adder", tools="all"), "What is 1 + 2?")
     assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, ANSWER)
     assert [len(step.step.tool_executions) for step in state.step_executions] == [1, 0]
     assert_every_call_answered(state)
@@ -129,8 +130,8 @@ async def test_a_tool_call_whose_stream_breaks_is_not_run(settings: Settings, ll
 
 async def test_a_stream_that_stalls_is_left_when_the_time_is_up(settings: Settings, llmock: LLMock) -> None:
     llmock.plan({"type": "stream_fault", "kind": "stall", "after_chunks": 2, "stall_seconds": 30})
-    async with working(settings, llmock.base_url) as client, asyncio.timeout(20):
-        state = await client.run(AGENT, "How are you?", budget=ExecutionBudget(max_seconds=2))
+    async with working(settings, llmock.base_url) as client, asyncio.timeout(90):
+        state = await client.run(AGENT, "How are you?", budget=ExecutionBudget(max_seconds=5))
         request = llmock.requests[0]
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
     assert request["fault"].startswith("stream:stall")
@@ -139,8 +140,8 @@ async def test_a_stream_that_stalls_is_left_when_the_time_is_up(settings: Settin
 
 async def test_a_wait_that_the_endpoint_asks_for_ends_with_the_time_limit(settings: Settings, llmock: LLMock) -> None:
     llmock.plan(fail(429, retry_after=3_600), reply(ANSWER))
-    async with working(settings, llmock.base_url) as client, asyncio.timeout(20):
-        state = await client.run(AGENT, "How are you?", budget=ExecutionBudget(max_seconds=2))
+    async with working(settings, llmock.base_url) as client, asyncio.timeout(90):
+        state = await client.run(AGENT, "How are you?", budget=ExecutionBudget(max_seconds=5))
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
     assert len(llmock.requests) == 1
 
@@ -160,7 +161,7 @@ async def test_a_tool_call_whose_arguments_are_no_json_is_answered_and_not_run(
     call = {"name": "add", "arguments": {"a": 1, "b": 2}}
     llmock.plan(reply("", call), {"type": "tool_fault", "kind": "malformed_arguments"}, reply("", call), reply(ANSWER))
     async with working(settings, llmock.base_url, [add]) as client:
-        state = await client.run(AgentDefinition(name="adder"), "What is 1 + 2?")
+        state = await client.run(AgentDefinition(name="adder", tools="all"), "What is 1 + 2?")
     assert state.status is ExecutionStatus.COMPLETED
     broken, sound = (step.step.tool_executions[0] for step in state.step_executions[:2])
     assert broken.error is not None
@@ -175,7 +176,7 @@ async def test_a_call_of_a_tool_that_was_never_offered_is_answered_and_not_run(
     call = {"name": "add", "arguments": {"a": 1, "b": 2}}
     llmock.plan(reply("", call), {"type": "tool_fault", "kind": "unknown_tool"}, reply(ANSWER))
     async with working(settings, llmock.base_url, [add]) as client:
-        state = await client.run(AgentDefinition(name="adder"), "What is 1 + 2?")
+        state = await client.run(AgentDefinition(name="adder", tools="all"), "What is 1 + 2?")
     assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, ANSWER)
     assert state.step_executions[0].step.tool_executions[0].error is not None
     assert_every_call_answered(state)
@@ -211,9 +212,9 @@ async def test_many_runs_against_an_endpoint_that_fails_at_random_all_end_well(
     assert len(llmock.requests) > runs
 
 
-async def failed(client: Client, question: str) -> AgentState:
+async def failed(client: Client, question: str, agent: AgentDefinition = AGENT) -> AgentState:
     """Return the state of a run that fails."""
     with pytest.raises(ExecutionFailed) as raised:
-        await client.run(AGENT, question)
+        await client.run(agent, question)
     assert raised.value.state is not None
     return AgentState.from_dict(raised.value.state)

@@ -18,7 +18,7 @@ from holdfast.testing.ledger import Ledger
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(150)]
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS_MAX = 60
+SECONDS_MAX = 90
 
 
 @pytest.fixture

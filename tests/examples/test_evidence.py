@@ -26,7 +26,7 @@ def look() -> str:
 async def state() -> AgentState:
     """Return the end of a run that looked in its first step and in its second."""
     model = ScriptedModel([call("look"), call("look"), say("done")])
-    return await LocalDriver(AgentDefinition(name="a"), model=model, tools=[look]).execute("?")
+    return await LocalDriver(AgentDefinition(name="a", tools="all"), model=model, tools=[look]).execute("?")
 
 
 def noted(phase: str, key: str, name: str = "look") -> Entry:

@@ -88,10 +88,10 @@ async def at_work(folder: Path) -> AsyncGenerator[Project]:
 
 @linux_only
 @pytest.mark.temporal
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_the_team_runs_from_the_command_line(tmp_path: Path) -> None:
     async with at_work(tmp_path / "data") as project:
-        ended: Ended = await asyncio.to_thread(project.run, "run", "lead", QUESTION, "--json", seconds_max=60)
+        ended: Ended = await asyncio.to_thread(project.run, "run", "lead", QUESTION, "--json", seconds_max=90)
     assert ended.code == 0, ended
     assert ended.document["status"] == "completed"
     assert ended.document["usage"]["input_tokens"] + ended.document["usage"]["output_tokens"] == USED

@@ -33,7 +33,7 @@ DESK = ROOT / "examples" / "support_desk"
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 TOOLS: tuple[AnyTool, ...] = (look_up_order, refund)
 AGENT = load_definition(DESK / "agents" / "support_desk.md")
-SECONDS_MAX = 30
+SECONDS_MAX = 90
 
 
 @pytest.fixture

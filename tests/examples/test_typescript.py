@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "typescript"
-READY_SECONDS_MAX = 60
+READY_SECONDS_MAX = 90
 
 
 @asynccontextmanager

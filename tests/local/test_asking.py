@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.compiling import compiler
+from holdfast.core.compiling import CompilerContext, compiler
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.formats import format_of, typed
 from holdfast.core.frozen import replace
@@ -28,7 +28,7 @@ from holdfast.local import LocalDriver
 from holdfast.testing.script import Turn, call, say
 from holdfast.testing.scripted import ScriptedModel
 
-AGENT = AgentDefinition(name="local", system_prompt="Be brief.")
+AGENT = AgentDefinition(name="local", tools="all", system_prompt="Be brief.")
 
 
 class Sum(BaseModel):
@@ -99,10 +99,38 @@ async def test_the_steps_of_an_earlier_execution_are_hidden_and_those_of_this_on
     assert not any(message.metadata for request in model.requests for message in request.messages)
 
 
+@compiler
+def whispering(context: CompilerContext) -> list[Message]:
+    """Have every message in small letters."""
+    return [replace(each, content=each.text.lower()) for each in context.messages]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ContextPolicy(),
+        ContextPolicy(view="all"),
+        ContextPolicy(sections=("messages",)),
+        ContextPolicy(tool_output_chars_max=100),
+        ContextPolicy(compiler="whispering"),
+    ],
+    ids=["default", "all", "selected", "trimmed", "custom"],
+)
+async def test_what_the_model_was_sent_in_a_step_can_be_read_from_the_state(policy: ContextPolicy) -> None:
+    model = ScriptedModel(one_by_one(call("add", a=1, b=2), say("3"), call("add", a=10**40, b=2), say("Done")))
+    driver = LocalDriver(replace(AGENT, context=policy), model=model, tools=[add], compilers=[whispering])
+    first = await driver.execute("One?")
+    store = first.store.extended(Message(role="user", content="Noted before"), section="summary")
+    second = await driver.execute("Two?", state=first.with_store(store))
+    given = whispering if policy.compiler else None
+    told = [state.input_messages(step, policy, given) for state in (first, second) for step in state.steps]
+    assert told == [request.messages for request in model.requests]
+
+
 async def test_all_of_it_selected_sections_or_a_function_of_ones_own_are_shown_instead() -> None:
     @compiler
-    def shouting(messages: object) -> list[Message]:
-        assert messages
+    def shouting(context: CompilerContext) -> list[Message]:
+        assert context.messages
         return [Message(role="user", content="HELLO?")]
 
     shown: dict[str, list[str]] = {}
@@ -116,7 +144,7 @@ async def test_all_of_it_selected_sections_or_a_function_of_ones_own_are_shown_i
         driver = LocalDriver(replace(AGENT, context=policy), model=model, tools=[add], compilers=[shouting])
         first = await driver.execute("One?")
         store = first.store.extended(Message(role="user", content="noted before"), section="summary")
-        await driver.execute("Two?", state=first.with_store(first.updated_at, store))
+        await driver.execute("Two?", state=first.with_store(store))
         shown[name] = [message.text[:12] for message in model.requests[-1].messages]
     assert shown == {
         "all": ["noted before", "One?", "", "3 indeed ind", "3", "Two?"],
@@ -149,6 +177,12 @@ async def test_old_messages_move_to_the_buffer_and_then_into_the_summary_and_no_
     assert len(state.store.section("buffer").messages) == 0
     for request in model.requests:
         assert pairing_problem(request.messages) is None
+    asked = [request.messages for request in model.requests if request.tools]
+    told = [state.input_messages(step, policy) for step in state.steps]
+    assert len(told) == len(asked)
+    for mine, theirs in zip(told, asked, strict=True):
+        assert all(message in theirs for message in mine), "nothing that was not sent"
+    assert told[-1] == asked[-1]
     assert any("They added a lot." in message.text for message in model.requests[-1].messages)
 
 

@@ -22,7 +22,7 @@ from holdfast.testing.script import call, say
 from holdfast.testing.scripted import ScriptedModel
 
 CONTEXT = ToolContext(execution_id="e", idempotency_key="k", attempt=1)
-PROMPTLY_SECONDS = 2.5
+PROMPTLY_SECONDS = 60.0
 FLAVOURS = ["sync", "async"]
 
 
@@ -48,7 +48,7 @@ def raising(flavour: str, error: BaseException) -> AnyTool:
 
 async def run_with(made: AnyTool, **arguments: object) -> AgentState:
     model = ScriptedModel([call("work", **arguments), say("went on")])
-    driver = LocalDriver(AgentDefinition(name="local"), model=model, tools=[made])
+    driver = LocalDriver(AgentDefinition(name="local", tools="all"), model=model, tools=[made])
     return await asyncio.wait_for(driver.execute("Do it."), PROMPTLY_SECONDS)
 
 

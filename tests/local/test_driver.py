@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -16,7 +17,10 @@ import pytest
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.errors import UnknownTool
+from holdfast.core.frozen import replace
+from holdfast.core.hooks import HookContext, Trigger, hook
 from holdfast.core.inference import ModelRequest
+from holdfast.core.observed import AgentStepStarted
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.steps import InferenceResponse
 from holdfast.core.stopping import StopReason
@@ -25,8 +29,8 @@ from holdfast.local import LocalDriver
 from holdfast.testing.script import Call, Turn, call, calls, say
 from holdfast.testing.scripted import ScriptedModel
 
-AGENT = AgentDefinition(name="local", system_prompt="Be brief.")
-PROMPTLY_SECONDS = 2.5
+AGENT = AgentDefinition(name="local", tools="all", system_prompt="Be brief.")
+PROMPTLY_SECONDS = 60.0
 """How long anything here may take at the most; what is waited for would never come by itself."""
 
 
@@ -34,6 +38,11 @@ PROMPTLY_SECONDS = 2.5
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
+
+
+@hook("before_tool")
+def allow(context: HookContext) -> None:
+    """Let every call run."""
 
 
 @tool
@@ -63,6 +72,12 @@ class Meeting:
             self.cancelled = True
             raise
         return "released"
+
+
+async def everything_else_ran() -> None:
+    """Return once every task of this event loop has had many turns."""
+    for _ in range(100):
+        await asyncio.sleep(0)
 
 
 async def finished(driver: LocalDriver, budget: ExecutionBudget | None = None) -> AgentState:
@@ -98,6 +113,63 @@ async def test_iterate_yields_the_state_after_every_step_and_the_finished_one_la
     assert seen == [(1, "in_progress"), (2, "in_progress"), (3, "completed")]
 
 
+@pytest.mark.parametrize("outside", ["nobody", "a stop", "a message", "a change"])
+async def test_the_next_step_begins_only_when_it_is_asked_for(outside: str) -> None:
+    model = ScriptedModel([call("add", a=1, b=2), call("add", a=3, b=4), say("done")])
+    driver, begun = LocalDriver(AGENT, model=model, tools=[add]), list[int]()
+    driver.on(AgentStepStarted, lambda event: begun.append(event.step_number))
+    states = driver.iterate("What?")
+    first = await anext(states)
+    await everything_else_ran()
+    assert (first.step_count, first.running.current_step, first.should_stop) == (1, None, False)
+    assert (len(model.requests), begun) == (1, [1]), "nothing is asked while somebody looks at the first step"
+    if outside == "a stop":
+        driver.stop("enough")
+    elif outside == "a message":
+        driver.say("by the way")
+    elif outside == "a change":
+        driver.change(replace(AGENT, system_prompt="Be long."))
+    second = await anext(states)
+    await everything_else_ran()
+    if outside == "a stop":
+        assert (second.status, second.stop_reason, second.step_count) == (
+            ExecutionStatus.STOPPED,
+            StopReason.USER_REQUESTED,
+            1,
+        )
+        assert (len(model.requests), begun) == (1, [1])
+        return
+    assert (second.step_count, len(model.requests), begun) == (2, 2, [1, 2])
+    asked = model.requests[1]
+    assert asked.system_prompt == ("Be long." if outside == "a change" else "Be brief.")
+    assert (asked.messages[-1].text == "by the way") == (outside == "a message")
+    await states.aclose()
+    await everything_else_ran()
+    assert (len(model.requests), begun) == (2, [1, 2]), "whoever leaves pays for no more"
+
+
+async def test_time_that_passes_between_two_steps_counts() -> None:
+    seconds, start = 0, datetime(2025, 1, 1, tzinfo=UTC)
+    model = ScriptedModel([call("add", a=1, b=2), say("done")])
+    driver = LocalDriver(AGENT, model=model, tools=[add], clock=lambda: start + timedelta(seconds=seconds))
+    seen: list[AgentState] = []
+    async for state in driver.iterate("What?", budget=ExecutionBudget(max_seconds=60)):
+        seen.append(state)
+        seconds = 61
+    assert [(state.step_count, state.stop_reason) for state in seen] == [(1, None), (1, StopReason.TIME_LIMIT)]
+    assert len(model.requests) == 1
+
+
+async def test_there_is_one_item_for_each_step_also_where_hooks_run_at_the_end() -> None:
+    @hook(Trigger.ON_STOP)
+    async def note(_: HookContext) -> None:
+        await asyncio.sleep(0)
+
+    model = ScriptedModel([call("add", a=1, b=2), say("done")])
+    driver = LocalDriver(replace(AGENT, hooks="all"), model=model, tools=[add], hooks=[note])
+    assert [state.step_count async for state in driver.iterate("What?")] == [1, 2]
+
+
 async def test_a_run_without_any_step_yields_its_end_alone() -> None:
     driver = LocalDriver(AGENT, model=ScriptedModel([]))
     seen = [state async for state in driver.iterate("What?", budget=ExecutionBudget(max_steps=0))]
@@ -128,6 +200,19 @@ async def test_work_that_is_cancelled_before_it_began_is_not_complained_about() 
         gc.collect()
     assert len(model.requests) == 1
     assert [str(each.message) for each in complaints] == []
+
+
+async def test_an_agent_made_of_nothing_gets_its_id_its_time_and_what_it_lacks_as_it_is_run() -> None:
+    model = ScriptedModel(lambda _: say("3"))
+    agent = replace(AGENT, metadata={"team": "red"})
+    asked = AgentState.empty().with_system_prompt("Be long.").with_user_message("What is 1 + 2?")
+    first = await LocalDriver(agent, model=model).execute(asked)
+    second = await LocalDriver(agent, model=model).execute(AgentState.empty().with_user_message("And 2 + 2?"))
+    assert [request.system_prompt for request in model.requests] == ["Be long.", "Be brief."]
+    assert [request.messages[-1].text for request in model.requests] == ["What is 1 + 2?", "And 2 + 2?"]
+    assert len({asked.agent_id, first.agent_id, second.agent_id}) == 3
+    assert first.created_at == first.running.started_at
+    assert (first.metadata["team"], first.final_response, first.execution_count) == ("red", "3", 1)
 
 
 async def test_ids_and_times_come_from_where_they_are_told_to() -> None:
@@ -165,6 +250,28 @@ async def test_a_budget_given_to_an_execution_overrides_the_definitions_limit_by
         "What?", budget=ExecutionBudget(max_steps=7)
     )
     assert state.budget == ExecutionBudget(max_steps=7, max_tokens=9_000)
+
+
+@pytest.mark.parametrize("kind", ["tools", "hooks"])
+def test_tools_and_hooks_that_no_agent_takes_are_warned_of(kind: str) -> None:
+    agent, model = AgentDefinition(name="local"), ScriptedModel([say("hi")])
+    offered: dict[str, Any] = {kind: [add] if kind == "tools" else [allow]}
+    with pytest.warns(UserWarning, match=f"{kind} are offered and no agent takes any.* or write {kind}='all'"):
+        LocalDriver(agent, model=model, **offered)
+    taking = AgentDefinition.model_validate({"name": "taking", kind: "all"})
+    LocalDriver(taking, model=model, **offered)
+    LocalDriver(agent, model=model, agents=[taking], **offered)  # a subagent takes them
+
+
+async def test_without_a_choice_no_tool_and_no_hook_is_there() -> None:
+    model = ScriptedModel([call("add", a=1, b=2), say("sorry")])
+    with pytest.warns(UserWarning, match="no agent takes any"):
+        driver = LocalDriver(AgentDefinition(name="local"), model=model, tools=[add], hooks=[allow])
+    state = await driver.execute("?")
+    (error,) = state.errors
+    assert error.type == "UnknownTool"
+    assert error.message == "the model asked for the tool 'add', which is not there; there are: none"
+    assert not model.requests[0].tools
 
 
 def test_an_unknown_tool_in_the_definition_is_refused_before_anything_runs() -> None:

@@ -26,7 +26,7 @@ from holdfast.local.formats import checked, format_problem, schema_problem
 from tests.core.strategies import json_values
 
 OBJECT = JsonObjectFormat()
-PROMPTLY_SECONDS = 10  # generous: each takes below one second alone on the machine
+PROMPTLY_SECONDS = 40  # generous: each takes below one second alone on the machine
 
 
 def fitting(**schema: JsonValue) -> JsonSchemaFormat:

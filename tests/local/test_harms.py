@@ -12,7 +12,7 @@ from pydantic_core import to_json as spelled
 
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import Conflict, InvalidInput
+from holdfast.core.errors import Conflict, InvalidArguments, InvalidInput
 from holdfast.core.events import MessageArrived, StopRequested
 from holdfast.core.frozen import replace
 from holdfast.core.inference import ModelRequest
@@ -35,9 +35,9 @@ from holdfast.testing.builders import START
 from holdfast.testing.script import Turn, call, say
 from holdfast.testing.scripted import ScriptedModel
 
-AGENT = AgentDefinition(name="local", system_prompt="Be brief.")
+AGENT = AgentDefinition(name="local", tools="all", system_prompt="Be brief.")
 ASKING = replace(AGENT, approvals=(ApprovalRule(tools=("*",)),))
-PROMPTLY_SECONDS = 2.5
+PROMPTLY_SECONDS = 60.0
 """How long anything here may take at the most; what is waited for would never come by itself."""
 
 
@@ -174,8 +174,10 @@ async def test_a_state_taken_up_after_its_time_asks_neither_the_model_nor_a_tool
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])
 async def test_two_agents_that_call_each_other_take_no_more_steps_than_their_root_may(steps: int) -> None:
-    ping = AgentDefinition(name="ping", subagents=("pong",), budget=ExecutionBudget(max_steps=steps), max_depth=10)
-    pong = AgentDefinition(name="pong", subagents=("ping",), max_depth=10)
+    ping = AgentDefinition(
+        name="ping", tools="all", subagents=("pong",), budget=ExecutionBudget(max_steps=steps), max_depth=10
+    )
+    pong = AgentDefinition(name="pong", tools="all", subagents=("ping",), max_depth=10)
     asked = 0
 
     async def model(request: ModelRequest) -> InferenceResponse:
@@ -344,3 +346,35 @@ async def test_an_empty_inbox_is_waited_for() -> None:
     event = MessageArrived(message=user_message("one"), at=START)
     inbox.put(event)
     assert await asyncio.wait_for(waiting, PROMPTLY_SECONDS) is event
+
+
+async def test_an_approver_whose_edit_does_not_fit_is_asked_again_and_at_last_denies() -> None:
+    edits: list[dict[str, JsonValue]] = [{"a": "much", "b": 1}, {"a": 4, "b": 1}]
+
+    async def corrects(_: ToolCall) -> Verdict:
+        return Verdict(decision="edit", arguments=edits.pop(0))
+
+    driver = LocalDriver(ASKING, model=ScriptedModel([ADD, say("well")]), tools=[add], approver=corrects)
+    state = await driver.execute("?")
+    assert [each.result for each in state.steps[0].tool_executions] == ["5"]
+
+    async def insists(_: ToolCall) -> Verdict:
+        return Verdict(decision="edit", arguments={"a": "much"})
+
+    driver = LocalDriver(ASKING, model=ScriptedModel([ADD, say("well")]), tools=[add], approver=insists)
+    (denied,) = (await driver.execute("?")).steps[0].tool_executions
+    assert denied.outcome == "denied"
+    assert "3 edits did not fit; the last one: a: Input should be a valid integer" in denied.answer.text
+
+
+async def test_an_edit_from_outside_that_does_not_fit_is_refused_and_the_call_waits_on() -> None:
+    asked: asyncio.Queue[str] = asyncio.Queue()
+    driver = LocalDriver(ASKING, model=ScriptedModel([ADD, say("well")]), tools=[add])
+    driver.on(ApprovalRequested, lambda event: asked.put_nowait(event.call.id))
+    running = asyncio.create_task(driver.execute("?"))
+    call_id = await asked.get()
+    with pytest.raises(InvalidArguments, match=f"a: Input should be .* {call_id} .* is still waiting"):
+        driver.decide(call_id, Verdict(decision="edit", arguments={"a": "much", "b": 1}))
+    driver.decide(call_id, Verdict(decision="edit", arguments={"a": 5, "b": 1}))
+    state = await running
+    assert [each.result for each in state.steps[0].tool_executions] == ["6"]

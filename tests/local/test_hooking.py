@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.core.definition import AgentDefinition
 from holdfast.core.hooks import Changes, Hook, HookContext, Trigger, hook
+from holdfast.core.limits import HOOK_STEPS_MAX
 from holdfast.core.loop import user_message
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.stopping import StopReason
@@ -14,7 +15,7 @@ from holdfast.local import LocalDriver
 from holdfast.testing.script import Turn, call, say
 from holdfast.testing.scripted import ScriptedModel
 
-AGENT = AgentDefinition(name="local")
+AGENT = AgentDefinition(name="local", tools="all", hooks="all")
 IN_A_STEP = [
     "before_step",
     "before_inference",
@@ -153,3 +154,47 @@ async def test_a_hook_that_scribbles_on_what_it_is_shown_changes_nothing() -> No
     state, _ = await run(scribble)
     assert "seen" not in state.metadata
     assert [execution.result for execution in state.steps[0].tool_executions] == ["2"]
+
+
+async def test_hooks_see_the_executions_steps_and_errors_and_whose_subagent_it_is() -> None:
+    seen: list[HookContext] = []
+
+    @tool
+    def halve(number: int) -> int:
+        """Halve a number."""
+        raise ArithmeticError(f"{number} is odd")
+
+    @hook(Trigger.AFTER_STEP)
+    def look(context: HookContext) -> None:
+        seen.append(context)
+
+    turns = [call("double", number=1), call("halve", number=1), say("done"), say("again")]
+    left = iter(turns)
+    model = ScriptedModel(lambda _: next(left))
+    parent = "6f1c0000-0000-4000-8000-000000000001"
+    driver = LocalDriver(AGENT, model=model, tools=[double, halve], hooks=[look], parent_agent_id=parent)
+    first = await driver.execute("Do it.")
+    await driver.execute("Once more.", state=first)
+    assert [[each.call.name for each in context.tool_executions] for context in seen] == [["double"], ["halve"], [], []]
+    assert [[each.step.number for each in context.steps] for context in seen] == [[], [1], [1, 2], []]
+    assert [[error.type for error in context.errors] for context in seen] == [
+        [],
+        ["ArithmeticError"],
+        ["ArithmeticError"],
+        [],
+    ]
+    assert [context.execution_count for context in seen] == [1, 1, 1, 2]
+    assert {context.parent_agent_id for context in seen} == {parent}
+
+
+async def test_a_hook_is_shown_the_latest_steps_alone() -> None:
+    shown: list[int] = []
+
+    @hook(Trigger.ON_STOP)
+    def look(context: HookContext) -> None:
+        shown.extend(each.step.number for each in context.steps)
+
+    turns = [*(call("double", number=number) for number in range(6)), say("done")]
+    await run(look, turns=turns)
+    assert shown == [5, 6, 7]
+    assert len(shown) == HOOK_STEPS_MAX

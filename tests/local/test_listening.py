@@ -28,7 +28,7 @@ from holdfast.local import LocalDriver, listening
 from holdfast.testing.script import Call, Turn, call, calls, say
 from holdfast.testing.scripted import ScriptedModel
 
-AGENT = AgentDefinition(name="local")
+AGENT = AgentDefinition(name="local", tools="all", hooks="all")
 STEP = ["AgentStepStarted", "InferenceRequestStarted", "InferenceResponseReceived"]
 STEP_END = ["AgentStepCompleted", "TokenUsageReported", "ContinuationEvaluated"]
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -74,14 +74,14 @@ async def test_a_run_that_completes_is_told_in_order() -> None:
         *STEP_END,
         *STEP,
         *STEP_END,
-        "AgentExecutionCompleted",
+        *("AgentExecutionStopped", "AgentExecutionCompleted"),
     ]
 
 
 async def test_a_run_that_stops_tells_its_signal_and_its_reason() -> None:
     driver = LocalDriver(AGENT, model=ScriptedModel([ADD, say("?")]), tools=[add])
     events, state = await told(driver, ExecutionBudget(max_steps=1))
-    assert names(events)[-2:] == ["ContinuationEvaluated", "AgentExecutionStopped"]
+    assert names(events)[-3:] == ["ContinuationEvaluated", "AgentExecutionStopped", "AgentExecutionCompleted"]
     assert names(events).count("StopSignalReceived") == 1
     (ending,) = (event for event in events if isinstance(event, observed.AgentExecutionStopped))
     assert ending.reason is state.stop_reason
@@ -90,7 +90,8 @@ async def test_a_run_that_stops_tells_its_signal_and_its_reason() -> None:
 async def test_a_run_that_fails_tells_its_error() -> None:
     events, state = await told(LocalDriver(AGENT, model=ScriptedModel([Turn(status=400)])))
     assert names(events) == [
-        *("AgentExecutionStarted", *STEP[:2], "StopSignalReceived", *STEP_END[:2], "AgentExecutionFailed"),
+        *("AgentExecutionStarted", *STEP[:2], "StopSignalReceived", *STEP_END[:2]),
+        *("AgentExecutionStopped", "AgentExecutionFailed"),
     ]
     (ending,) = (event for event in events if isinstance(event, observed.AgentExecutionFailed))
     assert (ending.error,) == state.errors
@@ -117,7 +118,7 @@ async def test_an_approval_a_block_a_message_and_a_hook_are_told() -> None:
     def note(_: HookContext) -> None:
         return None
 
-    agent = AgentDefinition(name="local", approvals=(ApprovalRule(tools=("add",)),))
+    agent = AgentDefinition(name="local", tools="all", hooks="all", approvals=(ApprovalRule(tools=("add",)),))
     model = ScriptedModel([ADD, say("done")])
     driver = LocalDriver(agent, model=model, tools=[add], hooks=[note], approver=ann)
     events, _ = await told(driver)
@@ -144,7 +145,7 @@ async def test_each_event_says_whose_it_is_and_when_and_in_which_step() -> None:
     assert {(event.agent_id, event.execution_id, event.parent_id) for event in events} == {
         (state.agent_id, state.running.execution_id, parent)
     }
-    assert [event.step_number for event in events] == [0, *[1] * 8, *[2] * 7]
+    assert [event.step_number for event in events] == [0, *[1] * 8, *[2] * 8]
     moments = [event.at for event in events]
     assert moments == sorted(moments)
     assert (moments[0], moments[-1]) == (state.running.started_at, state.running.completed_at)
@@ -163,17 +164,18 @@ async def test_a_listener_hears_its_kind_alone_and_a_wiretap_everything() -> Non
     model = ScriptedModel([calls(Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})), say("done")])
     events, _ = await told(LocalDriver(AGENT, model=model, tools=[add]).on(ToolCallCompleted, heard.append))
     assert [event.tool_execution.result for event in heard] == ["3", "7"]
-    assert len(events) == 18
+    assert len(events) == 19
 
 
 async def test_a_childs_events_reach_its_parents_listeners() -> None:
-    child = AgentDefinition(name="child", llm=LLM(model="kid"))
-    agent = AgentDefinition(name="local", subagents=("child",))
+    child = AgentDefinition(name="child", tools="all", hooks="all", llm=LLM(model="kid"))
+    agent = AgentDefinition(name="local", tools="all", hooks="all", subagents=("child",))
     asking = [call("spawn", agent="child", task="A part."), say("done")]
     driver = LocalDriver(agent, model=ScriptedModel({"scripted": asking, "kid": [say("a part")]}), agents=[child])
     events, state = await told(driver)
     theirs = [event for event in events if event.parent_id == state.agent_id]
-    assert names(theirs) == ["AgentExecutionStarted", *STEP, *STEP_END, "AgentExecutionCompleted"]
+    ends = ["AgentExecutionStopped", "AgentExecutionCompleted"]
+    assert names(theirs) == ["AgentExecutionStarted", *STEP, *STEP_END, *ends]
     ours = [name for name in names([event for event in events if event not in theirs]) if "Subagent" in name]
     assert ours == ["SubagentSpawned", "SubagentCompleted"]
     spawned, ended = (index for index, name in enumerate(names(events)) if "Subagent" in name)
@@ -224,7 +226,7 @@ async def test_a_listener_that_has_left_hears_nothing_more() -> None:
     driver = LocalDriver(AGENT, model=ScriptedModel([say("done")])).wiretap(first.append).wiretap(second.append)
     driver.on(ToolCallCompleted, first.append).off(first.append)
     await driver.execute("Do it.")
-    assert (first, len(second)) == ([], 8)
+    assert (first, len(second)) == ([], 9)
     with pytest.raises(InvalidInput, match="does not listen here"):
         driver.off(first.append)
 

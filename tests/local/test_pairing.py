@@ -15,7 +15,7 @@ from holdfast.local import LocalDriver
 from holdfast.testing.script import Call, calls
 from holdfast.testing.scripted import ScriptedModel
 
-AGENT = AgentDefinition(name="local", approvals=(ApprovalRule(tools=("pay",)),))
+AGENT = AgentDefinition(name="local", tools="all", hooks="all", approvals=(ApprovalRule(tools=("pay",)),))
 ASKED = calls(
     *(Call("fine"), Call("failing"), Call("guarded"), Call("pay"), Call("waiting")),
     *(Call("nowhere"), Call("fine", "{no JSON"), Call("fine", {"surprise": 1})),
@@ -79,7 +79,7 @@ async def test_a_call_of_every_kind_gets_one_tool_message_and_one_record() -> No
             driver.stop("enough")
 
     driver.on(ToolCallCompleted, stop_when_all_but_one_have_ended)
-    state = await asyncio.wait_for(driver.execute("Do it."), 5)
+    state = await asyncio.wait_for(driver.execute("Do it."), 90)
     step = state.steps[0]
     assert [execution.outcome.value for execution in step.tool_executions] == [
         *("succeeded", "failed", "blocked", "denied", "cancelled", "failed", "failed", "failed"),

@@ -18,7 +18,7 @@ from holdfast.local import LocalDriver
 AGENT = AgentDefinition(name="local")
 HELPER = AgentDefinition(name="helper")
 PARENT = AgentDefinition(name="parent", subagents=("helper",))
-PROMPTLY_SECONDS = 10.0
+PROMPTLY_SECONDS = 60.0
 
 
 class Speaker:

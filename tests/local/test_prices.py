@@ -84,7 +84,7 @@ def test_a_file_of_prices_is_yaml_or_json(tmp_path: Path, text: str) -> None:
         ("m: {input_usd: -1, output_usd: 1}", "m.input_usd: Input should be greater than or equal to 0"),
         ("m: {input_usd: 1}", "m.output_usd: Field required"),
         ("m: {input_usd: 1, output_usd: 1, cached: 1}", "m.cached: Extra inputs are not permitted"),
-        ("- m", "the file: Input should be a valid dictionary"),
+        ("- m", "the file: Input should be a mapping of names to values"),
         ("m: [", "is neither YAML nor JSON"),
         ("m: {input_usd: .nan, output_usd: 1}", "m.input_usd: Input should be a finite number"),
     ],

@@ -20,7 +20,6 @@ from uuid import NAMESPACE_URL, uuid5
 from holdfast import AgentDefinition
 from holdfast.client import Client, Settings
 from holdfast.client.embedded import EmbeddedServer
-from holdfast.client.leaving import leave
 from holdfast.core.contracts import MESSAGE_SIGNAL
 from holdfast.core.errors import ServerUnavailable
 from holdfast.core.frozen import replace
@@ -36,6 +35,7 @@ from holdfast.core.session_contracts import (
     SessionChange,
     SessionSettings,
 )
+from holdfast.leaving import leave
 from holdfast.testing.script import Scripts, Turn, call, say
 from tests.replay.archive import UNRELEASED, Recorded, write
 from tests.replay.collecting import recorded
@@ -53,7 +53,7 @@ AT_ONCE = 3
 """How many runs are recorded at the same time: few, so that none of the time limits strikes too early."""
 
 ATTEMPTS_MAX = 3
-RUN_SECONDS_MAX = 30
+RUN_SECONDS_MAX = 90
 LARGE_STEPS = 12
 LONG_CHARS = 20_000
 """So much is said that it is sealed into a part of a snapshot."""
@@ -187,7 +187,7 @@ def session_run(*, continue_events: int) -> Run:
             await chat.answer(last)
             await chat.ask("and now?")
             await chat.update(CLOSE_UPDATE)
-            return await take.result(at_work.client)
+            return await recorded(at_work.client.temporal, take.settings.storage_place, take.name, chat.handle.id)
 
     return run
 

@@ -19,12 +19,11 @@ from temporalio.converter import DataConverter
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.worker import Replayer
 
-from holdfast.client.leaving import leave
+from holdfast.leaving import leave
 from holdfast.storage.payloads import converter
 from tests.replay.archive import Recorded, files, read
 from tests.replay.outside import put_back
-from workflows.agent_execution import AgentExecution
-from workflows.agent_session import AgentSession
+from workflows.registration import WORKFLOWS, AgentWorkflowRunner
 
 TOLD_CHARS_MAX = 300
 
@@ -43,7 +42,12 @@ def quiet() -> Runtime:
 
 def replayer(data_converter: DataConverter) -> Replayer:
     """Return what replays as the worker would: the same workflows and sandbox, and its data converter."""
-    return Replayer(workflows=[AgentExecution, AgentSession], data_converter=data_converter, runtime=quiet())
+    return Replayer(
+        workflows=WORKFLOWS,
+        workflow_runner=AgentWorkflowRunner(),
+        data_converter=data_converter,
+        runtime=quiet(),
+    )
 
 
 async def deviations(runs: Sequence[Recorded]) -> dict[str, str]:

@@ -17,7 +17,7 @@ Replay = subprocess.CompletedProcess[str]
 
 ROOT = Path(__file__).resolve().parents[2]
 AT_ONCE = 2
-SECONDS_MAX = 60
+SECONDS_MAX = 90
 
 RUNS = (
     "rich",

@@ -25,7 +25,7 @@ def recorded() -> list[Recorded]:
     return list(chain.from_iterable(map(read, files())))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_every_recorded_run_replays(recorded: list[Recorded]) -> None:
     found = await deviations(recorded)
     assert not found, report(found)

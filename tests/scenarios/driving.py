@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, count
 from typing import Any, Protocol, assert_never
 from uuid import UUID, uuid5
+
+import pytest
 
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Client
 from holdfast.core.contracts import APPROVAL_SIGNAL, CHANGE_SIGNAL, ApprovalDecision, DefinitionChange
 from holdfast.core.digests import call_digest
-from holdfast.core.errors import ExecutionFailed
+from holdfast.core.errors import ExecutionFailed, InvalidArguments
 from holdfast.core.messages import ToolCall
 from holdfast.core.observed import ApprovalRequested
 from holdfast.core.state import AgentState
@@ -25,7 +29,7 @@ from tests.scenarios.scenario import MODEL, Approve, Change, Deed, Deny, Edit, S
 from tests.scenarios.tools import Gate, tools_at
 from tests.serving import Served
 
-SECONDS_MAX = 10
+SECONDS_MAX = 90
 """The longest a scenario may take, so that one that hangs is named instead of ending the whole session."""
 
 UNEQUAL = TIMES | {"paused_seconds"}
@@ -79,7 +83,8 @@ class InProcess:
                 self._driver.say(deed.text)
             case Approve() | Deny() | Edit():
                 call = self._waiting[deed.nth - 1]
-                self._driver.decide(call.id, verdict_of(deed, call))
+                with refusal_of(deed):
+                    self._driver.decide(call.id, verdict_of(deed, call))
             case Change():
                 self._driver.change(self._scenario.changed(deed), budget=deed.budget)
             case _:
@@ -115,6 +120,10 @@ class OnTemporal:
                 return await client.message(id_, deed.text)
             case Approve() | Deny() | Edit():
                 call = self._waiting[deed.nth - 1]
+                if isinstance(deed, Edit) and deed.refused:
+                    with refusal_of(deed):
+                        await client.decide(id_, call.id, verdict_of(deed, call))
+                    return True
                 return await self._decided(call.id, verdict_of(deed, call))
             case Change():  # a session's to send; it has no door in the client of executions
                 definition = self._scenario.changed(deed)
@@ -129,6 +138,12 @@ class OnTemporal:
         handle: Any = self._client.temporal.get_workflow_handle(self._execution_id)
         await handle.signal(APPROVAL_SIGNAL, ApprovalDecision(call_id=call_id, verdict=verdict))
         return True
+
+
+def refusal_of(deed: Approve | Deny | Edit) -> AbstractContextManager[object]:
+    """Return what a decision is brought within: an edit that does not fit is refused where it is brought."""
+    refused = isinstance(deed, Edit) and deed.refused
+    return pytest.raises(InvalidArguments, match="still waiting") if refused else nullcontext()
 
 
 def verdict_of(deed: Approve | Deny | Edit, call: ToolCall) -> Verdict:
@@ -153,14 +168,15 @@ async def locally(
     gate, seen = Gate(), len(endpoint.requests)
     ids = chain((agent_id, execution_id), (str(uuid5(UUID(execution_id), f"child/{n}")) for n in count()))
     model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model=MODEL))
-    driver = LocalDriver(
-        scenario.agent,
-        model=model,
-        tools=tools_at(gate),
-        hooks=HOOKS,
-        agents=scenario.agents,
-        new_id=lambda: next(ids),
-    )
+    with warnings.catch_warnings(action="ignore"):  # all tools and hooks are offered, whatever the agent takes
+        driver = LocalDriver(
+            scenario.agent,
+            model=model,
+            tools=tools_at(gate),
+            hooks=HOOKS,
+            agents=scenario.agents,
+            new_id=lambda: next(ids),
+        )
     outside = InProcess(driver, scenario)
     try:
         run = asyncio.create_task(driver.execute(scenario.question, budget=scenario.budget))

@@ -111,6 +111,11 @@ def go_on_once(context: HookContext) -> Changes | None:
     return Changes(metadata={"went_on": True}, messages=(user_message("Go on."),), go_on=True)
 
 
+@hook("before_step")
+def go_on_at_first(context: HookContext) -> Changes | None:
+    return Changes(go_on=True) if context.step_number == 1 else None
+
+
 @hook("after_step")
 def go_on_always(context: HookContext) -> Changes:
     return replace(_counted(context, "asked"), go_on=True)
@@ -165,6 +170,7 @@ HOOKS: tuple[Hook, ...] = (
     stop_after_step,
     stop_oddly,
     go_on_once,
+    go_on_at_first,
     go_on_always,
     note_the_reason,
     note_the_end,

@@ -32,10 +32,10 @@ Moment = Literal["the model is asked", "the gate is reached", "an approval is as
 
 
 def _with_defaults(fields: object) -> object:
-    """Return the agent's fields with those that few scenarios are about; its hooks are those that it names."""
+    """Return the agent's fields with those that few scenarios are about: it has every tool, and the hooks it names."""
     if not isinstance(fields, dict):
         return fields
-    return {"name": "scenario", "system_prompt": "Be brief.", "hooks": (), **cast("dict[str, Any]", fields)}
+    return {"name": "scenario", "system_prompt": "Be brief.", "tools": "all", **cast("dict[str, Any]", fields)}
 
 
 class ScriptedCall(Frozen):
@@ -125,10 +125,11 @@ class Deny(_Decision):
 
 
 class Edit(_Decision):
-    """Somebody lets the waiting call run with other arguments."""
+    """Somebody lets the waiting call run with other arguments; `refused` ones break the tool's schema."""
 
     do: Literal["edit"]
     arguments: Mapping[str, JsonValue]
+    refused: bool = False
 
 
 class Change(_Deed):

@@ -60,6 +60,7 @@ async def test_a_scenario_leaves_the_same_state_in_process_and_on_temporal(
     async with served_at(chosen, tmp_path / "ledger.jsonl", scenario.plays, offer) as served:
         durable = await on_temporal(scenario, served, gate, agent_id, execution_id)
         asked = served.endpoint.requests
+        served.endpoint.begin_again()
         local, _ = await locally(scenario, served.endpoint, agent_id, execution_id)
     assert_ended_well(scenario, durable, asked)
     assert_same_run(durable, local, ignoring=UNEQUAL)
@@ -69,7 +70,7 @@ async def test_a_scenario_leaves_the_same_state_in_process_and_on_temporal(
 async def test_the_largest_step_there_can_be_is_readable(serve: Serve) -> None:
     wanted = calls(*[Call("echo", {"text": "x" * 100, "times": 1_000})] * CALLS_PER_STEP_MAX)
     async with serve([wanted, say("done")], tools_at(Gate())) as served:
-        state = await served.client.run(AgentDefinition(name="scenario"), "Do it.")
+        state = await served.client.run(AgentDefinition(name="scenario", tools="all"), "Do it.")
     answers = [message.text for message in state.messages if message.role == "tool"]
     assert len(answers) == CALLS_PER_STEP_MAX
     assert not any(answer.startswith("Error") for answer in answers)

@@ -20,7 +20,7 @@ from tests.serving import Serve, Served
 pytestmark = pytest.mark.temporal
 
 KEY = b"test-key"  # what `tests.serving` gives its worker
-AGENT = AgentDefinition(name="secretive", system_prompt="Be brief.")
+AGENT = AgentDefinition(name="secretive", tools="all", hooks="all", system_prompt="Be brief.")
 REPEATED = "Incorrect API key provided: test-key. Authorization: Bearer test-key"
 
 SCRIPTS: dict[str, Script] = {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from holdfast.core.tools import AnyTool, StopRun, ToolContext, tool
 
-GATE_SECONDS_MAX = 30
+GATE_SECONDS_MAX = 90
 
 
 class Gate:
@@ -121,6 +121,13 @@ async def slow_once() -> str:
 
 
 @tool
+async def four_seconds() -> str:
+    """Take four seconds."""
+    await asyncio.sleep(4)
+    return "four seconds later"
+
+
+@tool
 def enough() -> StopRun:
     """Ask to stop."""
     return StopRun("enough", reason="nothing is left to do")
@@ -154,4 +161,4 @@ def tools_at(gate: Gate) -> Sequence[AnyTool]:
         return people.stay(patience_seconds)
 
     still = (add, echo, whoami, broken, leaving, giving_up, recall, flaky, flaky_local)
-    return (*still, slow_local, slow, slow_once, enough, wait, crowd, queue)
+    return (*still, slow_local, slow, slow_once, four_seconds, enough, wait, crowd, queue)

@@ -30,6 +30,17 @@ from holdfast.core.observed import (
     ToolCallCompleted,
     ToolCallStarted,
 )
+from holdfast.core.session_contracts import Branch
+from holdfast.core.session_events import (
+    AnySessionEvent,
+    MessageAccepted,
+    SessionChanged,
+    SessionClosed,
+    SessionCreated,
+    SessionForked,
+    SessionResumed,
+    SessionSuspended,
+)
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, ToolExecution
 from holdfast.core.stopping import StopReason, StopSignal
@@ -73,27 +84,66 @@ EVENTS: tuple[AnyObserved, ...] = (
     InferenceRequestStarted(*_E, 1, max_output_tokens=4096),
     InferenceResponseReceived(*_E, 1, response=ASKED),
     ApprovalRequested(*_E, 1, call=CALL, expires_at=AT + timedelta(hours=1), digest="3f7a91c2"),
-    ApprovalResolved(*_E, 1, call_id="call_1", decision="approve", by="ada", reason="", digest="3f7a91c2"),
+    ApprovalResolved(
+        *_E, 1, call_id="call_1", decision="approve", by="ada", reason="", digest="3f7a91c2", call=CALL, asked=None
+    ),
     ToolCallStarted(*_E, 1, call=CALL),
     ToolCallCompleted(*_E, 1, tool_execution=RAN),
     ToolCallBlocked(*_E, 1, tool_execution=BLOCKED),
     SubagentSpawned(*_E, 1, call_id="call_2", index=1, agent="researcher", task="Find the order."),
     SubagentCompleted(
-        *_E, 1, call_id="call_2", agent="researcher", status=ExecutionStatus.COMPLETED, usage=Usage(input_tokens=90)
+        *_E,
+        1,
+        call_id="call_2",
+        agent="researcher",
+        status=ExecutionStatus.COMPLETED,
+        usage=Usage(input_tokens=90),
+        cost=0.0002,
     ),
-    AgentStepCompleted(*_E, 1, step=STEP),
+    AgentStepCompleted(
+        *_E,
+        1,
+        step=STEP,
+        started_at=AT - timedelta(seconds=2),
+        completed_at=AT,
+        duration_seconds=2.0,
+        usage=ASKED.usage,
+    ),
     TokenUsageReported(*_E, 1, usage=ASKED.usage, total=ASKED.usage, cost=0.0006, total_cost=0.0006),
     ContinuationEvaluated(*_E, 1, should_stop=False, overridden=False),
     MessageInjected(*_E, 1, message=Message(role="user", content="And order 18, please.")),
     HookExecuted(*_E, 1, hook="guard", trigger=Trigger.BEFORE_TOOL, error=None),
     StopSignalReceived(*_E, 1, signal=STOP),
     AgentExecutionStopped(*_E, 1, reason=StopReason.USER_REQUESTED, message="enough"),
-    AgentExecutionCompleted(*_E, 2, answer="Order 17 is refunded."),
+    AgentExecutionCompleted(
+        *_E,
+        2,
+        answer="Order 17 is refunded.",
+        status=ExecutionStatus.COMPLETED,
+        reason=StopReason.COMPLETED,
+        message="",
+    ),
     AgentExecutionFailed(*_E, 1, error=ErrorRecord(type="QuotaExceeded", message="no credit left", source="model")),
 )
 """Every kind once; no execution has them all."""
 
-NUMBERED = tuple(NumberedEvent(number, event) for number, event in enumerate(EVENTS, 1))
+RUN = "2a4b6c8d-0e1f-4a3b-8c5d-7e9f0a1b2c3d"
+_S = (AGENT, RUN, "clerk", "acme", AT)
+
+SESSION_EVENTS: tuple[AnySessionEvent, ...] = (
+    SessionCreated(*_S),
+    SessionForked(*_S, origin=Branch(agent_id=EXECUTION, execution_id=AGENT, steps=2)),
+    MessageAccepted(*_S, message_id="mail-17", while_running="queue", chars=18, excerpt="Where is order 17?"),
+    SessionChanged(*_S, changed=("system_prompt", "budget"), place=Branch(agent_id=AGENT, execution_id=EXECUTION)),
+    SessionSuspended(*_S, running_id=EXECUTION),
+    SessionResumed(*_S, waiting=1),
+    SessionClosed(*_S, at_once=False, waiting=0),
+)
+"""Every kind of a session's once."""
+
+NUMBERED = tuple(NumberedEvent(number, event) for number, event in enumerate(EVENTS, 1)) + tuple(
+    NumberedEvent(number, event) for number, event in enumerate(SESSION_EVENTS, 1)
+)
 
 
 def batch_of(count: int, *, start: int = 0, again: bool = False) -> Batch:

@@ -11,8 +11,9 @@ import jsonschema
 import pytest
 
 from holdfast.core import limits
-from holdfast.core.numbered import from_dict, to_dict
-from holdfast.core.observed import KINDS
+from holdfast.core.numbered import DELIVERED_KINDS, from_dict, to_dict
+from holdfast.core.session_events import SESSION_EVENTS_MAX
+from holdfast.sinks.delivery import RESTED_AT_ONCE
 from holdfast.sinks.webhook import AWAY, TIMEOUT_SECONDS
 from tests.sinks.examples import NUMBERED
 
@@ -26,7 +27,7 @@ VALIDATOR: Any = jsonschema.Draft202012Validator(SCHEMA)  # its own overloads ar
 
 
 def test_the_page_shows_each_kind_once_as_it_is_delivered() -> None:
-    assert sorted(each["kind"] for each in SHOWN) == sorted(KINDS)
+    assert sorted(each["kind"] for each in SHOWN) == sorted(DELIVERED_KINDS)
     assert [to_dict(each) for each in NUMBERED] == SHOWN
     assert [from_dict(each) for each in SHOWN] == [*NUMBERED]
 
@@ -42,7 +43,10 @@ def test_the_numbers_of_the_page_are_the_real_ones() -> None:
     told = (
         f"at most {limits.LISTENER_SECONDS_MAX:g} s",
         f"{limits.LISTENER_EVENTS_MAX:,} events behind",
-        f"At most {limits.SINK_FOLLOWED_MAX} executions",
+        f"At most {limits.SINK_FOLLOWED_MAX} executions and sessions",
+        f"{RESTED_AT_ONCE} a second",
+        f"the {SESSION_EVENTS_MAX:,} latest",
+        f"first {limits.STORY_WORDS_CHARS_MAX} characters",
         f"at most {limits.SINK_BATCH_EVENTS_MAX} events or 1 MB",
         f"tried {limits.SINK_TRIES_MAX} times",
         f"can take {TIMEOUT_SECONDS:g} s",

@@ -110,7 +110,7 @@ async def test_a_file_stays_open_until_what_is_being_written_is_there(
     sink = JsonLines(tmp_path / "events.jsonl")
     await sink.open()
     delivering = asyncio.create_task(sink.deliver(batch_of(3)))
-    await asyncio.to_thread(writing.wait, 20)
+    await asyncio.to_thread(writing.wait, 90)
     delivering.cancel()  # as at the end of a worker's turn; the thread knows nothing of it
     await asyncio.wait([delivering])
     closing = asyncio.create_task(sink.close())

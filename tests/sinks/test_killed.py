@@ -17,7 +17,7 @@ from tests.chaos.processes import worker
 from tests.sinks.delivering import CHILD, LEAD, end_sink, events_in, expected_of, until
 from tests.sinks.dying import FOLDER
 
-pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
 
 SCRIPT: Scripts = {
     "scripted": [call("spawn", agent="child", task="A part."), call("clock"), call("clock"), say("all done")],

@@ -14,9 +14,19 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from holdfast.sinks import Away, Sink
 from holdfast.sinks.configured import sinks_from
 from holdfast.sinks.otlp import OpenTelemetryLogs
-from tests.sinks.examples import CALL, EVENTS, NUMBERED, batch_of
+from tests.sinks.examples import CALL, NUMBERED, batch_of
 
-SAID = ("refunded", "Find the order", "order 18", "enough", "no credit left", "not on Fridays", "is refunded", "ada")
+SAID = (
+    "Where is order 17?",
+    "refunded",
+    "Find the order",
+    "order 18",
+    "enough",
+    "no credit left",
+    "not on Fridays",
+    "is refunded",
+    "ada",
+)
 """What people, models and tools say in the examples."""
 
 
@@ -42,7 +52,7 @@ async def sent(environment: Mapping[str, str], status: int = 200) -> list[LogRec
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         sinks = sinks_from([f"otlp:http://127.0.0.1:{runner.addresses[0][1]}/v1/logs"], environment)
         await sinks[0].open()
-        await sinks[0].deliver(batch_of(len(EVENTS)))
+        await sinks[0].deliver(batch_of(len(NUMBERED)))
     finally:
         for each in sinks:
             await each.close()
@@ -56,7 +66,7 @@ def attributes(record: LogRecord) -> Mapping[str, Any]:
 
 async def test_records_have_the_genai_conventions_and_nothing_that_was_said() -> None:
     records = await sent({})
-    assert [each.event_name for each in records] == [f"holdfast.{each.kind}" for each in EVENTS]
+    assert [each.event_name for each in records] == [f"holdfast.{each.event.kind}" for each in NUMBERED]
     by_kind = {each.event_name.removeprefix("holdfast."): attributes(each) for each in records}
     assert [attributes(each)["holdfast.event.id"] for each in records] == [each.id for each in NUMBERED]
     assert by_kind["AgentExecutionStarted"]["gen_ai.agent.name"] == "clerk"
@@ -67,6 +77,12 @@ async def test_records_have_the_genai_conventions_and_nothing_that_was_said() ->
     assert (called["gen_ai.tool.call.id"], called["holdfast.outcome"]) == (CALL.id, "succeeded")
     assert by_kind["AgentExecutionFailed"]["error.type"] == "QuotaExceeded"
     assert by_kind["AgentExecutionStopped"]["holdfast.stop_reason"] == "user_requested"
+    assert by_kind["AgentExecutionCompleted"]["holdfast.status"] == "completed"
+    accepted = by_kind["MessageAccepted"]
+    assert (accepted["holdfast.message.id"], accepted["holdfast.message.chars"]) == ("mail-17", 18)
+    assert (accepted["gen_ai.agent.name"], accepted["holdfast.tenant"]) == ("clerk", "acme")
+    assert by_kind["SessionForked"]["holdfast.origin.steps"] == 2
+    assert by_kind["SessionClosed"]["holdfast.at_once"] is False
     assert not [word for word in SAID for each in records if word in str(each)]
     assert records[0].time_unix_nano == 1_763_641_217_250_000_000 + 365 * 86_400 * 10**9
 

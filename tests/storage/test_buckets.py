@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestServer
 from holdfast.core.errors import ObjectMissing, StorageFailed
 from holdfast.core.tools import ToolContext
 from holdfast.storage.objects import Objects
+from holdfast.storage.parts import EncodedParts
 from holdfast.storage.records import Records
 from holdfast.storage.results import KeptResults
 from tests.storage.keeping import Kept
@@ -96,12 +97,12 @@ async def test_objects_go_to_the_bucket_under_its_prefix_with_the_environments_c
 
 
 async def test_a_result_is_read_on_in_by_ranges(bucket: Bucket) -> None:
-    results = KeptResults(Objects("s3://holdfast-tests"))
+    results = KeptResults(EncodedParts(Objects("s3://holdfast-tests")))
     text = "".join(f"{number}\n" for number in range(100_000))
     part = part_of(await results.bounded(text, ToolContext("run", "key", 1), 60))
     assert part_of(await results.read("run", part.ref, part.offset, 1_000)).text == text[part.offset :][:1_000]
-    [whole] = bucket.objects.values()
-    assert whole == text.encode()
+    assert sorted(name.rpartition(".")[2] for name in bucket.objects) == ["0", "parts"]
+    assert any(text.encode() in kept for kept in bucket.objects.values())
 
 
 @pytest.mark.parametrize("status", [403, 404, 500])

@@ -98,17 +98,17 @@ def test_only_an_agent_that_asks_for_it_gets_the_tool(records: Records) -> None:
     def gets(agent: AgentDefinition) -> bool:
         return RECORDS_TOOL in offer.equip(agent).tools
 
-    assert not gets(AgentDefinition(name="a"))
+    assert not gets(AgentDefinition(name="a", tools="all"))
     assert not gets(AgentDefinition(name="a", tools=("greet",)))
     assert gets(AgentDefinition(name="a", tools=("greet", RECORDS_TOOL)))
-    assert gets(AgentDefinition(name="a", capabilities=(CAPABILITY,)))
+    assert gets(AgentDefinition(name="a", tools="all", capabilities=(CAPABILITY,)))
     with pytest.raises(InvalidInput):
         tool(name=RECORDS_TOOL)(greet.function)
 
 
 @pytest.mark.temporal
 async def test_another_agents_records_are_not_there(settings: Settings, tmp_path: Path) -> None:
-    agent = AgentDefinition(name="rememberer", capabilities=(CAPABILITY,))
+    agent = AgentDefinition(name="rememberer", tools="all", capabilities=(CAPABILITY,))
     offer = RecordReading(records_of(converter(settings.storage_place, None)), whose).offered(Offer(tools=(greet,)))
     script = [calls(Call(RECORDS_TOOL, {})), say("nothing")]
     async with served(settings, tmp_path / "ledger.jsonl", script, offer) as each:
@@ -121,7 +121,7 @@ async def test_another_agents_records_are_not_there(settings: Settings, tmp_path
 
 @pytest.mark.temporal
 async def test_in_a_later_execution_an_agent_finds_the_earlier_one(settings: Settings, tmp_path: Path) -> None:
-    agent = AgentDefinition(name="rememberer", capabilities=(CAPABILITY,))
+    agent = AgentDefinition(name="rememberer", tools="all", capabilities=(CAPABILITY,))
     offer = RecordReading(records_of(converter(settings.storage_place, None)), whose).offered(Offer(tools=(greet,)))
     script = [say("the blue one"), calls(Call(RECORDS_TOOL, {})), say("I said: the blue one")]
     async with served(settings, tmp_path / "ledger.jsonl", script, offer) as each:

@@ -14,6 +14,7 @@ from holdfast.core.offer import Offer
 from holdfast.core.state import ExecutionStatus
 from holdfast.local.calling import offer_reading
 from holdfast.storage.objects import objects_at
+from holdfast.storage.parts import EncodedParts
 from holdfast.storage.results import KeptResults
 from holdfast.testing import Turn, call, say
 from holdfast.testing.script import turn_number
@@ -21,7 +22,7 @@ from tests.serving import served
 from tests.storage.reading import part_of, reads_on
 from tests.workflows.histories import history_of, replayed, written
 
-AGENT = AgentDefinition(name="reader")
+AGENT = AgentDefinition(name="reader", tools="all")
 MEGABYTE = 1024 * 1024
 
 
@@ -38,7 +39,7 @@ async def test_a_result_of_megabytes_is_one_effect_a_short_history_and_can_be_re
         effects.append(1)
         return "".join(f"{number:07}\n" for number in range(size // 8))
 
-    results = KeptResults(objects_at(settings.storage_place))
+    results = KeptResults(EncodedParts(objects_at(settings.storage_place)))
     offer = offer_reading(Offer(tools=(huge,)), results)
     async with served(settings, tmp_path / "ledger.jsonl", reads_on(), offer, results=results) as there:
         execution_id = await there.client.start(AGENT, "read it")
@@ -68,7 +69,7 @@ async def test_many_calls_at_once_have_their_references_and_tell_the_truth(setti
         wanted = tuple(each for letter in "abcdefghijklmnop" for each in call("huge", letter=letter).calls)
         return Turn(calls=wanted)
 
-    results = KeptResults(objects_at(settings.storage_place))
+    results = KeptResults(EncodedParts(objects_at(settings.storage_place)))
     offer = offer_reading(Offer(tools=(huge,)), results)
     async with served(settings, tmp_path / "ledger.jsonl", script, offer, results=results) as there:
         state = await there.client.run(AGENT, "all")
@@ -98,7 +99,7 @@ async def test_another_runs_reference_is_refused(settings: Settings, tmp_path: P
             return call("huge")
         return call("fetch_result", ref=refs[0], offset=0)
 
-    results = KeptResults(objects_at(settings.storage_place))
+    results = KeptResults(EncodedParts(objects_at(settings.storage_place)))
     offer = offer_reading(Offer(tools=(huge,)), results)
     async with served(settings, tmp_path / "ledger.jsonl", script, offer, results=results) as there:
         first = await there.client.run(AGENT, "first")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
@@ -75,6 +78,89 @@ async def test_names_are_listed_in_their_order_from_one_folder_alone(tmp_path: P
         assert await objects.names("agents/a", 10) == ["agents/a/1", "agents/a/2", "agents/a/3"]
         assert await objects.names("agents/a", 2) == ["agents/a/1", "agents/a/2"]
         assert await objects.names("agents/c", 2) == []
+
+
+async def test_objects_are_their_owners_alone_whatever_the_umask_and_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    before = os.umask(0)
+    try:
+        objects = Objects(folder_url(folder))
+        await objects.write("payloads/ab/abc", DATA)
+        await objects.replace("sessions/x", DATA)
+    finally:
+        os.umask(before)
+    found = {str(path.relative_to(folder)): path.stat().st_mode & 0o777 for path in folder.rglob("*")}
+    files = {"payloads/ab/abc", "sessions/x"}
+    assert found == {
+        name: 0o600 if name in files else 0o700 for name in (*files, "payloads", "payloads/ab", "sessions")
+    }
+
+
+async def test_links_are_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "elsewhere"
+    secret.mkdir()
+    (secret / "file").write_bytes(b"canary")
+    objects = Objects(folder_url(tmp_path / "objects"))
+    await objects.write("payloads/abc", DATA)
+    (tmp_path / "objects/payloads/link").symlink_to(secret / "file")
+    (tmp_path / "objects/results").symlink_to(secret)
+    for name in ("payloads/link", "results/file"):
+        for done in (objects.read(name), objects.has(name), objects.write(name, b"canary")):
+            with pytest.raises(StorageFailed, match="it is a link, and links are not followed"):
+                await done
+    with pytest.raises(StorageFailed, match="links are not followed"):
+        await objects.replace("results/new", DATA)
+    assert await objects.names("payloads", 10) == ["payloads/abc"]
+    assert [path.name for path in secret.iterdir()] == ["file"]
+    await objects.replace("payloads/link", DATA)
+    assert (secret / "file").read_bytes() == b"canary", "the link was replaced, not what it leads to"
+    assert await objects.read("payloads/link") == DATA
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a//x", ".hidden", "a/\0", ""])
+async def test_a_name_leads_nowhere_else(name: str, tmp_path: Path) -> None:
+    objects = Objects(folder_url(tmp_path / "objects"))
+    for done in (objects.read(name), objects.replace(name, DATA)):
+        with pytest.raises(StorageFailed, match="it is no object's name"):
+            await done
+
+
+async def test_a_pipe_in_an_objects_place_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x")
+    with pytest.raises(StorageFailed, match="it is no regular file"):
+        await Objects(folder_url(tmp_path)).read("x")
+
+
+FULL_DISK = """
+import asyncio, pathlib, subprocess, sys
+folder = pathlib.Path(sys.argv[1])
+if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], capture_output=True).returncode:
+    sys.exit(77)
+from holdfast.core.errors import StorageFailed
+from holdfast.storage.objects import Objects
+objects = Objects(folder.as_uri())
+asyncio.run(objects.write("payloads/first", b"x" * 1000))
+try:
+    asyncio.run(objects.write("payloads/second", b"x" * 100_000))
+except StorageFailed as error:
+    print(error)
+print(sorted(path.name for path in (folder / "payloads").iterdir()))
+"""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="mounts a disk of its own")
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    mounting = ["unshare", "--user", "--map-root-user", "--mount"] if os.getuid() else ["unshare", "--mount"]
+    command = [*mounting, sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("no disk can be mounted here")
+    told, left = done.stdout.splitlines()
+    assert told.startswith(f"cannot write payloads/second in {tmp_path.as_uri()}: the disk is full (")
+    assert "make room on it" in told
+    assert left == "['first']", "nothing unfinished is left"
 
 
 async def test_what_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:

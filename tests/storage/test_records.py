@@ -200,7 +200,7 @@ async def test_a_conversation_of_a_megabyte_is_branched_with_a_few_kilobytes(tmp
     assert files_in(tmp_path) == before, "at its end, nothing at all"
     begun = perf_counter()
     cut = await records_in(tmp_path).branch(branch(agent.agent_id, record.execution_id, 2))
-    assert perf_counter() - begun < 2, "a generous bound; it takes some 30 ms"
+    assert perf_counter() - begun < 20, "a generous bound; it takes some 30 ms"
     added = {name: size for name, size in files_in(tmp_path).items() if name not in before}
     assert len(added) == 1
     assert sum(added.values()) < 10 * 1024, added

@@ -12,6 +12,7 @@ from holdfast.core.errors import InvalidArguments, InvalidInput
 from holdfast.core.limits import (
     FETCHED_BYTES_MAX,
     RESULT_KEPT_BYTES_MAX,
+    RESULT_PART_BYTES,
     TOOL_RESULT_BYTES_MAX,
     TOOL_RESULT_CHARS_MAX,
 )
@@ -22,6 +23,7 @@ from holdfast.core.tools import AnyTool, ToolContext
 from holdfast.local import LocalDriver
 from holdfast.local.calling import offer_reading, run_tool
 from holdfast.storage.objects import Objects
+from holdfast.storage.parts import EncodedParts
 from holdfast.storage.results import KeptResults
 from holdfast.testing import ScriptedModel
 from tests.storage.reading import part_of, reads_on
@@ -34,7 +36,7 @@ NUMBERED = "".join(f"line {number}\n" for number in range(200_000))
 
 @pytest.fixture
 def results(tmp_path: Path) -> KeptResults:
-    return KeptResults(Objects((tmp_path / "objects").as_uri()))
+    return KeptResults(EncodedParts(Objects((tmp_path / "objects").as_uri())))
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -103,7 +105,9 @@ async def test_more_than_is_kept_is_cut_and_said(results: KeptResults, tmp_path:
     text = "é" * (RESULT_KEPT_BYTES_MAX // 2 + 1_000)
     part = part_of(await results.bounded("a" + text, CONTEXT, 60))
     assert part.total == f"{RESULT_KEPT_BYTES_MAX - 1:,} that are kept (the result had {len(text) * 2 + 1:,})"
-    assert [path.stat().st_size for path in files_in(tmp_path)] == [RESULT_KEPT_BYTES_MAX - 1]
+    parts = [path for path in files_in(tmp_path) if path.suffix != ".parts"]
+    assert len(parts) == RESULT_KEPT_BYTES_MAX // RESULT_PART_BYTES
+    assert sum(path.stat().st_size for path in parts) < RESULT_KEPT_BYTES_MAX + 100 * len(parts)
     end = await results.read(RUN, part.ref, RESULT_KEPT_BYTES_MAX - 5, 100)
     assert end == "é" * 2
 
@@ -131,7 +135,7 @@ async def test_a_result_that_cannot_be_kept_is_shown_in_part_and_the_call_counts
     kind: type[Objects], folder: str, said: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    results = KeptResults(kind((tmp_path / folder).as_uri()))
+    results = KeptResults(EncodedParts(kind((tmp_path / folder).as_uri())))
     effects: list[int] = []
 
     @tool(timeout_seconds=1, attempts_max=3)
@@ -155,7 +159,9 @@ def huge() -> str:
 
 
 async def test_in_process_a_model_reads_on_as_on_temporal(results: KeptResults) -> None:
-    driver = LocalDriver(AgentDefinition(name="a"), model=ScriptedModel(reads_on()), tools=[huge], results=results)
+    driver = LocalDriver(
+        AgentDefinition(name="a", tools="all"), model=ScriptedModel(reads_on()), tools=[huge], results=results
+    )
     state = await driver.execute("read it")
     told = [each.result for step in state.steps for each in step.tool_executions]
     parts = [part_of(each) for each in told]
@@ -172,11 +178,11 @@ async def test_the_tool_is_offered_beside_others_and_can_be_chosen_or_denied(res
     def offered(there: list[AnyTool], agent: AgentDefinition) -> bool:
         return FETCH_TOOL in offer_reading(Offer(tools=tuple(there)), results).equip(agent).tools
 
-    assert offered([huge], AgentDefinition(name="a"))
+    assert offered([huge], AgentDefinition(name="a", tools="all"))
     assert offered([huge], AgentDefinition(name="a", tools=("huge", FETCH_TOOL)))
     assert not offered([huge], AgentDefinition(name="a", tools=("huge",)))
-    assert not offered([huge], AgentDefinition(name="a", tools_deny=(FETCH_TOOL,)))
-    assert not offered([], AgentDefinition(name="a")), "where no tool could bring a long result"
+    assert not offered([huge], AgentDefinition(name="a", tools="all", tools_deny=(FETCH_TOOL,)))
+    assert not offered([], AgentDefinition(name="a", tools="all")), "where no tool could bring a long result"
 
 
 def test_its_name_is_no_other_tools(results: KeptResults) -> None:

@@ -28,7 +28,7 @@ class Collector:
     asked: threading.Event = field(default_factory=threading.Event)
     spans: list[tuple[str, Span]] = field(default_factory=list[tuple[str, Span]])
 
-    def has(self, name: str, seconds_max: float = 20) -> bool:
+    def has(self, name: str, seconds_max: float = 90) -> bool:
         """Return whether a span of that name comes within the time."""
         deadline = time.monotonic() + seconds_max
         while not (there := any(span.name == name for _, span in self.spans)) and time.monotonic() < deadline:

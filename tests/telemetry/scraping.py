@@ -32,7 +32,7 @@ class Metered:
 
     def samples(self) -> list[Sample]:
         """Read all that it tells now."""
-        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=20) as answer:  # our own
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=90) as answer:  # our own
             text = answer.read().decode()
         return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 

@@ -14,7 +14,7 @@ from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.definition import LLM
 from holdfast.core.errors import ExecutionFailed, InvalidInput, PortTaken
 from holdfast.core.metering import OTHER, Labels
-from holdfast.core.observed import AgentExecutionCompleted, AgentExecutionFailed, AgentExecutionStopped
+from holdfast.core.observed import AgentExecutionCompleted, AgentExecutionFailed
 from holdfast.core.offer import Offer
 from holdfast.core.policies import ApprovalRule
 from holdfast.core.state import AgentState, call_name, named_id
@@ -57,7 +57,7 @@ SCRIPT = by_agent(
 
 
 def agent(name: str, **rules: object) -> AgentDefinition:
-    return AgentDefinition.model_validate({"name": name, "system_prompt": name, "llm": MODEL, **rules})
+    return AgentDefinition.model_validate({"name": name, "tools": "all", "system_prompt": name, "llm": MODEL, **rules})
 
 
 class Taking:
@@ -79,7 +79,7 @@ class Taking:
             self._away = False
             raise Away("not yet", after=0.01)
         self.taken += len(batch.events)
-        ends = (AgentExecutionCompleted, AgentExecutionStopped, AgentExecutionFailed)
+        ends = (AgentExecutionCompleted, AgentExecutionFailed)
         self.ended |= {each.event.execution_id for each in batch.events if isinstance(each.event, ends)}
 
     async def close(self) -> None:

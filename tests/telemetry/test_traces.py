@@ -20,6 +20,7 @@ from holdfast.client.worker_settings import WorkerSettings
 from holdfast.core.definition import LLM
 from holdfast.core.offer import Offer
 from holdfast.core.usage import Prices
+from holdfast.core.workflow_names import session_workflow_id
 from holdfast.telemetry.settings import Telemetry
 from holdfast.telemetry.traces import tracing
 from holdfast.testing.script import Call, Script, Turn, call, calls, say, turn_number
@@ -29,8 +30,7 @@ from tests.serving import Served, served
 from tests.telemetry.spans import Told, everything, facts
 from tests.workflows.chats import Chat
 from tests.workflows.histories import history_of, replayed
-from workflows.agent_execution import AgentExecution
-from workflows.agent_session import AgentSession
+from workflows.registration import WORKFLOWS, AgentWorkflowRunner
 from workflows.tracing import WorkflowsTraced
 
 pytestmark = pytest.mark.temporal
@@ -40,8 +40,8 @@ LAZY = WorkerSettings(cached_runs=0)
 """Every workflow task replays its run from the beginning."""
 
 MODEL = LLM(model="scripted", prices=Prices(input_usd=1, output_usd=2))
-HELPER = AgentDefinition(name="helper", system_prompt="helper", llm=MODEL)
-BOSS = AgentDefinition(name="boss", system_prompt="boss", subagents=("helper",), llm=MODEL)
+HELPER = AgentDefinition(name="helper", tools="all", system_prompt="helper", llm=MODEL)
+BOSS = AgentDefinition(name="boss", tools="all", system_prompt="boss", subagents=("helper",), llm=MODEL)
 
 
 @tool
@@ -155,7 +155,7 @@ async def test_another_worker_tells_nothing_again_and_both_ways_of_running_repla
 
     script = [call("add", a=1, b=2), call("hold"), say("done")]
     offer = Offer(tools=(add, hold))
-    agent = AgentDefinition(name="moved", llm=MODEL)
+    agent = AgentDefinition(name="moved", tools="all", llm=MODEL)
     quick = replace(LAZY, grace_seconds=0.1)
     async with served(traced(settings), tmp_path / "one", script, offer, serving=quick) as first:
         id_ = await first.client.start(agent, "go")
@@ -197,7 +197,8 @@ def tracing_replayer(data_converter: DataConverter) -> Replayer:
     telling = tracing(Telemetry(traces=True))
     assert telling is not None
     return Replayer(
-        workflows=[AgentExecution, AgentSession],
+        workflows=WORKFLOWS,
+        workflow_runner=AgentWorkflowRunner(),
         data_converter=data_converter,
         runtime=replaying.quiet(),
         plugins=telling.plugins,
@@ -223,11 +224,11 @@ async def test_recorded_runs_go_the_same_way_with_traces_and_tell_nothing(
 
 async def test_each_message_of_a_session_has_a_trace_of_its_own(settings: Settings, tmp_path: Path, told: Told) -> None:
     async with served(traced(settings), tmp_path / "ledger", [say("one"), say("two")], OFFER) as here:
-        chat = Chat(here.client, AgentDefinition(name="clerk", llm=MODEL))
+        chat = Chat(here.client, AgentDefinition(name="clerk", tools="all", llm=MODEL))
         for text in ("first", "second"):
             await chat.ask(text)
         for run in (
-            chat.agent_id,
+            session_workflow_id(chat.agent_id),
             *(str(facts(each)["holdfast.execution.id"]) for each in told.all("invoke_agent clerk")),
         ):
             await replayed_with_traces(here, await history_of(here.client, run))
@@ -242,10 +243,12 @@ async def test_what_was_said_is_told_when_asked_for_and_a_failure_and_baggage_ar
 ) -> None:
     script = by_agent(good=[call("add", a=1, b=2), say(f"done, {PRIVATE}")], bad=[Turn(status=401, text=PRIVATE)])
     async with served(traced(settings, content=True), tmp_path / "ledger", script, OFFER) as here:
-        good = await here.client.start(AgentDefinition(name="good", system_prompt="good", llm=MODEL), "the question")
+        good = await here.client.start(
+            AgentDefinition(name="good", tools="all", system_prompt="good", llm=MODEL), "the question"
+        )
         await here.client.result(good)
         token = context.attach(baggage.set_baggage("password", "not-for-temporal"))
-        bad = await here.client.start(AgentDefinition(name="bad", system_prompt="bad", llm=MODEL), "go")
+        bad = await here.client.start(AgentDefinition(name="bad", tools="all", system_prompt="bad", llm=MODEL), "go")
         context.detach(token)
         history = await ended(here, bad)
     assert b"not-for-temporal" not in b"".join(event.SerializeToString() for event in history.events)
@@ -276,7 +279,9 @@ async def test_a_run_that_nobody_traced_begins_a_trace_at_its_worker(
     chosen = traced(settings, continue_events=1)
     async with served(chosen, tmp_path / "ledger", [call("near", word="x"), say("done")], OFFER) as here:
         quiet = await Client.connect(replace(settings, continue_events=1))
-        id_ = await quiet.start(AgentDefinition(name="lone", llm=MODEL), "go", budget=ExecutionBudget(max_steps=5))
+        id_ = await quiet.start(
+            AgentDefinition(name="lone", tools="all", llm=MODEL), "go", budget=ExecutionBudget(max_steps=5)
+        )
         await here.client.result(id_)
     assert told.tree() == {
         (None, "invoke_agent lone"),

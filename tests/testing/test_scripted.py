@@ -283,7 +283,7 @@ async def test_a_script_that_raises_says_so() -> None:
 async def test_a_driver_retries_a_scripted_failure() -> None:
     soon = {"retry-after": "0.001"}
     model = ScriptedModel([say("3", failures=(Turn(status=503, headers=soon), Turn(status=429, headers=soon)))])
-    state = await LocalDriver(AgentDefinition(name="a"), model=model).execute("?")
+    state = await LocalDriver(AgentDefinition(name="a", tools="all"), model=model).execute("?")
     assert state.final_response == "3"
     assert len(model.requests) == 3
 

@@ -27,8 +27,8 @@ from holdfast.testing.tools import ResultsExhausted, scripted_tool
 from tests.serving import Serve
 
 CONTEXT = ToolContext(execution_id="run", idempotency_key="key", attempt=1)
-AGENT = AgentDefinition(name="tester")
-PROMPTLY_SECONDS = 5
+AGENT = AgentDefinition(name="tester", tools="all")
+PROMPTLY_SECONDS = 60.0
 
 
 @tool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import count
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -27,8 +28,11 @@ from holdfast.core.session_contracts import (
     WhileRunning,
 )
 from holdfast.core.state import AgentState
+from holdfast.core.workflow_names import session_workflow_id
 
 LOOK_SECONDS = 0.02
+PAUSES = (LOOK_SECONDS, 0.05, 0.1, 0.2, 0.5)
+"""How long to wait before the next look; the last for all further ones: many who look at once keep a worker busy."""
 
 AnswerT = TypeVar("AnswerT")
 
@@ -55,7 +59,7 @@ class Chat:
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:
         """The session's workflow."""
-        return self.client.temporal.get_workflow_handle(self.agent_id)
+        return self.client.temporal.get_workflow_handle(session_workflow_id(self.agent_id))
 
     async def update(self, name: str, *args: object) -> SessionView:
         """Ask the session for something and return what it is then."""
@@ -66,7 +70,7 @@ class Chat:
         starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             AGENT_SESSION,
             self.start,
-            id=self.agent_id,
+            id=session_workflow_id(self.agent_id),
             task_queue=self.client.settings.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )
@@ -82,12 +86,13 @@ class Chat:
 
     async def answer(self, receipt: Receipt) -> AgentState:
         """Wait for the execution that has taken a message, and return its final state."""
-        while True:
+        for looked in count():
             now = await self.handle.query(RECEIPT_QUERY, receipt.message_id, result_type=Receipt)
             if now.state == "answered":
                 assert now.execution_id is not None
                 return await self.client.result(now.execution_id)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(PAUSES[min(looked, len(PAUSES) - 1)])
+        raise AssertionError("it counts for ever")
 
     async def ask(self, text: str) -> AgentState:
         """Say something and wait for the answer."""

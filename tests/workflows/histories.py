@@ -21,6 +21,17 @@ async def replayed(client: Client, execution_id: str) -> None:
     await replayer(client.temporal.data_converter).replay_workflow(history)
 
 
+def taken(events: Sequence[HistoryEvent]) -> list[HistoryEvent]:
+    """Return the events without the workflow tasks that a busy machine lost: each was made once more."""
+    ends = [event.workflow_task_timed_out_event_attributes for event in events]
+    lost = {id_ for end in ends for id_ in (end.scheduled_event_id, end.started_event_id)}
+    return [
+        event
+        for event in events
+        if event.event_id not in lost and not event.HasField("workflow_task_timed_out_event_attributes")
+    ]
+
+
 def written(events: Sequence[HistoryEvent]) -> bytes:
     return b"".join(event.SerializeToString() for event in events)
 

@@ -21,9 +21,11 @@ from tests.workflows.waiting import waiting_calls
 RICH = AgentDefinition.model_validate(
     {
         "name": "rich",
+        "tools": "all",
+        "hooks": "all",
         "system_prompt": "rich",
         "subagents": ["helper"],
-        "approvals": [{"tools": ["pay"], "expires_seconds": 1.2}],
+        "approvals": [{"tools": ["pay"], "expires_seconds": 6}],
         "response_format": {"type": "json_object"},
         "context": {"summary": {"above_input_tokens": 1_000, "keep_messages": 2}},
     }

@@ -23,7 +23,7 @@ def add(a: int, b: int) -> int:
 async def test_a_run_calls_its_tools_and_answers(serve: Serve) -> None:
     script = [calls(Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})), say("3 and 7")]
     async with serve(script, [add]) as served:
-        state = await served.client.run(AgentDefinition(name="calculator"), "what is 1+2, what is 3+4?")
+        state = await served.client.run(AgentDefinition(name="calculator", tools="all"), "what is 1+2, what is 3+4?")
     assert state.status is ExecutionStatus.COMPLETED
     assert state.stop_reason is StopReason.COMPLETED
     assert state.final_response == "3 and 7"

@@ -26,7 +26,7 @@ def test_a_model_call_is_told_by_its_step_its_model_what_it_answers_and_what_was
     run = Run(llm=LLM(model="gpt-x")).begin()
     assert captions.of_model_call(run.state, 1) == "step 1 · gpt-x"
     run.answer("", *(call(f"c{n}") for n in range(2))).returns("c0").returns("c1")
-    assert captions.of_model_call(run.state, 2) == "step 2 · gpt-x · answers 2 calls · 120 tok so far"
+    assert captions.of_model_call(run.state, 2) == "step 2 · gpt-x · after 2 calls · 120 tok so far"
     assert captions.of_model_call(Run().begin().state, 1) == "step 1"
 
 
@@ -39,7 +39,7 @@ def test_a_time_limit_says_which_limit_it_is() -> None:
 
 
 def test_an_approval_says_what_waits_and_until_when() -> None:
-    asked = AskApproval(1, 0, ToolCall(id="a", name="pay", arguments={"amount": 5}), moment(60))
+    asked = AskApproval(1, 0, ToolCall(id="a", name="pay", arguments={"amount": 5}), moment(60), 1)
     assert captions.of_approval(asked, moment(60), START) == "approval of pay(5) until 12:01:00 UTC"
 
 
@@ -79,7 +79,7 @@ def test_hostile_words_stay_one_short_line(text: str) -> None:
     run = Run(llm=LLM(model=text[:200])).begin()
     for told in (
         captions.of_tool_call(CallTool(1, 0, odd)),
-        captions.of_approval(AskApproval(1, 0, odd, START), START, START),
+        captions.of_approval(AskApproval(1, 0, odd, START, 1), START, START),
         captions.of_model_call(run.state, 1),
     ):
         assert told.isprintable()

@@ -150,9 +150,9 @@ async def test_a_budget_that_is_spent_already_ends_the_run(serve: Serve) -> None
 
 
 async def test_a_new_time_limit_has_its_timer(serve: Serve) -> None:
-    state = await changed_meanwhile(serve, AGENT, Turn(hang=True), budget=ExecutionBudget(max_seconds=3))
+    state = await changed_meanwhile(serve, AGENT, Turn(hang=True), budget=ExecutionBudget(max_seconds=6))
     assert (state.stop_reason, state.step_count) == (StopReason.TIME_LIMIT, 1)
-    assert state.budget == ExecutionBudget(max_seconds=3)
+    assert state.budget == ExecutionBudget(max_seconds=6)
 
 
 @pytest.mark.parametrize(

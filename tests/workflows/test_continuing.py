@@ -29,9 +29,9 @@ from tests.workflows.chains import chain_of
 
 pytestmark = pytest.mark.temporal
 
-AGENT = AgentDefinition(name="walker", system_prompt="Walk on.")
+AGENT = AgentDefinition(name="walker", tools="all", system_prompt="Walk on.")
 STEPS = 12
-LISTED_SECONDS_MAX = 10
+LISTED_SECONDS_MAX = 90
 LONG = "x" * 20_000
 
 
@@ -157,11 +157,11 @@ async def test_max_seconds_count_from_the_beginning_of_the_first_run(restless: R
 
     script = [*[calls(Call("nap", {}))] * 50, say("never")]
     async with restless(script, [nap]) as served:
-        state = await served.client.run(AGENT, "Go.", budget=ExecutionBudget(max_seconds=2))
+        state = await served.client.run(AGENT, "Go.", budget=ExecutionBudget(max_seconds=6))
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
-    assert 1 <= state.step_count < 8
+    assert 1 <= state.step_count < 21
     assert state.execution_duration is not None
-    assert state.execution_duration.total_seconds() < 10
+    assert state.execution_duration.total_seconds() < 60
 
 
 async def test_limits_count_across_runs(restless: Restless) -> None:

@@ -26,7 +26,7 @@ from tests.workflows.histories import replayed
 
 pytestmark = pytest.mark.temporal
 
-AGENT = AgentDefinition(name="listener")
+AGENT = AgentDefinition(name="listener", tools="all")
 ROUNDS = 20
 
 

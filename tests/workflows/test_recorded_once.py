@@ -20,7 +20,7 @@ from tests.workflows.histories import markers
 
 pytestmark = pytest.mark.temporal
 
-AGENT = AgentDefinition(name="once")
+AGENT = AgentDefinition(name="once", tools="all", hooks="all")
 MESSAGES_MAX = 40
 
 

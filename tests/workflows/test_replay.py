@@ -15,7 +15,7 @@ from tests.workflows.histories import replayed
 
 pytestmark = pytest.mark.temporal
 
-AGENT = AgentDefinition(name="replayed")
+AGENT = AgentDefinition(name="replayed", tools="all")
 
 
 @tool

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import WorkflowUpdateFailedError
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from holdfast import AgentDefinition, tool
+from holdfast.client.updates import UPDATES_AT_ONCE
+from holdfast.core import session
 from holdfast.core.contracts import StopRequest
 from holdfast.core.definition import LLM
 from holdfast.core.limits import UPDATES_PER_RUN
+from holdfast.core.messages import Message
 from holdfast.core.session_contracts import (
     CHANGE_UPDATE,
     CLEAR_UPDATE,
@@ -35,10 +38,12 @@ from holdfast.core.state import ExecutionStatus
 from holdfast.testing.script import Turn, call, say
 from tests.serving import Serve
 from tests.workflows.chats import Chat, ids, texts
+from workflows.turns import ChildExecution
 
 pytestmark = pytest.mark.temporal
 
 AGENT = AgentDefinition(name="friend", tools=())
+INJECTED = 60
 
 
 def echo(request: dict[str, Any]) -> Turn:
@@ -63,6 +68,22 @@ async def test_an_agent_remembers_what_was_said_before(serve: Serve) -> None:
     assert (first.agent_id, first.execution_count, second.execution_count) == (chat.agent_id, 1, 2)
     assert (view.status, view.executions, view.last_id) == ("idle", 2, second.running.execution_id)
     assert view.usage == first.usage + second.usage
+
+
+async def test_a_fault_in_the_end_of_a_turn_ends_the_session_with_its_cause(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("the end of a turn is broken")
+
+    async with serve(echo) as served:
+        chat = Chat(served.client, AGENT)
+        with monkeypatch.context() as patched:
+            patched.setattr(session, "ended", broken)
+            await chat.send("one")
+            with pytest.raises(WorkflowFailureError) as failed:
+                await chat.handle.result()
+    assert "the end of a turn is broken" in str(failed.value.cause)
 
 
 async def test_messages_wait_for_their_turn_in_order(serve: Serve) -> None:
@@ -100,7 +121,7 @@ async def test_an_injected_message_is_seen_with_the_next_call_and_answered_in_th
         return "waited"
 
     async with serve([call("wait"), say("done")], [wait]) as served:
-        chat = Chat(served.client, AgentDefinition(name="friend"))
+        chat = Chat(served.client, AgentDefinition(name="friend", tools="all"))
         first = await chat.send("go")
         await begun.wait()
         second = await chat.send("and this", policy="inject")
@@ -252,6 +273,38 @@ async def test_an_execution_that_was_terminated_loses_no_message(serve: Serve) -
         state = await chat.ask("and now?")
     assert ids(state.messages)[:2] == [slow.message_id, injected.message_id]
     assert state.status is ExecutionStatus.COMPLETED
+
+
+def test_a_stop_is_told_before_the_messages_that_wait_to_be_told() -> None:
+    child, stop = ChildExecution(), StopRequest(reason="enough")
+    said = [Message(role="user", content=text) for text in ("one", "two")]
+    for each in said:
+        child.tell(each)
+    child.tell(stop)
+    assert list(child._told) == [stop, *said]  # pyright: ignore[reportPrivateUsage]  # when each is sent, the server decides
+
+
+async def test_a_stop_among_messages_to_be_injected_loses_none_of_them(serve: Serve) -> None:
+    def model(request: dict[str, Any]) -> Turn:
+        last = request["messages"][-1]["content"]
+        return say("late", delay_seconds=60) if last == "slow" else say("done")
+
+    async with serve(model) as served:
+        chat = Chat(served.client, AGENT)
+        slow = await chat.send("slow")
+        await served.endpoint.until(lambda requests: len(requests) == 1)
+        turns = asyncio.Semaphore(UPDATES_AT_ONCE)
+        sent = await asyncio.gather(*(_injected(chat, f"m{number}", turns) for number in range(INJECTED)))
+        await chat.update(STOP_UPDATE, StopRequest(reason="enough"))
+        stopped = await chat.answer(slow)
+        whole = max([ids((await chat.answer(each)).messages) for each in sent], key=len)
+    assert stopped.status is ExecutionStatus.STOPPED
+    assert sorted(whole) == sorted((slow.message_id, *(each.message_id for each in sent))), "none is lost"
+
+
+async def _injected(chat: Chat, text: str, turns: asyncio.Semaphore) -> Receipt:
+    async with turns:
+        return await chat.send(text, policy="inject")
 
 
 async def test_a_sessions_history_does_not_grow_with_its_conversation(serve: Serve) -> None:

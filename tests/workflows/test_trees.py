@@ -22,6 +22,7 @@ from temporalio.common import Priority
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, tool
 from holdfast.client import Client, Settings
+from holdfast.core.amounts import SUBAGENTS_MODEL
 from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
 from holdfast.core.definition import LLM
 from holdfast.core.errors import ExecutionFailed, ModelFailure
@@ -44,7 +45,8 @@ pytestmark = pytest.mark.temporal
 TREES: Final = int(os.environ.get("HOLDFAST_TREES", "8"))
 SEED: Final = int(os.environ.get("HOLDFAST_FUZZ_SEED", str(random.SystemRandom().randrange(10**6))))
 PRICES: Final = Prices(input_usd=1, output_usd=5)
-CLOSED_SECONDS_MAX: Final = 3.0
+ROUNDING_USD: Final = 1e-9
+CLOSED_SECONDS_MAX: Final = 30.0
 CHILD_INPUT_BYTES_MAX: Final = 8 * 1024
 
 
@@ -155,7 +157,7 @@ class CountingModel(OpenAIModel):
         self.reported[tree] = self.reported.get(tree, NOTHING_USED) + usage
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_the_root_of_a_tree_has_used_what_the_endpoint_reported_to_all_of_it(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -187,11 +189,22 @@ async def test_the_root_of_a_tree_has_used_what_the_endpoint_reported_to_all_of_
     for name, state in zip(forest.roots, states, strict=True):
         assert state is not None
         told[f"{state.status}"] += 1
-        reported = model.reported.get(name, NOTHING_USED)
-        assert state.usage == reported, f"{name} of HOLDFAST_FUZZ_SEED={SEED}: {state.status}"
-        assert state.cost == pytest.approx(PRICES.cost(reported))
+        if any(
+            each.startswith(SUBAGENTS_MODEL) for each in state.running.unpriced
+        ):  # one did not tell its end in time: the root says so
+            told["unheard"] += 1
+            continue
+        used, reported = state.usage, model.reported.get(name, NOTHING_USED)
+        who = f"{name} of HOLDFAST_FUZZ_SEED={SEED}: {state.status}, {used} of {reported}"
+        assert used.input_tokens >= reported.input_tokens, who
+        assert used.output_tokens >= reported.output_tokens, who
+        assert used.total_tokens - used.estimated_tokens <= reported.total_tokens, who
+        assert used.estimated_tokens or used == reported, who
+        assert state.cost >= PRICES.cost(reported) - ROUNDING_USD, who
+        assert used.estimated_tokens or state.cost == pytest.approx(PRICES.cost(reported)), who
     print(f"{len(endpoint.requests)} requests, {model.cut_off} cut off, {dict(told)}")  # noqa: T201  # the figures
     assert len(endpoint.requests) > TREES
+    assert told["unheard"] < TREES, "some have told"
 
 
 # --- who hears of it, and what ends with it
@@ -248,7 +261,7 @@ def _depth(agent_id: str, parents: dict[str, str | None]) -> int:
 async def hanging(served_: Served, client: Client, **options: Any) -> tuple[str, list[str]]:  # noqa: ANN401  # any
     """Start a tree whose four leaves wait for an answer that never comes; return its ids, the top's first."""
     execution_id = await client.start(TOP, "go", subagents=DEEP, **options)
-    await served_.endpoint.until(lambda all_: sum(b"leaf" in each.raw[:300] for each in all_) == 4, 20)
+    await served_.endpoint.until(lambda all_: sum(b"leaf" in each.raw[:300] for each in all_) == 4, 90)
     middles = [named_id(execution_id, call_name(1, place)) for place in range(2)]
     return execution_id, [*middles, *(named_id(each, call_name(1, place)) for each in middles for place in range(2))]
 
@@ -278,7 +291,7 @@ async def test_no_orphan_spends_when_the_root_is_ended_by_the_server(serve: Serv
 
 async def test_the_deadline_of_the_root_ends_the_whole_tree(serve: Serve) -> None:
     async with serve(never_answered, [look]) as at_work:
-        budget = ExecutionBudget(max_seconds=4.0)
+        budget = ExecutionBudget(max_seconds=15)
         root, below = await hanging(at_work, at_work.client, budget=budget)
         state = await at_work.client.result(root)
         ended_at = time.monotonic()

@@ -16,6 +16,7 @@ from temporalio.testing import WorkflowEnvironment
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
+from holdfast.core.errors import ExecutionFailed
 from holdfast.core.offer import Offer
 from holdfast.core.state import AgentState
 from holdfast.core.steps import Outcome
@@ -27,7 +28,7 @@ from workers import make_worker
 pytestmark = pytest.mark.temporal
 
 DAY = 24 * 3_600.0
-REAL_SECONDS_MAX = 45
+REAL_SECONDS_MAX = 90
 PAYS: Script = [call("pay", amount=5), say("settled")]
 BUSY = Turn(status=429, headers={"retry-after": "300"})
 
@@ -43,7 +44,7 @@ def pay(amount: int) -> str:
 def careful(**more: Any) -> AgentDefinition:  # noqa: ANN401  # JSON
     """An agent whose payments wait for a person."""
     rule = {"tools": ["pay"], "expires_seconds": more.pop("expires_seconds", None)}
-    return AgentDefinition.model_validate({"name": "careful", "approvals": [rule], **more})
+    return AgentDefinition.model_validate({"name": "careful", "tools": "all", "approvals": [rule], **more})
 
 
 @pytest.fixture
@@ -110,6 +111,24 @@ async def test_two_days_of_waiting_for_a_person_count_by_default(in_virtual_time
 async def test_an_endpoint_that_asks_for_minutes_gets_them(in_virtual_time: InVirtualTime) -> None:
     script = [say("there again", failures=(BUSY, BUSY, BUSY))]
     async with in_virtual_time(script) as client:
-        state = await client.run(AgentDefinition(name="patient"), "How are you?")
+        state = await client.run(AgentDefinition(name="patient", tools="all"), "How are you?")
     assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, "there again")
     assert 900 <= lasted(state) < 960
+
+
+async def test_an_endpoint_that_is_away_for_twenty_minutes_is_waited_for(in_virtual_time: InVirtualTime) -> None:
+    script = [say("there again", failures=(Turn(status=503),) * 45)]
+    async with in_virtual_time(script) as client:
+        agent = AgentDefinition(name="patient", model_patience_seconds=1_800)
+        state = await client.run(agent, "How are you?")
+    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, "there again")
+    assert 1_200 <= lasted(state) < 1_260
+
+
+async def test_a_call_is_given_up_after_a_quarter_of_an_hour_by_default(in_virtual_time: InVirtualTime) -> None:
+    async with in_virtual_time([say("too late", failures=(Turn(status=503),) * 200)]) as client:
+        execution_id = await client.start(AgentDefinition(name="patient"), "How are you?")
+        with pytest.raises(ExecutionFailed, match="model_patience_seconds is 900"):
+            await client.result(execution_id)
+        state = await client.state(execution_id)
+    assert 900 <= lasted(state) < 930

@@ -21,9 +21,11 @@ from tests.workflows.waiting import waiting_calls
 
 pytestmark = pytest.mark.temporal
 
-CAREFUL = AgentDefinition.model_validate({"name": "careful", "approvals": [{"tools": ["pay"]}]})
+CAREFUL = AgentDefinition.model_validate(
+    {"name": "careful", "tools": "all", "hooks": "all", "approvals": [{"tools": ["pay"]}]}
+)
 HELPER = AgentDefinition(name="helper", system_prompt="You help.", tools=(), hooks=())
-LEAD = AgentDefinition(name="lead", system_prompt="You lead.", subagents=("helper",))
+LEAD = AgentDefinition(name="lead", tools="all", hooks="all", system_prompt="You lead.", subagents=("helper",))
 RUNS = 8
 BATCHES = 3
 

@@ -9,7 +9,7 @@ from holdfast.client import Client
 from holdfast.core.state import AgentState
 from holdfast.core.steps import CallStage
 
-SECONDS_MAX = 15
+SECONDS_MAX = 90
 LOOK_SECONDS = 0.02
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import getpass
-import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 from pydantic import ValidationError
 
 from holdfast.client.cli import pending, render
-from holdfast.client.cli.asking import asked, is_session
+from holdfast.client.cli.asking import asked, meant
 from holdfast.client.cli.options import AsJson, UnderWayId, with_server
+from holdfast.client.cli.typed_arguments import typed_arguments
 from holdfast.client.settings import Settings
 from holdfast.core.digests import SHORT_CHARS, short_digest
 from holdfast.core.errors import DecisionRefused, InvalidInput
@@ -61,13 +63,16 @@ def approve(
     call_id: CallId = None,
     *,
     digest: Digest = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without having been shown the call.")] = False,
     by: By = None,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Let a tool call run that waits for a person."""
+    """Approve a waiting tool call; without `--digest` it is shown in full and you are asked to confirm."""
     verdict = _verdict("approve", by)
-    _decide(settings, execution_id, call_id, verdict, digest, as_json=as_json)
+    seen = yes or digest is not None
+    look = None if seen else partial(_looked_at, ask=not as_json and _is_terminal())
+    _decide(settings, execution_id, call_id, verdict, digest, as_json=as_json, look=look)
 
 
 @with_server()
@@ -106,12 +111,12 @@ def deny(
 
 def _verdict(decision: Decision, by: str | None, *, reason: str = "", arguments: str | None = None) -> Verdict:
     try:
-        given = None if arguments is None else json.loads(arguments)
+        given = None if arguments is None else typed_arguments(arguments)
         return Verdict(decision=decision, by=login() if by is None else by, reason=reason, arguments=given)
     except ValidationError as error:
         raise InvalidInput(f"the decision cannot be used: {told(error)}") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"--arguments is no JSON object: {error}") from None
+    except ValueError as error:
+        raise InvalidInput(f"--arguments: {error}") from None
 
 
 def login() -> str:
@@ -122,24 +127,62 @@ def login() -> str:
 
 
 def _decide(
-    settings: Settings, given: str, call_id: str | None, verdict: Verdict, digest: str | None, *, as_json: bool
+    settings: Settings,
+    given: str,
+    call_id: str | None,
+    verdict: Verdict,
+    digest: str | None,
+    *,
+    as_json: bool,
+    look: Callable[[str, OpenCall], None] | None = None,
 ) -> None:
-    async def decide(holdfast: Holdfast) -> tuple[str, OpenCall, bool]:
-        client, execution_id = holdfast.client, given
-        if await is_session(client, given):
-            execution_id = await _under_way(holdfast.agent(given))
-        chosen = await _chosen(client, execution_id, call_id, digest)
-        # bound to the call as it was read here: should another one wait under its id meanwhile, nothing is decided
-        bound = replace(verdict, digest=chosen.call.digest)
-        return execution_id, chosen, await client.decide(execution_id, chosen.call.id, bound)
+    """Decide about the call that is meant, once `look` has shown it."""
 
-    execution_id, chosen, taken = asked(settings, decide)
+    async def choose(holdfast: Holdfast) -> tuple[str, OpenCall]:
+        client = holdfast.client
+        execution_id, lives = await meant(client, given)
+        if lives:
+            execution_id = await _under_way(holdfast.agent(execution_id))
+        return execution_id, await _chosen(client, execution_id, call_id, digest)
+
+    execution_id, chosen = asked(settings, choose)
+    if look is not None:
+        look(execution_id, chosen)
+    # bound to the call as it was read here: should another one wait under its id meanwhile, nothing is decided
+    bound = replace(verdict, digest=chosen.call.digest)
+    taken = asked(settings, lambda holdfast: holdfast.client.decide(execution_id, chosen.call.id, bound))
     if as_json:
         about = {"execution_id": execution_id, "call_id": chosen.call.id, "digest": chosen.call.digest}
         render.as_json({**about, "decision": verdict.decision, "taken": taken})
     else:
-        done = f"{verdict.decision}: {chosen.call.name} {chosen.call.id} of run {execution_id}"
+        ran = chosen.call if verdict.arguments is None else replace(chosen.call, arguments=verdict.arguments)
+        done = f"{verdict.decision}: {ran.name}({ran.arguments_text}) {ran.id} of run {execution_id}"
         render.say(done if taken else f"run {execution_id} had ended already")
+
+
+def _looked_at(execution_id: str, chosen: OpenCall, *, ask: bool) -> None:
+    """Show a call whole before it is approved, and ask; InvalidInput where nobody is there to be asked."""
+    call = chosen.call
+    about = pending.whole(execution_id, call)
+    if ask:
+        render.paged(about)
+        try:
+            agreed = typer.confirm("approve this call?")
+        except typer.Abort:  # Ctrl-C, or the end of the input
+            render.say("")
+            render.hint("nothing was decided")
+            raise
+        if not agreed:
+            render.hint("nothing was decided")
+            raise typer.Exit(1)
+        return
+    render.hint(about)
+    said = f"look at the call {call.id} ({call.name}) above and name it with --digest {short_digest(call.digest)}"
+    raise InvalidInput(f"{said}; --yes approves what waits without a look; nothing was decided")
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 async def _under_way(agent: Agent) -> str:

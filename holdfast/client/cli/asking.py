@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import re
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import quote
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from holdfast.client.cli import render
 from holdfast.client.cli.busy import ASKING, busy
 from holdfast.client.embedded import running_server
 from holdfast.client.settings import Settings
+from holdfast.core import serialization
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.errors import ExecutionNotFound, InvalidInput
-from holdfast.core.limits import QUESTION_BYTES_MAX
-from holdfast.core.session_contracts import AGENT_SESSION
-from holdfast.core.state import checked_id
+from holdfast.core.errors import InvalidInput, StateInvalid
+from holdfast.core.limits import QUESTION_BYTES_MAX, STATE_BYTES_MAX
+from holdfast.core.run_metadata import checked_metadata
+from holdfast.core.state import AgentState
 from holdfast.core.tools import told
+from holdfast.core.workflow_names import session_workflow_id
 
 if TYPE_CHECKING:
     from holdfast.client import Agent, Client, Holdfast, SessionSummary
@@ -37,6 +41,9 @@ RETRIED: Final = re.compile(r"gRPC call \w+ retried \d+ times")
 """What the SDK warns of several times a second while the server is away."""
 
 RETRIES_HINT_SECONDS: Final = 60.0
+
+STORY_TAB: Final = "user-metadata"
+"""Where the Web UI shows what a run tells of itself: its summary, its details, and the story so far."""
 
 
 class Retries(logging.Filter):
@@ -66,9 +73,13 @@ def asked(settings: Settings, ask: Callable[[Holdfast], Awaitable[T]]) -> T:
     return asyncio.run(asking())
 
 
-def asked_agent(settings: Settings, agent_id: str, ask: Callable[[Agent], Awaitable[T]]) -> T:
-    """Ask one agent."""
-    return asked(settings, lambda holdfast: ask(holdfast.agent(agent_id)))
+def asked_agent(settings: Settings, given: str, ask: Callable[[Agent], Awaitable[T]]) -> T:
+    """Ask the agent that is meant."""
+
+    async def asking(holdfast: Holdfast) -> T:
+        return await ask(holdfast.agent(await agent_id_of(holdfast.client, given)))
+
+    return asked(settings, asking)
 
 
 async def joined(settings: Settings) -> Holdfast:
@@ -78,22 +89,38 @@ async def joined(settings: Settings) -> Holdfast:
     return Holdfast(await connected(settings))
 
 
-async def is_session(client: Client, given: str) -> bool:
-    """Return whether the id is that of an agent with a session, and not a run's."""
-    return await session_of(client, given) is not None
+async def run_id_of(client: Client, given: str) -> str:
+    """Return the id of the run that is meant; a whole id of nothing that the server knows as it is."""
+    from holdfast.client.lookup import look_up
+
+    found = await look_up(client.temporal, given, "run")
+    return found if isinstance(found, str) else found.id
 
 
-async def session_of(client: Client, given: str) -> SessionSummary | None:
-    """Return what the server knows of an agent's session; none where the id is no agent's with one."""
+async def agent_id_of(client: Client, given: str) -> str:
+    """Return the id of the agent that is meant, by its session; a whole id that the server does not know as it is."""
+    from holdfast.client.lookup import look_up
+
+    found = await look_up(client.temporal, given, "session")
+    return found if isinstance(found, str) else found.id
+
+
+async def meant(client: Client, given: str) -> tuple[str, bool]:
+    """Return the id of the run or the agent that is meant, and whether it is an agent's."""
+    from holdfast.client.lookup import look_up
+
+    found = await look_up(client.temporal, given, None)
+    return (found, False) if isinstance(found, str) else (found.id, found.kind == "session")
+
+
+async def session_of(client: Client, agent_id: str) -> SessionSummary:
+    """Return what the server knows of an agent's session."""
     from holdfast.client.reading import ASK_TIMEOUT
     from holdfast.client.refusals import answered
     from holdfast.client.summaries import session_summary
 
-    with suppress(ExecutionNotFound, ValueError):
-        handle = client.temporal.get_workflow_handle(checked_id(given))
-        described = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT))
-        return session_summary(described) if described.workflow_type == AGENT_SESSION else None
-    return None
+    handle = client.temporal.get_workflow_handle(session_workflow_id(agent_id))
+    return session_summary(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT)))
 
 
 async def connected(settings: Settings) -> Client:
@@ -111,21 +138,66 @@ async def connected(settings: Settings) -> Client:
     return client
 
 
-def page_of(client: Client, execution_id: str) -> str | None:
-    """Return the run's page in the embedded server's Web UI, when that is the server in use."""
+async def page_of(client: Client, execution_id: str) -> str | None:
+    """Return where the embedded server's Web UI tells the run's story, when that is the server in use.
+
+    The page of that tab needs the id of a Temporal run; where the server does not say it, it is the run's first page.
+    """
+    from temporalio.service import RPCError
+
+    from holdfast.client.reading import ASK_TIMEOUT
+
+    server = None
     with suppress(InvalidInput):  # of the data directory, which need not be ours
         server = running_server(client.settings.data_dir)
-        if server is not None and server.address == client.address:
-            return f"{server.ui}/namespaces/{quote(client.temporal.namespace, safe='')}/workflows/{execution_id}"
-    return None
+    if server is None or server.address != client.address:
+        return None
+    page = f"{server.ui}/namespaces/{quote(client.temporal.namespace, safe='')}/workflows/{execution_id}"
+    with suppress(RPCError):
+        described = await client.temporal.get_workflow_handle(execution_id).describe(rpc_timeout=ASK_TIMEOUT)
+        page += f"/{described.run_id}/{STORY_TAB}"
+    return page
 
 
-def budget_of(**limits: float | None) -> ExecutionBudget:
+def budget_of(**limits: float | str | None) -> ExecutionBudget:
     """Return the limits that options name, those of none left out. Raises InvalidInput."""
     try:
         return ExecutionBudget.model_validate({name: each for name, each in limits.items() if each is not None})
     except ValidationError as error:
         raise InvalidInput(f"the limits cannot be used: {told(error)}") from None
+
+
+def metadata_of(given: list[str] | None) -> Mapping[str, JsonValue]:
+    """Return the metadata that options name; the last of a name counts. Raises InvalidInput."""
+    metadata = dict[str, JsonValue]()
+    for each in given or ():
+        name, is_there, value = each.partition("=")
+        if not is_there:
+            raise InvalidInput(f"--metadata {each[:80]!r} has no `=`; give NAME=VALUE")
+        metadata[name.strip()] = value
+    return checked_metadata(metadata)
+
+
+def state_of(file: str) -> AgentState:
+    """Return the state in a file, `-` for standard input: as `to_dict` writes it, or as `holdfast export` does.
+
+    Raises InvalidInput, StateInvalid.
+    """
+    try:
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
+            written = opened.read(STATE_BYTES_MAX + 1)
+    except OSError as error:
+        raise InvalidInput(f"the file {file!r} cannot be read: {error.strerror or error}") from None
+    try:
+        found: Any = json.loads(written) if len(written) <= STATE_BYTES_MAX else {}
+        exported = cast("dict[str, Any]", found).get("state") if isinstance(found, dict) else None
+        if isinstance(exported, dict):
+            return serialization.from_dict(cast("dict[str, Any]", exported))
+        return serialization.from_json(written)
+    except (ValueError, RecursionError) as error:
+        raise StateInvalid(f"{file!r} is not valid JSON: {error}") from None
+    except StateInvalid as error:
+        raise StateInvalid(f"{file!r} holds no state: {error}") from None
 
 
 def read(text: str) -> str:

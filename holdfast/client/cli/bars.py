@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.client.shares import Share
+from holdfast.core.amounts import dollars, short_dollars
 
 FULL_FROM: Final = 0.9
 """From this share on a limit is shown in red, and"""
@@ -73,7 +74,7 @@ def figures(share: Share) -> str:
     """Return what is used of a limit, and how much that may be."""
     match share.limit:
         case "cost":
-            return f"{share.used:.4f} / {share.most:.4f} USD"
+            return f"{short_dollars(share.used, share.unpriced)} / {dollars(share.most)}"
         case "seconds" | "deadline":
             return f"{took(share.used)} / {took(share.most)}"
         case _:

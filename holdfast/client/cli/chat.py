@@ -12,11 +12,12 @@ import typer
 
 from holdfast.client.cli import render
 from holdfast.client.cli.approvals import login
-from holdfast.client.cli.asking import joined
+from holdfast.client.cli.asking import agent_id_of, joined
 from holdfast.client.cli.busy import busy
 from holdfast.client.cli.completing import agent_ids, agent_names
 from holdfast.client.cli.options import AsJson, Policy, with_server
 from holdfast.client.cli.sessions import answered
+from holdfast.client.cli.worker_wait import when_served
 from holdfast.client.settings import Settings
 from holdfast.core.errors import HoldfastError, InvalidInput, SessionClosed
 from holdfast.core.limits import QUESTION_BYTES_MAX
@@ -59,10 +60,11 @@ def chat(
 async def _chat(
     settings: Settings, name: str | None, agent_id: str | None, while_running: WhileRunning | None, *, as_json: bool
 ) -> int:
-    with busy("opening the session"):
+    with busy("opening the session") as opening:
         holdfast = await joined(settings)
-        agent = holdfast.agent(agent_id, name)
-        view = await agent.open()
+        id_ = None if agent_id is None else await agent_id_of(holdfast.client, agent_id)
+        agent = holdfast.agent(id_, name)
+        view = await when_served(holdfast.client, agent.open, opening, "the session")
     back = f"holdfast chat --id {agent.agent_id}"
     if view.status == "closed":
         raise SessionClosed(f"the session of agent {agent.agent_id} is closed; fork it: holdfast fork {agent.agent_id}")

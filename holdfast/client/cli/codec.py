@@ -20,6 +20,7 @@ from holdfast.storage.keys import KEY_FILE, create_key_file
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 UI_PORT: Final = 8233
+TOKEN_VARIABLE: Final = "HOLDFAST_CODEC_TOKEN"  # noqa: S105  # its name
 
 
 def codec_key(
@@ -65,7 +66,7 @@ def codec_server(
     """Let the Web UI show what is encrypted or kept outside Temporal, until Ctrl-C."""
     settings = settings_from(data_dir=data_dir, storage=storage)
     origins = ui_origin or _embedded_origins(settings)
-    asyncio.run(_serve(settings, host, port, origins, _token(token_file), as_json=as_json))
+    asyncio.run(_serve(settings, host, port, origins, codec_token(token_file), as_json=as_json))
 
 
 async def _serve(
@@ -106,9 +107,10 @@ def _announce(url: str, token: str, origins: list[str], *, drawn: bool, as_json:
     sys.stdout.flush()
 
 
-def _token(file: Path | None) -> str | None:
+def codec_token(file: Path | None) -> str | None:
+    """Return the token in the file, else in HOLDFAST_CODEC_TOKEN, if it is there. Raises InvalidInput."""
     if file is None:
-        return os.environ.get("HOLDFAST_CODEC_TOKEN") or None
+        return os.environ.get(TOKEN_VARIABLE) or None
     try:
         with file.open(encoding="utf-8") as opened:
             return opened.read(CODEC_TOKEN_CHARS_MAX + 2).strip()

@@ -13,6 +13,7 @@ from holdfast.client.cli.bars import Glyphs, bar, told_share, took
 from holdfast.client.cli.render import COLOURS, short
 from holdfast.client.cli.views import SESSION_COLOURS
 from holdfast.client.shares import Share, tightest
+from holdfast.core.amounts import ESTIMATED, short_dollars
 from holdfast.core.state import ExecutionStatus
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ def cost(row: Row) -> float | None:
     return row.progress.cost if row.progress else row.listed.cost
 
 
+def unpriced(row: Row) -> tuple[str, ...]:
+    """Return the models whose tokens are not in that cost."""
+    return (row.progress or row.listed).unpriced
+
+
 def scarce(row: Row, now: datetime) -> Share | None:
     """Return the limit of which most is used."""
     return tightest(row.progress.shares(now)) if row.progress else None
@@ -91,6 +97,17 @@ def _told(value: float | str | None, form: str = "{}") -> Text:
     return Text(NOTHING, "dim") if value in (None, "") else Text(short(form.format(value)))
 
 
+def _tokens(row: Row) -> Text:
+    estimated = (row.progress or row.listed).estimated
+    return _told(tokens(row), f"{ESTIMATED if estimated else ''}{{:,}}")
+
+
+def _cost(row: Row) -> Text:
+    """Return the cost; in a table that fits a screen the models without a price go unnamed."""
+    known = cost(row)
+    return _told(None if known is None else short_dollars(known, unpriced(row)))
+
+
 def _last(value: float | None) -> float:
     """Return a number to order by: what is not known is less than anything known."""
     return -1.0 if value is None else value
@@ -112,14 +129,12 @@ COLUMNS: Final = (
     Column("steps", _of(lambda row: _told(steps(row))), lambda row, _: _last(steps(row)), right=True, falling=True),
     Column(
         "tokens",
-        _of(lambda row: _told(tokens(row), "{:,}")),
+        _of(_tokens),
         lambda row, _: _last(tokens(row)),
         right=True,
         falling=True,
     ),
-    Column(
-        "cost", _of(lambda row: _told(cost(row), "{:.4f}")), lambda row, _: _last(cost(row)), right=True, falling=True
-    ),
+    Column("cost", _of(_cost), lambda row, _: _last(cost(row)), right=True, falling=True),
     Column("budget", _budget, _used, falling=True),
     Column("elapsed", lambda row, now, _: Text(took(row.elapsed(now))), lambda row, now: row.elapsed(now), right=True),
     Column("waiting", _of(_waiting), lambda row, _: waiting(row), falling=True),
@@ -163,6 +178,7 @@ def as_data(row: Row, now: datetime) -> dict[str, Any]:
         "steps": steps(row),
         "tokens": tokens(row),
         "cost": cost(row),
+        "unpriced": list(unpriced(row)),
         "budget": [{"limit": each.limit, "used": each.used, "most": each.most} for each in limits],
         "seconds": round(row.elapsed(now), 3),
         "waiting": waiting(row),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from asyncio import FIRST_COMPLETED
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pydantic import JsonValue, ValidationError
 
 from holdfast.client.cli import render, views
 from holdfast.client.cli.keyboard import Keyboard, Leaving
 from holdfast.client.cli.talking import ENDS, Talk
+from holdfast.client.cli.typed_arguments import typed_arguments
 from holdfast.client.watched import Watched
 from holdfast.core.errors import HoldfastError, ServerUnavailable, SessionClosed
 from holdfast.core.observed import AgentExecutionStarted, ApprovalRequested, ApprovalResolved
@@ -25,8 +27,8 @@ from holdfast.core.verdicts import Verdict
 if TYPE_CHECKING:
     from holdfast.client import Agent, Client
 
-Happened: TypeAlias = Watched | str | SessionView | Leaving | HoldfastError
-"""An event, a typed line, what the session is after an execution, a wish to leave, or why we cannot go on."""
+Happened: TypeAlias = Watched | SessionView | Leaving | HoldfastError
+"""An event, what the session is after an execution, a wish to leave, or why we cannot go on."""
 
 SILENCE_SECONDS: Final = 2.0
 """When nothing has happened for so long, we look whether anything still runs: not every end is an event."""
@@ -68,9 +70,10 @@ class Conversation:
         loop.add_signal_handler(signal.SIGINT, self._interrupted, asyncio.current_task())
         try:
             self._busy = (await self._agent.view()).status == "running"
-            while True:
-                await self._go_on()
-                self._unheard = False
+            with self._keyboard.unechoed():
+                while True:
+                    await self._go_on()
+                    self._unheard = False
         except asyncio.CancelledError:
             if self._unheard:
                 raise Leaving(interrupted=True) from None
@@ -106,24 +109,51 @@ class Conversation:
         if self._approvals:
             await self._ask(next(iter(self._approvals.values())))
         elif self._busy:
-            with self._keyboard.heard(self._happened.put_nowait):
-                await asyncio.wait({self._happening()}, timeout=SILENCE_SECONDS)
-            if self._happening().done():
-                await self._take(self._taken())
-            else:
-                self._look()
+            await self._work_or_typing()
         else:
             line = await self._typed(PROMPT, lambda: not (self._busy or self._approvals), self._draft)
             if line is not None:
                 self._draft = ""
                 await self._send(line)
 
+    async def _work_or_typing(self) -> None:
+        """Show what the agent does; from the first key on, that waits until the line is typed."""
+        with self._keyboard.listening() as pressed:
+            key = asyncio.create_task(pressed.wait())
+            try:
+                await asyncio.wait({self._happening(), key}, timeout=SILENCE_SECONDS, return_when=FIRST_COMPLETED)
+            finally:
+                key.cancel()
+        if pressed.is_set():
+            await self._type()
+        elif self._happening().done():
+            await self._take(self._taken())
+        else:
+            self._look()
+
+    async def _type(self) -> None:
+        try:
+            lines, draft = self._keyboard.typed()
+            for line in lines:
+                await self._say(line)
+            if draft:
+                self._talk.end()
+                await self._send(await self._keyboard.line(PROMPT, draft))
+        except Leaving as leaving:
+            await self._take(leaving)
+
+    async def _say(self, line: str) -> None:
+        """Send a line that was typed, or put in, faster than a prompt could show it."""
+        self._talk.end()
+        render.say(f"{PROMPT}{line}")
+        await self._send(line)
+
     async def _typed(self, prompt: str, wanted: Callable[[], bool], draft: str = "") -> str | None:
         """Return what is typed at a prompt; none when it is not `wanted` any more because of what has happened."""
         while wanted():
             self._talk.end()
             typing = asyncio.create_task(self._keyboard.line(prompt, draft))
-            await asyncio.wait({typing, self._happening()}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({typing, self._happening()}, return_when=FIRST_COMPLETED)
             if typing.done():
                 if (left := typing.exception()) is None:
                     return typing.result()
@@ -150,9 +180,6 @@ class Conversation:
 
     async def _take(self, happened: Happened) -> None:
         match happened:
-            case str():
-                self._talk.line_typed()
-                await self._send(happened)
             case SessionView():
                 self._busy = happened.running_id is not None or _will_begin(happened)
             case Leaving(interrupted=True) if self._busy and not self._stopping:
@@ -267,13 +294,9 @@ class Conversation:
         """Return other arguments than `text`; none when the person has thought better of it."""
         while text := await self._typed("arguments: ", waits, text) or "":
             try:
-                arguments: object = json.loads(text)
+                return typed_arguments(text)
             except ValueError as error:
-                render.hint(f"that is no JSON: {error}")
-                continue
-            if isinstance(arguments, dict):
-                return cast("dict[str, Any]", arguments)
-            render.hint("arguments are a JSON object, {…}; an empty line goes back")
+                render.hint(f"{error}; an empty line goes back")
         return None
 
 

@@ -13,6 +13,7 @@ from holdfast.client.cli.bars import Glyphs, took
 from holdfast.client.cli.columns import limits
 from holdfast.client.cli.render import short
 from holdfast.client.report.words import moment
+from holdfast.core.decision_text import decision_text
 from holdfast.core.digests import short_digest
 from holdfast.core.messages import ToolCall
 from holdfast.core.steps import CallStage
@@ -71,6 +72,8 @@ def _step(progress: Progress, now: datetime) -> Iterator[Text]:
             yield Text(f"  {each.stage.replace('_', ' ')}: {_called(each.call)}")
     for done in step.tool_executions:
         yield Text(f"  {done.outcome}: {_called(done.call)}", "dim")
+        if done.approval is not None:
+            yield Text(f"    {printable(decision_text(done.approval, done.call.arguments))}", "dim")
 
 
 def _waiting(progress: Progress) -> Iterator[Text]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
-from collections import deque
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import typer
 
 from holdfast.client.cli.busy import busy
+from holdfast.client.cli.codec import TOKEN_VARIABLE, codec_token
 from holdfast.client.cli.options import (
     Address,
     AgentsDir,
@@ -27,6 +30,7 @@ from holdfast.client.cli.options import (
     settings_from,
     with_worker_settings,
 )
+from holdfast.client.disk import full_disk
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.settings import Settings
 from holdfast.client.worker_process import (
@@ -38,13 +42,19 @@ from holdfast.client.worker_process import (
     worker_environment,
 )
 from holdfast.core.errors import Conflict, HoldfastError, InvalidInput, MissingPart, ServerUnavailable
+from holdfast.core.limits import CODEC_TOKEN_CHARS_MIN
+
+TOKEN: Final = re.compile(rf"[A-Za-z0-9._~-]{{{CODEC_TOKEN_CHARS_MIN},}}")
 
 READY_SECONDS_MAX: Final = 60.0
 ENDING_SECONDS_MAX: Final = 5.0
 WATCH_SECONDS: Final = 0.2
-RESTARTS_MAX: Final = 5
-RESTARTS_WINDOW_SECONDS: Final = 60.0
-"""A worker that dies more often than RESTARTS_MAX times in this time is not started again."""
+RESTARTS_MAX: Final = 6
+"""So many workers in a row that each served for less than SOUND_SECONDS; then no other one is started."""
+
+SOUND_SECONDS: Final = 60.0
+PAUSE_SECONDS: Final = 0.5
+"""How long to wait before the second worker in a row that is started again; twice as long before each further one."""
 
 FAULT: Final = "error: "
 """How the line begins in which a worker says why it cannot serve."""
@@ -59,7 +69,14 @@ def dev(
     port: Annotated[int, typer.Option(help="Temporal's port; 0 means any free one.")] = 7233,
     ui_port: Annotated[int, typer.Option(help="The Web UI's port; 0 means any free one.")] = 8233,
     ui_codec_endpoint: Annotated[
-        str | None, typer.Option(help="Where the Web UI asks for what is encrypted: a codec server's.", metavar="URL")
+        str | None,
+        typer.Option(
+            help="Where the Web UI asks for what is encrypted: a codec server's, without the token.", metavar="URL"
+        ),
+    ] = None,
+    ui_codec_token_file: Annotated[
+        Path | None,
+        typer.Option(help="A file with the codec server's token; else HOLDFAST_CODEC_TOKEN.", metavar="FILE"),
     ] = None,
     modules: Import = None,
     agents: AgentsDir = None,
@@ -71,8 +88,9 @@ def dev(
     """Run a Temporal server with Web UI and a worker, until Ctrl-C."""
     settings = settings_from(data_dir=data_dir, agents_dir=agents, task_queue=task_queue, storage=storage)
     check_parts()
+    ui_codec = ui_codec_endpoint and _with_token(ui_codec_endpoint, codec_token(ui_codec_token_file))
     signal.signal(signal.SIGTERM, _interrupt)
-    started = EmbeddedServer.start(settings.data_dir, port=port, ui_port=ui_port, ui_codec=ui_codec_endpoint)
+    started = EmbeddedServer.start(settings.data_dir, port=port, ui_port=ui_port, ui_codec=ui_codec)
     with ExitStack() as stack:
         with busy("starting the Temporal server"):
             server = stack.enter_context(started)
@@ -87,6 +105,15 @@ def dev(
             _say("stopped the worker; now the server")
             code = 0
     raise typer.Exit(code)
+
+
+def _with_token(url: str, token: str | None) -> str:
+    """Return the codec server's URL with the token, which comes from elsewhere: every user sees the process list."""
+    path = urlsplit(url).path.strip("/")
+    if TOKEN.fullmatch(path.rpartition("/")[2]):
+        told = "--ui-codec-endpoint ends with a token, which the process list would show to every user of this machine"
+        raise InvalidInput(f"{told}; give http://HOST:PORT, and the token by --ui-codec-token-file or {TOKEN_VARIABLE}")
+    return f"{url.rstrip('/')}/{token}" if token else url
 
 
 @with_worker_settings
@@ -140,28 +167,44 @@ class _Serving:
         self._command = embedded_worker_command(settings, modules, server.address.address, sinks)
         self._as_json = as_json
         self._starting = True
+        self._full = False
         self._fault: str | None = None
 
     def run(self) -> int:
-        """Serve; return an exit code, or raise what is wrong, when no worker can."""
-        deaths: deque[float] = deque(maxlen=RESTARTS_MAX)
-        while True:
+        """Serve until the server ends or a signal comes; raises what is wrong when not even the first worker can."""
+        deaths = 0
+        while deaths < RESTARTS_MAX:
+            self._pause(PAUSE_SECONDS * 2.0 ** (deaths - 1) if deaths else 0.0)
             self._starting, self._fault = True, None
+            started_at = time.monotonic()
             with WorkerProcess(self._command, self._heard, embedded_worker_environment()) as process:
                 with busy("starting the worker"):
                     ready = process.wait_until_ready(READY_SECONDS_MAX)
-                if not ready:
+                if not ready and not self.announced:
                     return self._not_ready(process)
                 self._starting = False
                 if not self.announced:
                     self.announced = True
                     _announce(self._server, as_json=self._as_json)
-                self._watch(process)
-            deaths.append(time.monotonic())
-            if len(deaths) == RESTARTS_MAX and deaths[-1] - deaths[0] < RESTARTS_WINDOW_SECONDS:
-                _say(f"the worker has ended {RESTARTS_MAX} times within {RESTARTS_WINDOW_SECONDS:g} s; giving up")
-                return 1
-            _say(f"the worker has ended (exit code {process.exit_code}); starting another")
+                if ready:
+                    self._watch(process)
+            deaths = 1 if time.monotonic() - started_at > SOUND_SECONDS else deaths + 1
+            again = "starting another" if deaths < RESTARTS_MAX else "no other is started"
+            why = f": {self._fault}" if self._fault else ""
+            _say(f"the worker has ended (exit code {process.exit_code}){why}; {again}")
+        _say(
+            f"the worker has ended {RESTARTS_MAX} times in a row and is not started again; "
+            "the server runs until Ctrl-C, but nothing serves its agents"
+        )
+        while True:
+            self._pause(WATCH_SECONDS)  # raises when the server ends
+
+    def _pause(self, seconds: float) -> None:
+        """Wait so long; raise when the server ends meanwhile."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self._check_server()
+            time.sleep(min(WATCH_SECONDS, left))
 
     def _heard(self, line: str) -> None:
         """Pass on what the worker prints; keep what stops its start for ourselves to tell, as JSON where that is it."""
@@ -183,9 +226,16 @@ class _Serving:
     def _watch(self, process: WorkerProcess) -> None:
         """Return when the worker has ended; raise when the server has."""
         while process.exit_code is None:
-            if not self._server.alive:
-                raise ServerUnavailable(f"the Temporal server has ended; its log is in {self._data_dir}/server.log")
+            self._check_server()
             time.sleep(WATCH_SECONDS)
+
+    def _check_server(self) -> None:
+        if not self._server.alive:
+            why = self._server.fault or f"its log is in {self._data_dir}/server.log"
+            raise ServerUnavailable(f"the Temporal server has ended; {why}")
+        if (full := full_disk(self._data_dir)) and not self._full:
+            _say(f"warning: {full}; the server cannot store anything until there is space")
+        self._full = full is not None
 
 
 def _announce(server: EmbeddedServer, *, as_json: bool) -> None:

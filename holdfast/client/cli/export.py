@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast.client.cli import render
-from holdfast.client.cli.asking import joined
+from holdfast.client.cli.asking import joined, run_id_of
 from holdfast.client.cli.busy import busy
 from holdfast.client.cli.options import AsJson, ExecutionId, with_server
 from holdfast.client.settings import Settings
@@ -70,7 +70,8 @@ async def _gathered(settings: Settings, execution_id: str) -> Report:
     with busy("gathering all that is known of the run"):
         from holdfast.client.exporting import gathered
 
-        return await gathered(await joined(settings), execution_id)
+        holdfast = await joined(settings)
+        return await gathered(holdfast, await run_id_of(holdfast.client, execution_id))
 
 
 def _by_suffix(output: str) -> Format:

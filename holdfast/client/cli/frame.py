@@ -16,6 +16,8 @@ from holdfast.client.cli.render import COLOURS, short
 from holdfast.client.live import CallView, LiveView, RunView, StepView
 from holdfast.client.report.words import counted, moment
 from holdfast.client.shares import Used, shares, tightest
+from holdfast.client.watched import retry_line
+from holdfast.core.amounts import ESTIMATED, dollars
 from holdfast.core.digests import short_digest
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import Outcome
@@ -123,7 +125,7 @@ class Picture:
             return
         until = root.ended_at or view.paused_at or self.now
         seconds = max(0.0, (until - root.started_at).total_seconds() - view.paused_seconds)
-        used = Used(view.steps_used, root.tokens_so_far, root.cost_so_far, seconds)
+        used = Used(view.steps_used, root.tokens_so_far, root.cost_so_far, seconds, root.unpriced)
         width = max(BAR_CHARS_MIN, min(BAR_CHARS, self.width - LABEL_CHARS - 18))
         all_of = shares(view.budget, used, started_at=root.started_at, now=root.ended_at or self.now)
         scarce = tightest(all_of)
@@ -136,7 +138,7 @@ class Picture:
         for run, call in waiting[:WAITING_SHOWN]:
             until = "" if call.expires_at is None else f" until {moment(call.expires_at)}"
             told = f"{self.glyphs.waiting} {call.call.name}({_line(call.arguments)}) waits for approval{until}"
-            yield Text(printable(told), "yellow")
+            yield from _folded(printable(told), self.width, "yellow")
             bound = f"{run.execution_id} {call.call.id} --digest {short_digest(call.digest)}"
             yield from _folded(f"  holdfast approve {bound}", self.width, "bold yellow")
         if len(waiting) > WAITING_SHOWN:
@@ -187,9 +189,11 @@ class Picture:
             self._mark(run), " ", (_line(run.agent) or "agent", "bold"), (f" {run.execution_id[:ID_CHARS]}", "dim")
         )
         label.append(f" {run.status.replace('_', ' ')}", colour)
-        label.append(f"  {counted(run.step_count, 'step')}, {run.tokens_so_far:,} tokens")
-        if run.cost_so_far:
-            label.append(f", {run.cost_so_far:.4f} USD")
+        label.append(
+            f"  {counted(run.step_count, 'step')}, {ESTIMATED if run.estimated else ''}{run.tokens_so_far:,} tokens"
+        )
+        if run.cost_so_far or run.unpriced:
+            label.append(f", {dollars(run.cost_so_far, run.unpriced)}")
         if run.started_at is not None:
             label.append(f", {took(((run.ended_at or self.now) - run.started_at).total_seconds())}")
         if run.retries:
@@ -215,13 +219,13 @@ class Picture:
         seconds = ((step.ended_at or run.ended_at or self.now) - step.started_at).total_seconds()
         label.append(f"  {took(seconds)}", "dim")
         if step.tokens:
-            label.append(f", {step.tokens:,} tokens", "dim")
+            label.append(f", {ESTIMATED if step.estimated else ''}{step.tokens:,} tokens", "dim")
         if step.asking and under_way:
             label.append(f"  {self._spin()} {'answering' if step.text else 'asking the model'}", "cyan")
         said = self._answer(step, detail, depth, under_way=under_way)
         below = [Node(said[0], more=tuple(said[1:]))] if said else []
         if step.retry and under_way:
-            told = f"attempt {step.attempt - 1} failed, asking again: {_line(step.retry)}"
+            told = retry_line(_line(step.retry), step.attempt - 1, step.retry_at, self.now)
             below.insert(0, Node(Text(told, "yellow")))
         return Node(label, (*below, *self._calls(view, step, detail, depth)))
 
@@ -270,6 +274,8 @@ class Picture:
             shown = "" if call.stage is Outcome.SUCCEEDED else f" {call.stage}"
             label.append(shown, OUTCOMES[call.stage][1])
             label.append(f"  {_line(call.told)}", "dim")
+        if call.decided:
+            label.append(f"  {_line(call.decided)}", "dim")
         return label
 
     # --- lines

@@ -1,11 +1,13 @@
-"""What a person types in a terminal: lines at a prompt, which can be edited, and plain ones while an agent works."""
+"""What a person types in a terminal: lines at a prompt, which can be edited, and keys while an agent works."""
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import sys
-from collections.abc import Callable, Generator
+import termios
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
@@ -14,6 +16,11 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 LINE_BYTES_MAX: Final = 65_536
 """More than a terminal gives of a line that is not edited at a prompt."""
+
+LOCAL_FLAGS: Final = 3
+"""Where termios keeps the flags of echo and of whole lines."""
+
+CTRL_D: Final = b"\x04"
 
 
 class Leaving(Exception):  # not an error: Ctrl-D
@@ -31,6 +38,9 @@ class Keyboard:
         output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
         output.enable_cpr = False  # a prompt of one line does not need what not every terminal answers
         self._session: PromptSession[str] = PromptSession(output=output)
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._typed = ""
+        self._left = False
 
     async def line(self, prompt: str, draft: str = "") -> str:
         """Return a line that is typed at a prompt and begins as `draft`; Ctrl-C drops what is typed. Raises Leaving.
@@ -57,18 +67,41 @@ class Keyboard:
         self._session.app.erase_when_done = True
 
     @contextmanager
-    def heard(self, tell: Callable[[str | Leaving], None]) -> Generator[None]:
-        """Tell of each line that is typed without a prompt, while the block runs."""
-
-        def read() -> None:
-            typed = os.read(sys.stdin.fileno(), LINE_BYTES_MAX)
-            if not typed:
-                loop.remove_reader(sys.stdin)
-            tell(typed.decode(errors="replace").rstrip("\n") if typed else Leaving(interrupted=False))
-
-        loop = asyncio.get_running_loop()
-        loop.add_reader(sys.stdin, read)
+    def unechoed(self) -> Generator[None]:
+        """Have the terminal show nothing of what is typed by itself, while the block runs."""
+        terminal = sys.stdin.fileno()
+        before = termios.tcgetattr(terminal)
+        quiet = termios.tcgetattr(terminal)
+        quiet[LOCAL_FLAGS] &= ~(termios.ECHO | termios.ICANON)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, quiet)
         try:
             yield
         finally:
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+    @contextmanager
+    def listening(self) -> Generator[asyncio.Event]:
+        """Give an event that is set once something is typed without a prompt while the block runs: see `typed`."""
+
+        def read() -> None:
+            keys = os.read(sys.stdin.fileno(), LINE_BYTES_MAX)
+            self._left = self._left or not keys or CTRL_D in keys
+            self._typed += self._decoder.decode(keys)
+            loop.remove_reader(sys.stdin)  # what comes next is for the prompt that shows it
+            pressed.set()
+
+        pressed = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(sys.stdin, read)
+        try:
+            yield pressed
+        finally:
             loop.remove_reader(sys.stdin)
+
+    def typed(self) -> tuple[list[str], str]:
+        """Return the whole lines that were typed without a prompt, and the beginning of the next. Raises Leaving."""
+        if self._left:
+            raise Leaving(interrupted=False)
+        *lines, draft = self._typed.split("\n")
+        self._typed = ""
+        return lines, draft if draft.isprintable() else ""  # an arrow or the like is no text

@@ -26,8 +26,9 @@ import io
 import json
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated, Final, NoReturn, cast
+from typing import Annotated, Any, Final, NoReturn, cast
 
 import typer
 
@@ -39,6 +40,8 @@ from holdfast.client.cli.completing import Shell, installed, quietly_if_asked, s
 from holdfast.client.cli.dev import dev, worker
 from holdfast.client.cli.doctor import doctor
 from holdfast.client.cli.export import export
+from holdfast.client.cli.help_text import Group, with_plain_flags
+from holdfast.client.cli.options import WithLatest
 from holdfast.client.cli.records import fork, record, records, rewind, tree
 from holdfast.client.cli.runs import list_runs, run, stop
 from holdfast.client.cli.session import session
@@ -47,8 +50,8 @@ from holdfast.client.cli.setup import setup
 from holdfast.client.cli.show import show
 from holdfast.client.cli.top import top
 from holdfast.client.cli.watching import watch
-from holdfast.client.leaving import leave
 from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.leaving import leave
 
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
@@ -62,33 +65,35 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,  # ours names the shell, where typer guesses it
     pretty_exceptions_enable=False,
+    cls=Group,
 )
 app.command()(dev)
 app.command()(worker)
 app.command()(run)
-app.command()(watch)
+app.command(cls=WithLatest)(watch)
 app.command()(top)
-app.command()(stop)
+app.command(cls=WithLatest)(stop)
 app.command()(waiting)
-app.command()(approve)
-app.command()(deny)
-app.command()(edit)
-app.command()(show)
-app.command()(export)
+app.command(cls=WithLatest)(approve)
+app.command(cls=WithLatest)(deny)
+app.command(cls=WithLatest)(edit)
+app.command(cls=WithLatest)(show)
+app.command(cls=WithLatest)(export)
 app.command("list")(list_runs)
 app.command()(chat)
-app.command()(send)
+app.command(cls=WithLatest)(send)
 app.command()(sessions)
 app.add_typer(session)
-app.command()(records)
-app.command()(record)
-app.command()(rewind)
-app.command()(fork)
-app.command()(tree)
+app.command(cls=WithLatest)(records)
+app.command(cls=WithLatest)(record)
+app.command(cls=WithLatest)(rewind)
+app.command(cls=WithLatest)(fork)
+app.command(cls=WithLatest)(tree)
 app.command()(codec_key)
 app.command()(codec_server)
 app.command()(setup)
 app.command()(doctor)
+with_plain_flags(app, session)
 
 
 def _version(asked: bool) -> None:  # noqa: FBT001  # typer's signature
@@ -127,7 +132,7 @@ def main() -> NoReturn:
 def _code() -> int:
     try:
         return _run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
         return BROKEN_PIPE
@@ -137,20 +142,36 @@ def _code() -> int:
 
 
 def _run() -> int:
+    if os.environ.get("NO_COLOR"):
+        from typer import rich_utils  # only --help needs it
+
+        rich_utils.COLOR_SYSTEM = None
     try:
         code: object = app(sys.argv[1:] or ["--help"], prog_name="holdfast", standalone_mode=False)
         sys.stdout.flush()
     except HoldfastError as error:
         return _tell(error)
     except _UsageError as error:
-        said = " ".join(error.format_message().split())
-        command = error.ctx.command_path if error.ctx else "holdfast"
+        said = " ".join(error.format_message().replace("Value error, ", "").split())  # a validator's word, not ours
+        command = error.ctx.command_path if error.ctx else _command_typed()
         return _tell(InvalidInput(f"{said} (see `{command} --help`)"))
     except SystemExit as leaving:  # how typer ends for a broken pipe, with a code of its own
         if isinstance(leaving.__context__, BrokenPipeError):
             return BROKEN_PIPE
         return leaving.code if isinstance(leaving.code, int) else 0
     return code if isinstance(code, int) else 0
+
+
+def _command_typed() -> str:
+    """Return the command that was typed, as far as there is one."""
+    found, command = ["holdfast"], typer.main.get_command(app)
+    for word in sys.argv[1:]:
+        below: Mapping[str, Any] = getattr(command, "commands", {})
+        if word not in below:
+            break
+        found.append(word)
+        command = below[word]
+    return " ".join(found)
 
 
 def _tell(error: HoldfastError) -> int:

@@ -12,9 +12,12 @@ from typing import Annotated, Any, Final, TypeAlias, cast
 import typer
 
 from holdfast.client.cli import completing
+from holdfast.client.cli.help_text import Command
 from holdfast.client.settings import Settings
 from holdfast.client.worker_settings import WorkerSettings
+from holdfast.core.budget import UnpricedPolicy
 from holdfast.core.session_contracts import WhileRunning
+from holdfast.core.workflow_names import LAST
 
 Address: TypeAlias = Annotated[
     str | None,
@@ -59,13 +62,18 @@ Sinks: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
 ExecutionId: TypeAlias = Annotated[
-    str, typer.Argument(metavar="ID", help="The run's id, a UUID.", autocompletion=completing.run_ids)
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="The run: its id, the beginning of its id, or an agent's name (its latest run).",
+        autocompletion=completing.run_ids,
+    ),
 ]
 RunOrAgentId: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The run's id, a UUID; or an agent's, for the run that it has under way.",
+        help="The run: its id, the beginning of it, or its agent's name for the latest one; or a session's id.",
         autocompletion=completing.run_ids,
     ),
 ]
@@ -73,12 +81,33 @@ UnderWayId: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The run's id, a UUID; or an agent's, for the run that it has under way.",
+        help="The run: its id, the beginning of it, or its agent's name for the latest one; or a session's id, for the "
+        "run that it has under way.",
         autocompletion=completing.ids_under_way,
     ),
 ]
 AgentId: TypeAlias = Annotated[
-    str, typer.Argument(metavar="ID", help="The agent's id, a UUID.", autocompletion=completing.agent_ids)
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The session: its id, the beginning of it, or its agent's name where one session has it.",
+        autocompletion=completing.agent_ids,
+    ),
+]
+WatchedId: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The run: its id, the beginning of it, or its agent's name for the latest one; or a session's id, for all "
+        "its runs from now on.",
+        autocompletion=completing.run_ids,
+    ),
+]
+REFERENCES: Final = (ExecutionId, RunOrAgentId, UnderWayId, AgentId, WatchedId)
+"""What a command's first argument can be that `--last` can stand for."""
+
+Unpriced: TypeAlias = Annotated[
+    UnpricedPolicy | None, typer.Option(help="Whether to call models that have no known price.")
 ]
 Policy: TypeAlias = Annotated[
     WhileRunning | None,
@@ -90,7 +119,32 @@ Query: TypeAlias = Annotated[
     str | None,
     typer.Option(help="Only those that a visibility query of Temporal's finds.", metavar="QUERY"),
 ]
+Metadata: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metadata",
+        help="What the run is about, for tools and hooks, as NAME=VALUE (text); may be repeated. No secrets.",
+        metavar="NAME=VALUE",
+    ),
+]
 Limit: TypeAlias = Annotated[int, typer.Option(help="At most so many.")]
+
+LATEST: Final = "--last"
+
+Latest: TypeAlias = Annotated[bool, typer.Option(LATEST, help="The latest one, in place of its id.")]
+
+
+class WithLatest(Command):
+    """A command whose first argument says which run or session is meant; `--last` stands in its place."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer names its type nowhere
+        """Read the words; where the option stands among them, with what means the latest one in front."""
+        end = args.index("--") if "--" in args else len(args)
+        if LATEST in args[:end]:
+            place = args.index(LATEST)
+            args = [LAST, *args[:place], *args[place + 1 :]]
+        return super().parse_args(ctx, args)
+
 
 WHERE: Final[Mapping[str, Any]] = {
     "agents_dir": AgentsDir,
@@ -121,10 +175,13 @@ def with_server(*more: str) -> Callable[[Callable[..., None]], Callable[..., Non
     def given(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def at_server(**values: Any) -> None:  # noqa: ANN401  # of the command's own parameters
+            values.pop("last", None)  # WithLatest has read it
             command(settings=settings_from(**{name: values.pop(name) for name in options}), **values)
 
         signature = inspect.signature(command, eval_str=True)
         own = [each for each in signature.parameters.values() if each.name != "settings"]
+        if own and own[0].annotation in REFERENCES:
+            own.append(inspect.Parameter("last", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Latest))
         cast("Any", at_server).__signature__ = signature.replace(parameters=[*own, *added])
         return at_server
 

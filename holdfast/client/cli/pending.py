@@ -8,19 +8,36 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from holdfast.client.cli import render
+from holdfast.client.cli.listing_table import Column, id_column, print_listing, whole_width
 from holdfast.client.report.words import moment
 from holdfast.core.digests import short_digest
+from holdfast.core.messages import ToolCall
 from holdfast.core.texts import printable
 
 if TYPE_CHECKING:
     from holdfast.client.approvals import WaitingCall, WaitingCalls
 
-COLUMNS: Final = ("run", "agent", "call", "tool", "arguments", "digest", "asked", "expires")
-WHOLE: Final = ("run", "call", "digest")
-"""What is copied from there and must stay in one piece."""
+COLUMNS: Final = (
+    id_column("run"),
+    Column("agent", least=8),
+    Column("call", rank=2),
+    Column("tool", least=8),
+    Column("digest"),
+    Column("asked", rank=3),
+    Column("expires", rank=1),
+    Column("arguments"),
+)
+LINES_CHARS_MIN: Final = 50
+"""A narrower terminal breaks the lines itself: in a listing of this width each call has one."""
+
+MARK_CHARS: Final = 24
+"""What it takes to part arguments from the rest, and to say how much of them is not shown."""
+
+ARGUMENTS_CHARS_MIN: Final = 24
+"""Where less than this is left of a line, the arguments have the line below."""
 
 
 def line(call: WaitingCall) -> dict[str, Any]:
@@ -30,18 +47,40 @@ def line(call: WaitingCall) -> dict[str, Any]:
 
 
 def table(found: WaitingCalls) -> None:
-    """Print the listing; arguments are cut to a line, which its last character says."""
+    """Print the listing; of arguments longer than a line it says how many characters are not shown."""
     if not found:
         render.hint("no call waits for a person")
         return
-    shown = Table(box=None, pad_edge=False)
-    for name in COLUMNS:
-        shown.add_column(name, overflow="fold", no_wrap=name in WHOLE)
-    for each in found:
-        arguments = render.short(json.dumps(dict(each.arguments), ensure_ascii=False))
-        cells = (each.execution_id, each.agent or "-", each.call_id, each.tool, arguments, short_digest(each.digest))
-        shown.add_row(*(escape(printable(cell)) for cell in (*cells, *map(_moment, _times(each).values()))))
-    render.tables().print(shown)
+    screen, rows = render.tables(), [_cells(each) for each in found]
+    room = screen.width - MARK_CHARS - whole_width(COLUMNS[:-1], rows)
+    if room >= ARGUMENTS_CHARS_MIN:
+        print_listing(screen, COLUMNS, [(*row, _arguments(each, room)) for row, each in zip(rows, found, strict=True)])
+        return
+    screen.width = max(screen.width, LINES_CHARS_MIN)
+    with screen.capture() as printed:
+        print_listing(screen, COLUMNS[:-1], rows)
+    head, *lines = printed.get().splitlines()
+    screen.print(Text.from_ansi(head))
+    for line, each in zip(lines, found, strict=True):
+        screen.print(Text.from_ansi(line))
+        screen.print(f"  {_arguments(each, screen.width - MARK_CHARS)}")
+
+
+def _cells(call: WaitingCall) -> tuple[str, ...]:
+    cells = (call.execution_id, call.agent or "-", call.call_id, call.tool, short_digest(call.digest))
+    return tuple(escape(printable(cell)) for cell in (*cells, *map(_moment, _times(call).values())))
+
+
+def _arguments(call: WaitingCall, room: int) -> str:
+    """Return at most so many characters of the arguments, with how many are not shown."""
+    return escape(render.short(json.dumps(dict(call.arguments), ensure_ascii=False), min(room, render.LINE_CHARS_MAX)))
+
+
+def whole(execution_id: str, call: ToolCall) -> str:
+    """Return a call that waits with all of its arguments: what one is to decide about."""
+    arguments = json.dumps(dict(call.arguments), indent=2, ensure_ascii=False)
+    about = f"{call.name} of run {execution_id}, call {call.id}, digest {short_digest(call.digest)}"
+    return printable(f"{about}\n{arguments}")
 
 
 def _times(call: WaitingCall) -> dict[str, datetime | None]:

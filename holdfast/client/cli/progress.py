@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from holdfast.client.cli import render
 from holdfast.client.report.words import counted
 from holdfast.client.watched import AttemptFailed, TextDelta, Watched
 from holdfast.core import observed
+from holdfast.core.amounts import token_count
+from holdfast.core.decision_text import decision_text
 
 ID_CHARS: Final = 8
 """How much of an execution's id stands on an event's line: enough to tell a run from its subagents'."""
@@ -70,7 +72,7 @@ class Steps:
                 self._stream(watched)
             case AttemptFailed() if self._live:
                 self._text.end()
-                render.note(f"attempt {watched.attempt} failed, asking again: {watched.message}")
+                render.note(watched.line(datetime.now(UTC)))
                 self.streamed = ""
             case observed.InferenceResponseReceived():
                 self._text.end()
@@ -146,29 +148,32 @@ def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kin
             return watched.agent
         case observed.InferenceResponseReceived():
             asked = counted(len(watched.response.tool_calls), "call")
-            return f"{asked}, {watched.response.usage.total_tokens:,} tokens"
+            return f"{asked}, {token_count(watched.response.usage)} tokens"
         case observed.ToolCallStarted() | observed.ApprovalRequested():
             return f"{watched.call.name} {watched.call.id}"
         case observed.ToolCallCompleted() | observed.ToolCallBlocked():
             done = watched.tool_execution
             return f"{done.call.name} {done.call.id} {done.outcome}"
         case observed.TokenUsageReported():
-            return f"{watched.total.total_tokens:,} tokens so far"
+            return f"{render.tokens(watched.total, watched.total_cost, watched.total_unpriced)} so far"
         case observed.StopSignalReceived():
             return f"{watched.signal.reason}: {watched.signal.message}"
         case observed.AgentExecutionStopped():
-            return f"{watched.reason}: {watched.message}"
+            return f"{watched.reason}: {watched.message}" if watched.message else watched.reason
+        case observed.AgentExecutionCompleted():
+            return watched.status
         case observed.AgentExecutionFailed():
             return f"{watched.error.type}: {watched.error.message}"
         case observed.SubagentSpawned():
             return f"{watched.agent} {watched.call_id}"
         case observed.SubagentCompleted():
-            return f"{watched.agent} {watched.call_id} {watched.status}"
+            spent = render.tokens(watched.usage, watched.cost, watched.unpriced)
+            return f"{watched.agent} {watched.call_id} {watched.status}, {spent}"
         case observed.ApprovalResolved():
-            return f"{watched.call_id} {watched.decision}"
+            return f"{watched.call.name} {watched.call_id} {decision_text(watched.approval, watched.call.arguments)}"
         case observed.HookExecuted():
             return f"{watched.hook} at {watched.trigger}"
         case AttemptFailed():
-            return watched.message
+            return watched.line(datetime.now(UTC))
         case _:
             return ""

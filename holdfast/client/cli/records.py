@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from holdfast.client.cli import render, views
-from holdfast.client.cli.asking import asked, asked_agent
+from holdfast.client.cli.asking import agent_id_of, asked, asked_agent, run_id_of
 from holdfast.client.cli.completing import run_ids
 from holdfast.client.cli.options import AgentId, AsJson, ExecutionId, Limit, with_server
 from holdfast.client.settings import Settings
@@ -16,6 +16,7 @@ from holdfast.core.state import AgentState
 
 if TYPE_CHECKING:
     from holdfast.client import Agent, Holdfast
+    from holdfast.client.trees import ExecutionTree
 
 Place: TypeAlias = Annotated[
     int | None, typer.Option("--steps", help="After so many steps of that run; its end by default.", min=0)
@@ -25,7 +26,11 @@ Place: TypeAlias = Annotated[
 @with_server()
 def records(agent_id: AgentId, *, limit: Limit = 20, as_json: AsJson = False, settings: Settings) -> None:
     """List what an agent has done, run by run, the newest first."""
-    found = asked(settings, lambda holdfast: holdfast.records(limit, agent_id))
+
+    async def ask(holdfast: Holdfast) -> list[ExecutionRecord]:
+        return await holdfast.records(limit, await agent_id_of(holdfast.client, agent_id))
+
+    found = asked(settings, ask)
     if as_json:
         render.as_json([each.model_dump(mode="json") for each in found])
     else:
@@ -45,7 +50,7 @@ def record(
     """Show what is kept of a run that has ended, also when the server has forgotten it."""
 
     async def ask(holdfast: Holdfast) -> tuple[ExecutionRecord, AgentState | None]:
-        found = await holdfast.record(execution_id)
+        found = await holdfast.record(await run_id_of(holdfast.client, execution_id))
         return found, await holdfast.recorded_state(found) if transcript else None
 
     found, state = asked(settings, ask)
@@ -70,6 +75,8 @@ def rewind(
 ) -> None:
     """Have an agent go on from where it was: the end of one of its runs, or a step. What tools did stays done."""
     view = asked_agent(settings, agent_id, lambda agent: agent.rewind(execution_id, steps))
+    if view.place is not None and not as_json:
+        render.say(f"now {views.place(view.place)}")
     views.shown_session(view, as_json=as_json)
 
 
@@ -106,7 +113,10 @@ def tree(execution_id: ExecutionId, *, as_json: AsJson = False, settings: Settin
     from holdfast.client.trees import to_dict
     from holdfast.client.trees import tree as grown
 
-    found = asked(settings, lambda holdfast: grown(holdfast.client, execution_id))
+    async def ask(holdfast: Holdfast) -> ExecutionTree:
+        return await grown(holdfast.client, await run_id_of(holdfast.client, execution_id))
+
+    found = asked(settings, ask)
     render.as_json(to_dict(found)) if as_json else views.tree(found)
 
 

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from holdfast.client.cli.listing_table import Column, id_column, print_listing
 from holdfast.client.report.words import moment
+from holdfast.core.amounts import ESTIMATED, dollars, token_count
+from holdfast.core.decision_text import decision_text, marked
 from holdfast.core.digests import short_digest
 from holdfast.core.messages import ToolCall
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.steps import AgentStep, InferenceResponse, Outcome
 from holdfast.core.texts import printable
 from holdfast.core.usage import Usage
-from holdfast.core.verdicts import Approval
 
 if TYPE_CHECKING:
     from holdfast.client.summaries import ExecutionSummary
@@ -29,8 +32,22 @@ if TYPE_CHECKING:
 LINE_CHARS_MAX: Final = 100
 """How much of an argument list, a result or a text one line shows."""
 
-TABLE_CHARS: Final = 120
-"""How wide a terminal must be for the whole table; in a narrower one ids stay whole and other things give way."""
+WAITING_CHARS_MAX: Final = 2_000
+"""How much of the arguments of a call is shown beside the command that approves it."""
+
+EVENT_CHARS_MAX: Final = 1_200
+"""How much of what an event says one line shows."""
+
+RUN_COLUMNS: Final = (
+    id_column("id"),
+    Column("agent", least=8),
+    Column("status"),
+    Column("reason", rank=3, least=10),
+    Column("steps", right=True),
+    Column("tokens", rank=1, right=True),
+    Column("cost", rank=2, least=20, right=True),
+    Column("started", rank=4),
+)
 
 NO_RUNS: Final = 'no runs yet; start one with: holdfast run AGENT "question"'
 
@@ -53,7 +70,14 @@ MARKS: Final = {
 
 
 class _Unbroken(Console):
-    """Leaves it to the program's end to say that a reader has gone."""
+    """Leaves it to the program's end to say that a reader has gone; with NO_COLOR it writes no style at all.
+
+    Rich alone would keep bold and dim text, which are escape codes as well (https://no-color.org).
+    """
+
+    def __init__(self, *, stderr: bool = False, soft_wrap: bool = False, width: int | None = None) -> None:
+        colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+        super().__init__(color_system=colours, stderr=stderr, highlight=False, soft_wrap=soft_wrap, width=width)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -61,18 +85,18 @@ class _Unbroken(Console):
 
 def console() -> Console:
     """Return what to print with: it neither wraps lines nor breaks them."""
-    return _Unbroken(highlight=False, soft_wrap=True)
+    return _Unbroken(soft_wrap=True)
 
 
 @cache
 def aside() -> Console:
     """Return what prints what is no answer, to standard error: one for all, so that lines mind a spinner."""
-    return _Unbroken(stderr=True, highlight=False, soft_wrap=True)
+    return _Unbroken(stderr=True, soft_wrap=True)
 
 
 def tables() -> Console:
     """Return what to print tables with: as wide as the terminal, and wide enough for a program."""
-    return _Unbroken(highlight=False, width=None if sys.stdout.isatty() else 200)
+    return _Unbroken(width=None if sys.stdout.isatty() else 200)
 
 
 def as_json(value: object) -> None:
@@ -99,11 +123,24 @@ def outcome(state: AgentState) -> dict[str, Any]:
         "status": state.status,
         "stop_reason": state.stop_reason,
         "final_response": state.final_response,
+        "partial_response": partial_text(state),
         "steps": state.step_count,
         "usage": state.usage.model_dump(),
         "cost": state.cost,
+        "unpriced": list(unpriced_of(state)),
         "warnings": list(state.warnings),
     }
+
+
+def partial_text(state: AgentState) -> str | None:
+    """Return what had come of an answer when its run was ended; none where no answer was cut off."""
+    partial = _partial(state)
+    return partial.text if partial is not None and partial.text.strip() else None
+
+
+def _partial(state: AgentState) -> InferenceResponse | None:
+    step = state.execution.current_step if state.execution else None
+    return None if step is None or step.inference_response is not None else step.partial_response
 
 
 def started(execution_id: str, page: str | None) -> None:
@@ -113,7 +150,7 @@ def started(execution_id: str, page: str | None) -> None:
 
 def announce(number: int, response: InferenceResponse | None) -> None:
     """Print which step it is and what the model asks for; it failed to answer where there is no response."""
-    said = " [red]failed[/red]" if response is None else "" if response.tool_calls else " answers"
+    said = " [red]failed[/red]" if response is None else "" if response.tool_calls else " final answer"
     console().print(f"[bold]step {number}[/bold]{said}")
     if response is not None:
         asked(response)
@@ -125,8 +162,7 @@ def cut_off(number: int, partial: InferenceResponse) -> None:
     screen.print(f"[bold]step {number}[/bold] [yellow]cut off[/yellow]")
     if partial.text.strip():
         screen.print(escape(printable(partial.text)))
-    used = partial.usage.total_tokens
-    screen.print(f"    [dim]{f'{used:,} tokens' if used else 'the provider told no usage'}[/dim]")
+    screen.print(f"    [dim]{token_count(partial.usage)} tokens[/dim]")
 
 
 def asked(response: InferenceResponse) -> None:
@@ -142,25 +178,30 @@ def results(step: AgentStep, seconds: float) -> None:
         told = execution.error.message if execution.error else execution.result or ""
         screen.print(f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(short(told))}[/dim]")
         if execution.approval is not None:
-            screen.print(f"       [dim]{escape(short(_approved(execution.approval)))}[/dim]")
-    screen.print(f"    [dim]{seconds:.1f} s, {step.usage.total_tokens:,} tokens[/dim]")
-
-
-def _approved(approval: Approval) -> str:
-    """Return who decided about a call, when, and what."""
-    when = moment(approval.at)
-    if approval.decision == "expired":
-        return f"nobody decided about it until {when}"
-    done = {"approve": "approved", "deny": "denied", "edit": "edited"}[approval.decision]
-    return f"{done} by {approval.by or 'somebody'} at {when} (digest {short_digest(approval.digest)})"
+            decided = decision_text(execution.approval, execution.call.arguments)
+            bound = f" (digest {short_digest(execution.approval.digest)})"
+            screen.print(f"       [dim]{escape(printable(decided + bound))}[/dim]")
+    screen.print(f"    [dim]{seconds:.1f} s, {token_count(step.usage)} tokens[/dim]")
 
 
 def waiting(execution_id: str, call: ToolCall, expires_at: datetime | None) -> None:
     """Print that a call waits for a person, and how to decide."""
     until = "" if expires_at is None else f" until {moment(expires_at)}"
     bound = f"{execution_id} {call.id} --digest {short_digest(call.digest)}"
-    told = f"{call.name} waits for approval{until}: holdfast approve {bound}"
+    arguments = marked(call.arguments_text, WAITING_CHARS_MAX)
+    told = f"{call.name} waits for approval{until}: {arguments}\n    holdfast approve {bound}"
     console().print(f"    [yellow]{escape(printable(told))}[/yellow]")
+
+
+def paged(about: str) -> None:
+    """Print a text, page by page where it is longer than the terminal."""
+    screen = console()
+    shown = escape(printable(about))
+    if about.count("\n") + len(about) // max(1, screen.width) < screen.height - 2:
+        screen.print(shown)
+        return
+    with screen.pager():
+        screen.print(shown)
 
 
 def text(part: str) -> None:
@@ -177,20 +218,23 @@ def note(told: str) -> None:
 
 def event(place: str, kind: str, detail: str) -> None:
     """Print an event's line."""
-    console().print(f"[dim]{place}[/dim] [bold]{kind}[/bold] {escape(short(detail))}".rstrip())
+    console().print(f"[dim]{place}[/dim] [bold]{kind}[/bold] {escape(short(detail, EVENT_CHARS_MAX))}".rstrip())
 
 
 def ended(state: AgentState, *, answer: bool = True) -> None:
-    """Print the last line of a run, then its answer unless it stands there already."""
+    """Print the last line of a run, then its answer unless it stands there already; before it what was cut off."""
+    step = state.execution.current_step if state.execution else None
+    if answer and step is not None and (partial := _partial(state)) is not None:
+        cut_off(step.number, partial)
     screen = console()
     seconds = state.execution_duration.total_seconds() if state.execution_duration else 0.0
     signal = state.stop_signal
     why = f" ({': '.join(filter(None, (signal.reason, printable(signal.message))))})" if signal else ""
     colour = COLOURS[state.status]
-    spent = used(state.step_count, state.usage, state.cost, seconds)
+    spent = used(state.step_count, state.usage, state.cost, seconds, unpriced_of(state))
     for warning in state.warnings:
         screen.print(f"[yellow]warning[/yellow] {escape(printable(warning))}")
-    screen.print(f"[{colour}]{state.status}[/{colour}]{escape(why)}  [dim]{spent}[/dim]")
+    screen.print(f"[{colour}]{state.status}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]")
     if state.final_response and answer:
         screen.print()
         screen.print(escape(printable(state.final_response)))
@@ -206,8 +250,6 @@ def whole(state: AgentState, page: str | None) -> None:
     current = state.execution.current_step if state.execution else None
     if current is not None and current.inference_response is not None:
         announce(current.number, current.inference_response)
-    elif current is not None and current.partial_response is not None:
-        cut_off(current.number, current.partial_response)
     for each in state.waiting_calls:
         waiting(state.running.execution_id, each.call, each.expires_at)
     for error in state.errors:
@@ -227,26 +269,21 @@ def table(found: list[ExecutionSummary], none: str = NO_RUNS) -> None:
     if not found:
         hint(none)
         return
-    screen = tables()
-    narrow = screen.width < TABLE_CHARS
-    shown = Table(box=None, pad_edge=False)
-    for name in ("id", "agent", "status", "reason", "steps", "tokens", "cost", *(() if narrow else ("started",))):
-        right, folded = name in ("steps", "tokens", "cost"), narrow and name in ("agent", "reason")
-        shown.add_column(name, justify="right" if right else "left", no_wrap=not folded, overflow="fold")
-    for each in found:
-        colour = COLOURS.get(ExecutionStatus(each.status), "") if each.status in set(ExecutionStatus) else "red"
-        cells = (
-            each.execution_id,
-            escape(each.agent or "-"),
-            f"[{colour}]{each.status.replace('_', ' ')}[/{colour}]",
-            each.stop_reason or "-",
-            "-" if each.steps is None else str(each.steps),
-            "-" if each.tokens is None else f"{each.tokens:,}",
-            "-" if each.cost is None else f"{each.cost:.4f}",
-            moment(each.started_at),
-        )
-        shown.add_row(*cells[: len(shown.columns)])
-    screen.print(shown)
+    print_listing(tables(), RUN_COLUMNS, map(_cells, found))
+
+
+def _cells(run: ExecutionSummary) -> tuple[str, ...]:
+    colour = COLOURS.get(ExecutionStatus(run.status), "") if run.status in set(ExecutionStatus) else "red"
+    return (
+        run.execution_id,
+        escape(run.agent or "-"),
+        f"[{colour}]{run.status.replace('_', ' ')}[/{colour}]",
+        run.stop_reason or "-",
+        "-" if run.steps is None else str(run.steps),
+        "-" if run.tokens is None else f"{ESTIMATED if run.estimated_tokens else ''}{run.tokens:,}",
+        "-" if run.cost is None else escape(dollars(run.cost, run.unpriced, unit="")),
+        moment(run.started_at),
+    )
 
 
 def called(call: ToolCall) -> str:
@@ -255,18 +292,23 @@ def called(call: ToolCall) -> str:
     return f"[cyan]{escape(call.name)}[/cyan]({escape(short(given))})"
 
 
-def used(steps: int, usage: Usage, cost: float, seconds: float | None) -> str:
+def unpriced_of(state: AgentState) -> tuple[str, ...]:
+    """Return the models whose tokens are not in the cost of the state's execution."""
+    return state.execution.unpriced if state.execution else ()
+
+
+def used(steps: int, usage: Usage, cost: float, seconds: float | None, unpriced: Sequence[str] = ()) -> str:
     """Return what a run took; `cost` in US dollars, `seconds` none where they are not known."""
     taken = "1 step" if steps == 1 else f"{steps} steps"
-    return f"{taken}, {tokens(usage, cost)}{'' if seconds is None else f', {seconds:.1f} s'}"
+    return f"{taken}, {tokens(usage, cost, unpriced)}{'' if seconds is None else f', {seconds:.1f} s'}"
 
 
-def tokens(usage: Usage, cost: float) -> str:
+def tokens(usage: Usage, cost: float, unpriced: Sequence[str] = ()) -> str:
     """Return what was used of a model, and its cost in US dollars where there is any."""
-    return f"{usage.total_tokens:,} tokens{f', {cost:.4f} USD' if cost else ''}"
+    return f"{token_count(usage)} tokens{f', {dollars(cost, unpriced)}' if cost or unpriced else ''}"
 
 
-def short(text: str) -> str:
-    """Return the beginning of `text` on one line, safe for a terminal."""
+def short(text: str, chars_max: int = LINE_CHARS_MAX) -> str:
+    """Return the beginning of `text` on one line, safe for a terminal, with how much of it is not shown."""
     flat = " ".join(printable(text).split())
-    return flat if len(flat) <= LINE_CHARS_MAX else flat[: LINE_CHARS_MAX - 1] + "…"
+    return marked(flat, chars_max)

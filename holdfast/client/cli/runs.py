@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from pydantic import JsonValue
 
 from holdfast.client.cli import render
-from holdfast.client.cli.asking import asked, budget_of, connected, is_session, page_of, read
+from holdfast.client.cli.approval_hints import approval_hints, waiting_text
+from holdfast.client.cli.asking import asked, budget_of, connected, meant, metadata_of, page_of, read, state_of
 from holdfast.client.cli.busy import ASKING, busy
 from holdfast.client.cli.completing import agent_names
-from holdfast.client.cli.options import AsJson, Query, UnderWayId, with_server
+from holdfast.client.cli.options import AsJson, Metadata, Query, UnderWayId, Unpriced, with_server
 from holdfast.client.cli.progress import Steps
 from holdfast.client.settings import Settings
 from holdfast.client.watched import TextDelta
 from holdfast.core.budget import ExecutionBudget
-from holdfast.core.errors import ExecutionFailed, HoldfastError, ServerUnavailable
+from holdfast.core.errors import ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.events import StopMode
+from holdfast.core.observed import ApprovalRequested
 from holdfast.core.state import AgentState, ExecutionStatus
 
 if TYPE_CHECKING:
@@ -34,21 +39,34 @@ def run(
         str,
         typer.Argument(help="The agent's name in the agents folder, or a definition file.", autocompletion=agent_names),
     ],
-    question: Annotated[str, typer.Argument(help="What it is to do; - reads standard input.")],
+    question: Annotated[
+        str, typer.Argument(help="What to do; - reads standard input. Optional only with --from.")
+    ] = "",
     *,
+    from_file: Annotated[
+        str | None,
+        typer.Option("--from", help="Go on from the state in this file, as `holdfast export` writes.", metavar="FILE"),
+    ] = None,
     max_steps: Annotated[int | None, typer.Option(help="At most so many steps.", min=0)] = None,
     max_tokens: Annotated[int | None, typer.Option(help="At most so many tokens.", min=0)] = None,
     max_seconds: Annotated[float | None, typer.Option(help="At most so many seconds.", min=0)] = None,
     max_cost: Annotated[float | None, typer.Option(help="At most so many US dollars.", min=0)] = None,
+    unpriced: Unpriced = None,
     execution_id: Annotated[str | None, typer.Option("--id", help="A UUID of your own for the run.")] = None,
+    metadata: Metadata = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start it, print its id, and do not wait.")] = False,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Start a run and follow it to its end. Exit code 0 completed, 3 stopped, 4 failed."""
-    budget = budget_of(max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost)
-    code = asyncio.run(_run(settings, agent, read(question), budget, execution_id, detach=detach, as_json=as_json))
-    raise typer.Exit(code)
+    budget = budget_of(
+        max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost, unpriced=unpriced
+    )
+    if question == from_file == "-":
+        raise InvalidInput("standard input can be the question or the state, not both; name a file with --from")
+    state = None if from_file is None else state_of(from_file)
+    start = _Start(agent, read(question), state, budget, execution_id, metadata_of(metadata))
+    raise typer.Exit(asyncio.run(_run(settings, start, detach=detach, as_json=as_json)))
 
 
 @with_server()
@@ -63,18 +81,19 @@ def stop(
     """Ask a run to stop; with an agent's id, the run that it has under way."""
     mode: StopMode = "after_step" if after_step else "now"
 
-    async def ask(holdfast: Holdfast) -> tuple[str | None, str]:
-        if not await is_session(holdfast.client, execution_id):
-            taken = await holdfast.client.stop(execution_id, reason, mode=mode, source="cli")
-            return execution_id if taken else None, f"run {execution_id} had ended already"
-        view = await holdfast.agent(execution_id).stop(reason, mode=mode, source="cli")
-        return view.running_id, f"agent {execution_id} has no run under way"
+    async def ask(holdfast: Holdfast) -> tuple[str, bool, str]:
+        id_, lives = await meant(holdfast.client, execution_id)
+        if not lives:
+            taken = await holdfast.client.stop(id_, reason, mode=mode, source="cli")
+            return id_, taken, f"run {id_} had ended already"
+        running_id = (await holdfast.agent(id_).stop(reason, mode=mode, source="cli")).running_id
+        return running_id or id_, running_id is not None, f"agent {id_} has no run under way"
 
-    stopping, otherwise = asked(settings, ask)
+    id_, stopping, otherwise = asked(settings, ask)
     if as_json:
-        render.as_json({"execution_id": stopping or execution_id, "stop_requested": stopping is not None})
+        render.as_json({"execution_id": id_, "stop_requested": stopping})
     else:
-        render.say(otherwise if stopping is None else f"stop requested for {stopping}")
+        render.say(f"stop requested for {id_}" if stopping else otherwise)
 
 
 @with_server()
@@ -95,26 +114,36 @@ def list_runs(
         render.table(found, none=render.NONE_MATCHES.format("run") if query else nothing)
 
 
-async def _run(
-    settings: Settings,
-    agent: str,
-    question: str,
-    budget: ExecutionBudget,
-    execution_id: str | None,
-    *,
-    detach: bool,
-    as_json: bool,
-) -> int:
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What is to be started."""
+
+    agent: str
+    question: str
+    state: AgentState | None
+    budget: ExecutionBudget
+    execution_id: str | None
+    metadata: Mapping[str, JsonValue]
+
+
+async def _run(settings: Settings, start: _Start, *, detach: bool, as_json: bool) -> int:
     with busy("starting the run"):
         client = await connected(settings)
-        started = await client.start(agent, question, budget=budget, execution_id=execution_id)
+        started = await client.start(
+            start.agent,
+            start.question,
+            state=start.state,
+            budget=start.budget,
+            execution_id=start.execution_id,
+            metadata=start.metadata,
+        )
     if detach:
         render.as_json({"execution_id": started}) if as_json else render.say(started)
         return 0
     try:
         with busy(ASKING):
             await _look_for_worker(client)
-        state = await _followed(client, started, page_of(client, started), as_json=as_json)
+        state = await _followed(client, started, await page_of(client, started), as_json=as_json)
     except asyncio.CancelledError:
         render.hint(f"the run goes on: holdfast show {started}, holdfast stop {started}")
         raise
@@ -140,8 +169,9 @@ async def _followed(client: Client, execution_id: str, page: str | None, *, as_j
     """Show the steps as they come and return the final state; raise ExecutionFailed."""
     if as_json:
         try:
-            with busy("the run is under way"):
-                state = await client.result(execution_id)
+            with busy("the run is under way") as showing:
+                async with approval_hints(client.watch(execution_id), showing):
+                    state = await client.result(execution_id)
         except ExecutionFailed as error:
             if error.state is None:
                 raise
@@ -154,8 +184,13 @@ async def _followed(client: Client, execution_id: str, page: str | None, *, as_j
     steps = Steps(live=live)
     with busy("waiting for a worker") as waiting:
         with suppress(ServerUnavailable):  # the end can be known where no worker is left to tell what led to it
-            async with aclosing(client.watch(execution_id, subagents=False)) as watched:
+            async with aclosing(client.watch(execution_id)) as watched:
                 async for each in watched:
+                    if each.execution_id != execution_id:
+                        if isinstance(each, ApprovalRequested):
+                            waiting.done()
+                            render.hint(waiting_text(each.execution_id, each.call, each.expires_at))
+                        continue
                     if isinstance(each, TextDelta) and not live:
                         continue
                     waiting.done()
@@ -165,5 +200,5 @@ async def _followed(client: Client, execution_id: str, page: str | None, *, as_j
         waiting.done()
         steps.end()
         final = await client.result(execution_id)
-    render.ended(final, answer=steps.streamed != final.final_response)
+    render.ended(final, answer=steps.streamed != (final.final_response or render.partial_text(final)))
     return final

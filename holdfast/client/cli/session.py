@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from pydantic import ValidationError
 
-from holdfast.client.cli import views
-from holdfast.client.cli.asking import asked, asked_agent, budget_of
+from holdfast.client.cli import session_events, views
+from holdfast.client.cli.asking import agent_id_of, asked, asked_agent, budget_of
 from holdfast.client.cli.completing import agent_names
-from holdfast.client.cli.options import AgentId, AsJson, Policy, with_server
+from holdfast.client.cli.help_text import Group
+from holdfast.client.cli.options import AgentId, AsJson, Policy, Unpriced, WithLatest, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM
@@ -22,17 +23,28 @@ from holdfast.core.tools import told
 if TYPE_CHECKING:
     from holdfast.client import Agent, Holdfast
 
-session = typer.Typer(name="session", help="Look at one agent's session, or steer it.")
+NO_CHANGE: Final = ExecutionBudget()
+
+session = typer.Typer(name="session", help="Look at one agent's session, or steer it.", cls=Group)
 
 
-@session.command()
+@session.command(cls=WithLatest)
 @with_server()
-def show(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
-    """Show a session as it is now: what it does, what waits, what it has used."""
+def show(
+    agent_id: AgentId,
+    *,
+    events: Annotated[bool, typer.Option("--events", help="What happened to it so far, one line per event.")] = False,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Show a session as it is now: what it does, what waits, what it has used; or its events."""
+    if events:
+        session_events.shown(asked_agent(settings, agent_id, lambda agent: agent.events()), as_json=as_json)
+        return
     views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.view()), as_json=as_json)
 
 
-@session.command()
+@session.command(cls=WithLatest)
 @with_server()
 def stop(
     agent_id: AgentId,
@@ -48,28 +60,28 @@ def stop(
     views.shown_session(view, as_json=as_json)
 
 
-@session.command()
+@session.command(cls=WithLatest)
 @with_server()
 def clear(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
     """Forget the conversation; what runs ends first. Records stay."""
     views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.clear()), as_json=as_json)
 
 
-@session.command()
+@session.command(cls=WithLatest)
 @with_server()
 def suspend(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
     """Begin nothing until it is resumed; messages are taken and wait."""
     views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.suspend()), as_json=as_json)
 
 
-@session.command()
+@session.command(cls=WithLatest)
 @with_server()
 def resume(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
     """Go on with what waits."""
     views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.resume()), as_json=as_json)
 
 
-@session.command()
+@session.command(cls=WithLatest)
 @with_server()
 def close(
     agent_id: AgentId,
@@ -82,7 +94,7 @@ def close(
     views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.close(stop=stop)), as_json=as_json)
 
 
-@session.command()
+@session.command(cls=WithLatest)
 @with_server("agents_dir")
 def change(
     agent_id: AgentId,
@@ -99,17 +111,21 @@ def change(
     max_tokens: Annotated[int | None, typer.Option(help="At most so many tokens per run.", min=0)] = None,
     max_seconds: Annotated[float | None, typer.Option(help="At most so many seconds per run.", min=0)] = None,
     max_cost: Annotated[float | None, typer.Option(help="At most so many US dollars per run.", min=0)] = None,
+    unpriced: Unpriced = None,
     while_running: Policy = None,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Change the agent; what runs goes on as the new one from its next step."""
-    budget = budget_of(max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost)
-    if (agent, system_prompt, model, while_running) == (None, None, None, None) and budget.is_empty:
+    budget = budget_of(
+        max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost, unpriced=unpriced
+    )
+    if (agent, system_prompt, model, while_running) == (None, None, None, None) and budget == NO_CHANGE:
         raise InvalidInput("nothing is to be changed; say what (see `holdfast session change --help`)")
 
     async def ask(holdfast: Holdfast) -> SessionView:
-        return await _change(holdfast.agent(agent_id), settings, agent, system_prompt, model, budget, while_running)
+        found = holdfast.agent(await agent_id_of(holdfast.client, agent_id))
+        return await _change(found, settings, agent, system_prompt, model, budget, while_running)
 
     views.shown_session(asked(settings, ask), as_json=as_json)
 
@@ -129,10 +145,10 @@ async def _change(
     definition = None if name is None else find_agent(name, settings.agents_dir)
     llm: LLM | None = None
     limits: ExecutionBudget | None = None
-    if model is not None or not budget.is_empty:
+    if model is not None or budget != NO_CHANGE:
         before = definition or (await agent.open()).definition
         llm = None if model is None else _with_model(before.llm, model)
-        limits = None if budget.is_empty else before.budget.overridden_by(budget)
+        limits = None if budget == NO_CHANGE else before.budget.overridden_by(budget)
     return await agent.change(
         definition, system_prompt=system_prompt, llm=llm, budget=limits, while_running=while_running
     )

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import uuid4
 
 import typer
 
 from holdfast.client.cli import render, views
-from holdfast.client.cli.asking import asked, joined, read
+from holdfast.client.cli.approval_hints import approval_hints
+from holdfast.client.cli.asking import agent_id_of, asked, joined, metadata_of, read
 from holdfast.client.cli.busy import busy
 from holdfast.client.cli.completing import agent_names
-from holdfast.client.cli.options import AgentId, AsJson, Limit, Policy, Query, with_server
+from holdfast.client.cli.options import AgentId, AsJson, Limit, Metadata, Policy, Query, with_server
 from holdfast.client.cli.runs import STOPPED
+from holdfast.client.cli.worker_wait import when_served
 from holdfast.client.settings import Settings
 from holdfast.core.errors import ExecutionFailed, HoldfastError
-from holdfast.core.session_contracts import Receipt, SessionView, WhileRunning
+from holdfast.core.session_contracts import Receipt, SessionView
 from holdfast.core.state import AgentState, ExecutionStatus
 
 if TYPE_CHECKING:
@@ -43,12 +47,18 @@ def send(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or print the receipt.")] = True,
     message_id: Annotated[str | None, typer.Option(help="The message's id: the same one twice is one message.")] = None,
     while_running: Policy = None,
+    metadata: Metadata = None,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Say something to an agent, and print its answer. Exit code 0 answered, 3 stopped, 4 failed."""
-    sending = _send(settings, agent_id, agent, read(text), message_id, while_running, wait=wait, as_json=as_json)
-    raise typer.Exit(asyncio.run(sending))
+    words, given = read(text), metadata_of(metadata)
+    id_ = str(uuid4()) if message_id is None else message_id  # sent again, it is the same message
+
+    async def say(to: Agent) -> Receipt:
+        return await to.send(words, message_id=id_, while_running=while_running, metadata=given)
+
+    raise typer.Exit(asyncio.run(_send(settings, agent_id, agent, say, wait=wait, as_json=as_json)))
 
 
 @with_server()
@@ -92,16 +102,15 @@ async def _send(
     settings: Settings,
     agent_id: str,
     definition: str | None,
-    text: str,
-    message_id: str | None,
-    while_running: WhileRunning | None,
+    say: Callable[[Agent], Awaitable[Receipt]],
     *,
     wait: bool,
     as_json: bool,
 ) -> int:
-    with busy("sending the message"):
-        agent = (await joined(settings)).agent(agent_id, definition)
-        receipt = await agent.send(text, message_id=message_id, while_running=while_running)
+    with busy("sending the message") as sending:
+        holdfast = await joined(settings)
+        agent = holdfast.agent(await agent_id_of(holdfast.client, agent_id), definition)
+        receipt = await when_served(holdfast.client, lambda: say(agent), sending, "the message")
     if not wait:
         render.as_json(views.receipt_line(agent.agent_id, receipt)) if as_json else views.receipt(receipt)
         return 0
@@ -118,8 +127,9 @@ async def _send(
 async def answered(agent: Agent, receipt: Receipt, *, as_json: bool) -> int:
     """Wait for a message's answer and print it; return the exit code that says what it came to."""
     try:
-        with busy("waiting for the answer"):
-            state = await agent.answer(receipt)
+        with busy("waiting for the answer") as showing:
+            async with approval_hints(agent.watch(), showing):
+                state = await agent.answer(receipt)
     except ExecutionFailed as error:
         if not as_json or error.state is None:
             raise

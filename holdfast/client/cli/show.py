@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from holdfast.client.cli import render, showing, views
-from holdfast.client.cli.asking import is_session, joined, page_of
+from holdfast.client.cli.asking import joined, meant, page_of
 from holdfast.client.cli.busy import ASKING, busy
 from holdfast.client.cli.options import AsJson, RunOrAgentId, with_server
 from holdfast.client.settings import Settings
@@ -57,7 +58,7 @@ def _one_of(names: list[str]) -> str | None:
 async def _show(settings: Settings, given: str, view: str | None, *, full: bool, as_json: bool) -> None:
     with busy(ASKING):
         holdfast = await joined(settings)
-        lives = await is_session(holdfast.client, given)
+        given, lives = await meant(holdfast.client, given)
     if view is None:
         await (_session if lives else _whole)(holdfast, given, as_json=as_json)
         return
@@ -87,14 +88,18 @@ async def _session(holdfast: Holdfast, agent_id: str, *, as_json: bool) -> None:
 
 async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> None:
     from holdfast.client.told_runs import ToldRun
+    from holdfast.client.watched import to_dict
 
     with busy("reading the run"):
         run = await ToldRun.found(holdfast, execution_id)
-        state = await run.whole()
+        state, wait = await run.whole(), await run.model_wait()
     if as_json:
-        render.as_json({**render.outcome(state), "state": state.to_dict()})
+        waits = {} if wait is None else {"model_wait": to_dict(wait)}
+        render.as_json({**render.outcome(state), **waits, "state": state.to_dict()})
     else:
-        render.whole(state, page_of(holdfast.client, execution_id) if run.record is None else None)
+        render.whole(state, await page_of(holdfast.client, execution_id) if run.record is None else None)
+        if wait is not None:
+            render.say(wait.line(datetime.now(UTC)))
 
 
 async def _run_of(holdfast: Holdfast, agent_id: str) -> str:

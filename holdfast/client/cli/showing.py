@@ -9,9 +9,12 @@ from typing import Any, Final
 from rich.markup import escape
 from rich.table import Table
 
-from holdfast.client.cli.render import console, hint, short, tables, tokens
+from holdfast.client.cli.listing_table import GAP_CHARS
+from holdfast.client.cli.render import console, hint, short, tables, tokens, unpriced_of
 from holdfast.client.report.rows import CallRow, StepRow
 from holdfast.client.report.words import beginning, decided, lasting, moment
+from holdfast.core.amounts import ESTIMATED, short_dollars
+from holdfast.core.decision_text import APPROVAL
 from holdfast.core.messages import DEFAULT_SECTION, Message
 from holdfast.core.state import AgentState
 from holdfast.core.texts import printable
@@ -23,6 +26,15 @@ OUTCOMES: Final = {"succeeded": "green", "failed": "red", "running": "cyan", "ap
 
 ROWS_AT_ONCE: Final = 50
 """So many steps are put into one table: it is printed while further ones are read."""
+
+STEP_WIDTHS: Final[Mapping[str, int]] = {"step": 4, "began": 20, "took": 11, "in": 9, "out": 9, "cost": 9}
+"""The columns beside a step's calls."""
+
+GIVING_WAY: Final = ("began", "took", "cost")
+"""Which of them leave their room to the calls in a narrow terminal, in this order."""
+
+CALLS_CHARS_MIN: Final = 24
+"""Less room than this the calls never have, but where no column is left to give way."""
 
 SHOWN_CHARS_MAX: Final = 1_200
 """How much of one text a transcript shows."""
@@ -43,8 +55,10 @@ class Transcript:
         if section != self._section:
             screen.print(f"[dim]— section {escape(section)} —[/dim]")
             self._section = section
-        answers = f" [dim]{escape(printable(message.tool_call_id))}[/dim]" if message.tool_call_id else ""
-        screen.print(f"[bold {ROLES[message.role]}]{message.role}[/]{answers}")
+        call_id = f" [dim]{escape(printable(message.tool_call_id))}[/dim]" if message.tool_call_id else ""
+        screen.print(f"[bold {ROLES[message.role]}]{message.role}[/]{call_id}")
+        if APPROVAL in message.metadata:
+            screen.print(f"  [dim]{escape(printable(str(message.metadata[APPROVAL])))}[/dim]")
         if message.text:
             screen.print(escape(self._text(message.text)))
         for call in message.tool_calls:
@@ -87,42 +101,59 @@ class Steps:
             hint("no step has begun yet")
             return
         taken = head.execution_duration
-        told = f"{head.status}, {tokens(head.usage, head.cost)}, {lasting(taken.total_seconds() if taken else None)}"
+        spent = tokens(head.usage, head.cost, unpriced_of(head))
+        told = f"{head.status}, {spent}, {lasting(taken.total_seconds() if taken else None)}"
         console().print(f"[dim]{escape(told)}[/dim]")
 
     def _print(self) -> None:
         if not self._rows:
             return
+        screen = tables()
+        widths = step_widths(screen.width)
         shown = Table(box=None, pad_edge=False, show_header=not self._printed)
-        for name, width in (("step", 4), ("began", 20), ("took", 11), ("in", 9), ("out", 9), ("cost", 9)):
+        for name, width in widths.items():
             right = "left" if name in ("step", "began") else "right"
             shown.add_column(name, justify=right, min_width=width, no_wrap=True)  # type: ignore[arg-type]
         shown.add_column("calls", overflow="fold")
         for row in self._rows:
-            shown.add_row(
-                str(row.number),
-                moment(row.started_at) if row.started_at else "-",
-                lasting(row.seconds) if row.completed_at else "under way",
-                f"{row.usage.input_tokens:,}",
-                f"{row.usage.output_tokens:,}",
-                f"{row.cost:.4f}" if row.cost else "-",
-                _calls(row),
-            )
-        tables().print(shown)
+            cells = {
+                "step": str(row.number),
+                "began": moment(row.started_at) if row.started_at else "-",
+                "took": lasting(row.seconds) if row.completed_at else "under way",
+                "in": f"{ESTIMATED if row.usage.estimated_tokens else ''}{row.usage.input_tokens:,}",
+                "out": f"{row.usage.output_tokens:,}",
+                "cost": short_dollars(row.cost, row.unpriced) if row.cost or row.unpriced else "-",
+            }
+            shown.add_row(*(cells[name] for name in widths), _calls(row))
+        screen.print(shown)
         self._rows, self._printed = [], True
+
+
+def step_widths(room: int) -> dict[str, int]:
+    """Return the columns of steps for a terminal of that width, with their widths; the calls take the rest."""
+    widths = dict(STEP_WIDTHS)
+    for name in GIVING_WAY:
+        if sum(widths.values()) + GAP_CHARS * len(widths) + CALLS_CHARS_MIN <= room:
+            break
+        del widths[name]
+    return widths
 
 
 def _calls(row: StepRow) -> str:
     """Return what the step came to: its calls with their ends, an error, or that it answers."""
     errors = [f"[red]{escape(short(f'{each.type}: {each.message}'))}[/red]" for each in row.errors]
-    answers = ["[green]answers[/green]"] if row.kind == "final_response" else []
+    answers = ["[green]final answer[/green]"] if row.kind == "final_response" else []
     return "\n".join([*(_call(each, row) for each in row.calls), *errors, *answers])
 
 
 def _call(call: CallRow, row: StepRow) -> str:
     taken = "" if call.seconds is None else f" [dim]{lasting(call.seconds)}[/dim]"
     colour = OUTCOMES.get(call.outcome, "yellow")
-    by = "" if call.approval is None else f", {escape(short(decided(call.approval, row.started_at)))}"
+    by = (
+        ""
+        if call.approval is None
+        else f", {escape(printable(decided(call.approval, call.arguments, row.started_at)))}"
+    )
     return f"{escape(printable(call.tool))} [{colour}]{call.outcome}[/]{taken}{by}"
 
 

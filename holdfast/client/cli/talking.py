@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 from rich.markup import escape
@@ -10,11 +11,12 @@ from holdfast.client.cli.render import MARKS, called, console, note, short, text
 from holdfast.client.watched import AttemptFailed, TextDelta, Watched
 from holdfast.core import observed
 from holdfast.core.messages import ToolCall
+from holdfast.core.state import ExecutionStatus
 from holdfast.core.steps import ToolExecution
 from holdfast.core.texts import printable
 from holdfast.core.usage import Usage
 
-ENDS: Final = (observed.AgentExecutionCompleted, observed.AgentExecutionStopped, observed.AgentExecutionFailed)
+ENDS: Final = (observed.AgentExecutionCompleted, observed.AgentExecutionFailed)
 
 
 class Talk:
@@ -28,7 +30,7 @@ class Talk:
         self._in_text = False
         self._said = ""
         """The text of this execution's latest answer as far as it was printed."""
-        self._used: tuple[Usage, float] | None = None
+        self._used: tuple[Usage, float, tuple[str, ...]] | None = None
 
     def show(self, watched: Watched) -> None:  # noqa: C901, PLR0912  # one case per kind
         """Print what is new."""
@@ -51,13 +53,13 @@ class Talk:
             case observed.SubagentSpawned():
                 self._line(f"  [cyan]{escape(watched.agent)}[/cyan] begins: [dim]{escape(short(watched.task))}[/dim]")
             case observed.SubagentCompleted():
-                used = f"{watched.usage.total_tokens:,} tokens"
+                used = escape(tokens(watched.usage, watched.cost, watched.unpriced))
                 self._line(f"  [cyan]{escape(watched.agent)}[/cyan] {watched.status} [dim]{used}[/dim]")
             case observed.TokenUsageReported():
-                self._used = watched.total, watched.total_cost
-            case observed.AgentExecutionCompleted():
+                self._used = watched.total, watched.total_cost, watched.total_unpriced
+            case observed.AgentExecutionCompleted(status=ExecutionStatus.COMPLETED):
                 self._answered(watched.answer)
-            case observed.AgentExecutionStopped():
+            case observed.AgentExecutionCompleted():
                 why = ": ".join(filter(None, (watched.reason, watched.message)))
                 self._line(f"[yellow]stopped[/yellow] ({escape(short(why))}){self._usage()}")
             case observed.AgentExecutionFailed():
@@ -77,13 +79,9 @@ class Talk:
             text("\n")
         self._in_text, self._call = False, None
 
-    def line_typed(self) -> None:
-        """Take note that the cursor stands on a new line, because somebody has typed one."""
-        self._in_text, self._call = False, None
-
     def _stream(self, told: TextDelta | AttemptFailed) -> None:
         if isinstance(told, AttemptFailed):
-            self.note(f"attempt {told.attempt} failed, asking again: {told.message}")
+            self.note(told.line(datetime.now(UTC)))
             self._said = ""
             return
         if not self._in_text:
@@ -116,7 +114,7 @@ class Talk:
     def _usage(self) -> str:
         if self._used is None:
             return ""
-        return f"  [dim]{tokens(*self._used)}[/dim]"
+        return f"  [dim]{escape(tokens(*self._used))}[/dim]"
 
     def _line(self, markup: str) -> None:
         self.end()

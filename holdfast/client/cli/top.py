@@ -6,14 +6,14 @@ import asyncio
 import sys
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.table import Table
 
 from holdfast.client.cli import render
 from holdfast.client.cli.asking import connected
 from holdfast.client.cli.busy import ASKING, busy
+from holdfast.client.cli.listing_table import Column, id_column, print_listing
 from holdfast.client.cli.options import AsJson, Limit, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.errors import MissingPart
@@ -22,6 +22,21 @@ from holdfast.core.limits import TOP_ROWS
 if TYPE_CHECKING:
     from holdfast.client.executions import Client
     from holdfast.client.overview import Overview
+
+LISTED: Final = (
+    Column("agent", least=8),
+    id_column("id"),
+    Column("status", least=8),
+    Column("steps", rank=1, right=True),
+    Column("tokens", rank=5, right=True),
+    Column("cost", rank=4, right=True),
+    Column("budget", rank=2),
+    Column("elapsed", rank=3, right=True),
+    Column("waiting"),
+    Column("tenant", rank=6),
+    Column("parent", rank=7),
+)
+"""The columns as a terminal's width leaves room for them; what they say is `columns.COLUMNS`."""
 
 NOTHING: str = 'nothing is under way; start a run with: holdfast run AGENT "question"'
 
@@ -84,15 +99,12 @@ async def _print(client: Client, found: Overview, *, as_json: bool) -> None:
     if not told:
         render.hint(NOTHING)
         return
-    screen, shown = render.tables(), Table(box=None, pad_edge=False)
-    for each in COLUMNS:
-        whole = each.name == "id"  # to be copied from there
-        shown.add_column(each.name, justify="right" if each.right else "left", no_wrap=whole, overflow="fold")
+    screen, lines = render.tables(), list[list[str]]()
     for row in told:
         cells = {each.name: each.text(row, now, glyphs_of(screen)) for each in COLUMNS}
         cells["id"].plain = row.listed.id
-        shown.add_row(*cells.values())
-    screen.print(shown)
+        lines.append([each.markup for each in cells.values()])
+    print_listing(screen, LISTED, lines)
     if found.in_all > len(told):
         render.hint(f"{found.in_all - len(told):,} more are under way: --limit, or --query")
 

@@ -170,8 +170,14 @@ class TreeView:
         seconds = None
         if root.started_at is not None and root.ended_at is not None:
             seconds = (root.ended_at - root.started_at).total_seconds()
-        spent = used(root.step_count, Usage(input_tokens=root.tokens), root.cost_so_far, seconds)
-        self._console.print(f"[{colour}]{root.status}[/{colour}]{escape(why)}  [dim]{spent}[/dim]")
+        spent = used(
+            root.step_count,
+            Usage(input_tokens=root.tokens, estimated_tokens=int(root.estimated)),
+            root.cost_so_far,
+            seconds,
+            root.unpriced,
+        )
+        self._console.print(f"[{colour}]{root.status}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]")
         if root.answer:
             self._console.print()
             self._console.print(Text(printable(root.answer)))

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
-from rich.table import Table
 from rich.tree import Tree
 
+from holdfast.client.cli.listing_table import Column, id_column, print_listing
 from holdfast.client.cli.render import COLOURS, console, hint, say, short, tables, tokens, used
 from holdfast.client.cli.render import as_json as print_json
 from holdfast.client.report.words import moment
+from holdfast.core.amounts import token_count
 from holdfast.core.messages import Message
 from holdfast.core.records import ExecutionRecord
-from holdfast.core.session_contracts import Receipt, SessionView
+from holdfast.core.session_contracts import Branch, Receipt, SessionView
 from holdfast.core.state import ExecutionStatus
 from holdfast.core.texts import printable
 
@@ -26,8 +27,23 @@ if TYPE_CHECKING:
 
 SESSION_COLOURS: Final = {"idle": "green", "running": "cyan", "suspended": "yellow", "closed": "dim"}
 NO_SESSIONS: Final = "no sessions; begin one with: holdfast chat AGENT"
-WIDE_CHARS: Final = 100
-"""How wide a terminal must be for all columns; in a narrower one the last give way."""
+SESSION_COLUMNS: Final = (
+    id_column("id"),
+    Column("agent", least=8),
+    Column("status"),
+    Column("runs", right=True),
+    Column("waiting", rank=1, right=True),
+    Column("last activity", rank=2),
+)
+RECORD_COLUMNS: Final = (
+    id_column("id"),
+    Column("run", right=True),
+    Column("status"),
+    Column("steps", rank=1, right=True),
+    Column("tokens", rank=2, right=True),
+    Column("ended", rank=3),
+    Column("asked", least=12),
+)
 
 
 # --- sessions
@@ -44,8 +60,9 @@ def shown_session(view: SessionView, *, as_json: bool) -> None:
         "running": view.running_id,
         "last run": _last(view),
         "runs": str(view.executions),
+        "stands": _place(view),
         "waiting": _messages(len(view.waiting)) if view.waiting else None,
-        "used": tokens(view.usage, view.cost),
+        "used": tokens(view.usage, view.cost, view.unpriced),
         "while running": view.settings.while_running,
         "tenant": view.settings.tenant,
         "changed": moment(view.updated_at),
@@ -53,6 +70,21 @@ def shown_session(view: SessionView, *, as_json: bool) -> None:
     for name, value in lines.items():
         if value:
             screen.print(f"    [dim]{name:14}[/dim]{escape(printable(value))}")
+
+
+def place(branch: Branch) -> str:
+    """Return where a conversation stands that has gone back to a run, or to a step of it."""
+    if branch.steps is None:
+        return f"at the end of run {branch.execution_id}"
+    step = f"after step {branch.steps}" if branch.steps else "before the first step"
+    return f"{step} of run {branch.execution_id}"
+
+
+def _place(view: SessionView) -> str | None:
+    """Return the same where it is not simply the end of the last run."""
+    if view.place is None or (view.place.steps is None and view.place.execution_id == view.last_id):
+        return None
+    return place(view.place)
 
 
 def session_line(summary: SessionSummary, view: SessionView | None) -> dict[str, Any]:
@@ -73,7 +105,6 @@ def sessions(found: Sequence[tuple[SessionSummary, SessionView | None]], none: s
     if not found:
         hint(none)
         return
-    columns = ("id", "agent", "status", "runs", "waiting", "last activity")
     rows: list[Sequence[str]] = []
     for each, view in found:
         seen = _seen(each, view)
@@ -86,7 +117,7 @@ def sessions(found: Sequence[tuple[SessionSummary, SessionView | None]], none: s
                 moment(seen["updated_at"] or each.started_at),
             )
         )
-    _table(columns, rows, right=("runs", "waiting"))
+    print_listing(tables(), SESSION_COLUMNS, rows)
 
 
 def receipt_line(agent_id: str, receipt: Receipt) -> dict[str, Any]:
@@ -120,20 +151,19 @@ def records(found: Sequence[ExecutionRecord]) -> None:
     if not found:
         hint("no records; one is written when a run of the agent ends")
         return
-    columns = ("id", "run", "status", "steps", "tokens", "ended", "asked")
     rows = (
         (
             each.execution_id,
             str(each.number),
             _coloured(each.status, COLOURS),
             str(each.step_count),
-            f"{each.usage.total_tokens:,}",
+            token_count(each.usage),
             moment(each.completed_at),
             escape(short(each.task)),
         )
         for each in found
     )
-    _table(columns, rows, right=("run", "steps", "tokens"))
+    print_listing(tables(), RECORD_COLUMNS, rows)
 
 
 def record(found: ExecutionRecord) -> None:
@@ -142,11 +172,11 @@ def record(found: ExecutionRecord) -> None:
     colour = COLOURS[found.status]
     why = f" ({': '.join(filter(None, (found.stop_reason, printable(found.why))))})" if found.why else ""
     seconds = (found.completed_at - found.started_at).total_seconds()
-    spent = used(found.step_count, found.usage, found.cost, seconds)
+    spent = used(found.step_count, found.usage, found.cost, seconds, found.unpriced)
     screen.print(f"run [bold]{found.execution_id}[/bold], number {found.number} of agent {found.agent_id}")
     screen.print(f"    [dim]{escape(found.agent)}, {moment(found.started_at)}[/dim]")
     screen.print(f"[bold]asked[/bold] {escape(printable(found.task))}")
-    screen.print(f"[{colour}]{found.status}[/{colour}]{escape(why)}  [dim]{spent}[/dim]")
+    screen.print(f"[{colour}]{found.status}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]")
     if found.answer:
         screen.print()
         screen.print(escape(printable(found.answer)))
@@ -179,25 +209,15 @@ def _branch(found: ExecutionTree, branch: Tree) -> Tree:
 
 
 def _label(found: ExecutionTree) -> str:
-    spent = used(found.steps, found.usage, found.cost, found.seconds)
+    spent = used(found.steps, found.usage, found.cost, found.seconds, found.unpriced)
     why = f" ({escape(short(found.why))})" if found.why else ""
     name = escape(printable(found.agent or "-"))
-    return f"[bold]{name}[/bold] {found.execution_id} {_coloured(found.status, COLOURS)}{why} [dim]{spent}[/dim]"
+    return (
+        f"[bold]{name}[/bold] {found.execution_id} {_coloured(found.status, COLOURS)}{why} [dim]{escape(spent)}[/dim]"
+    )
 
 
 # --- pieces
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str]) -> None:
-    """Print a table whose first column stays whole; in a narrow terminal its last gives way."""
-    screen = tables()
-    shown = Table(box=None, pad_edge=False)
-    for name in columns if screen.width >= WIDE_CHARS else columns[:-1]:
-        side: Literal["left", "right"] = "right" if name in right else "left"
-        shown.add_column(name, justify=side, no_wrap=name == "id", overflow="fold")
-    for row in rows:
-        shown.add_row(*row[: len(shown.columns)])
-    screen.print(shown)
 
 
 def _coloured(status: str, colours: Mapping[Any, str]) -> str:

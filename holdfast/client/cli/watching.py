@@ -6,20 +6,20 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
 from holdfast.client.cli import render
-from holdfast.client.cli.asking import joined, session_of
+from holdfast.client.cli.asking import joined, meant, session_of
 from holdfast.client.cli.busy import ASKING, busy
-from holdfast.client.cli.completing import run_ids
-from holdfast.client.cli.options import AsJson, with_server
+from holdfast.client.cli.options import AsJson, WatchedId, with_server
 from holdfast.client.cli.progress import Lines
 from holdfast.client.cli.runs import STOPPED
 from holdfast.client.settings import Settings
 from holdfast.client.watched import Watched, to_dict
-from holdfast.core.observed import AgentExecutionStopped
+from holdfast.core.observed import AgentExecutionCompleted
+from holdfast.core.state import ExecutionStatus
 
 RESTS: Final = frozenset({"idle", "suspended", "away"})
 """What a session is that has no run under way."""
@@ -27,14 +27,7 @@ RESTS: Final = frozenset({"idle", "suspended", "away"})
 
 @with_server()
 def watch(
-    execution_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID",
-            help="The run's id, a UUID; or an agent's, for all its runs from now on.",
-            autocompletion=run_ids,
-        ),
-    ],
+    execution_id: WatchedId,
     *,
     as_json: AsJson = False,
     settings: Settings,
@@ -46,8 +39,8 @@ def watch(
 async def _watch(settings: Settings, given: str, *, as_json: bool) -> int:
     with busy(ASKING):
         holdfast = await joined(settings)
-        session = await session_of(holdfast.client, given)
-        lives = session is not None
+        given, lives = await meant(holdfast.client, given)
+        session = await session_of(holdfast.client, given) if lives else None
     try:
         watched = holdfast.agent(given).watch() if lives else holdfast.client.watch(given)
         if as_json or not _draws():
@@ -81,5 +74,6 @@ async def _print_events(events: AsyncGenerator[Watched, None], *, as_json: bool)
                 render.as_json(to_dict(each))
             else:
                 lines.show(each)
-            stopped = isinstance(each, AgentExecutionStopped)  # the last event is the run's own
+            # the last event is the run's own
+            stopped = isinstance(each, AgentExecutionCompleted) and each.status is ExecutionStatus.STOPPED
     return stopped

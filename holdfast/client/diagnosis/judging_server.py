@@ -10,7 +10,9 @@ from typing import Final
 from holdfast.client.attributes import Attribute, complete, remedies, told_of
 from holdfast.client.connection import Target
 from holdfast.client.diagnosis.findings import Finding, fine, warned, wrong
+from holdfast.client.diagnosis.web_access import FORGED, Door
 from holdfast.client.refusals import worker_for
+from holdfast.client.silence import SEEN_MAX
 from holdfast.core.contracts import ToolCatalog, waiting_queue
 from holdfast.core.definition import AgentDefinition
 
@@ -23,6 +25,7 @@ CLOCK: Final = "clock"
 WORKFLOWS: Final = "workflow worker"
 TOOLS: Final = "tools"
 TOOL_QUEUES: Final = "tool queues"
+WEB_ACCESS: Final = "web access"
 
 RETENTION_WANTED: Final = timedelta(days=1)
 """With less than this a run that ended yesterday cannot be looked at."""
@@ -31,10 +34,7 @@ APART_WARNED_SECONDS: Final = 2.0
 APART_MAX_SECONDS: Final = 300.0
 """Buckets and certificates refuse a clock that is further off than some minutes."""
 
-SILENT_SECONDS_MAX: Final = 90.0
-"""Whoever polls asks anew every minute at the latest."""
-
-ANY_AGENT: Final = AgentDefinition(name="any")
+ANY_AGENT: Final = AgentDefinition(name="any", tools="all", hooks="all")
 """Asked for where the folder has no agents: it gets all tools that the worker has."""
 
 SHOWN_MAX: Final = 5
@@ -126,6 +126,18 @@ def server_settings(facts: NamespaceFacts) -> Finding:
     return fine(SERVER_SETTINGS, "a stop reaches running calls at once")
 
 
+def web_access(doors: Sequence[Door]) -> Finding:
+    """Judge whether a web page that somebody opens on a machine that reaches the server could drive it."""
+    if not doors:
+        return fine(WEB_ACCESS, "every HTTP port found on the server rejects unknown host names")
+    where = _shown(f"{each.host}:{each.port} ({'Web UI' if each.web_ui else 'HTTP API'})" for each in doors)
+    found = f"{where} answers under any name: any web page can start, stop and approve runs (DNS rebinding)"
+    api = f"set frontend.httpAllowedHosts to names of your own on the server (as {FORGED!r})"
+    ui = "put a proxy that checks the Host, or sign-in, before the Web UI"
+    needed = [words for words, web_ui in ((api, False), (ui, True)) if web_ui in {each.web_ui for each in doors}]
+    return warned(WEB_ACCESS, found, "; ".join((*needed, "`holdfast dev` does both")))
+
+
 def clock(moment: Moment) -> Finding:
     """Judge how far this machine's clock is from the server's: deadlines are told in ours and kept in the server's."""
     ahead = max(moment.before - moment.server, 0.0) or min(moment.after - moment.server, 0.0)
@@ -144,15 +156,18 @@ def worker(check: str, task_queue: str, pollers: Sequence[Poller], serving: Sequ
         )
     silent = min(each.silent_seconds for each in pollers)
     found = f"{len(pollers)} on {task_queue!r}: {_shown(_worker_told(each, serving) for each in pollers)}"
-    if silent > SILENT_SECONDS_MAX:
+    if silent > SEEN_MAX.total_seconds():
         return warned(
             check, f"{found}; the last one asked for work {silent:.0f} s ago", "is it still there? see its log"
         )
     return fine(check, found)
 
 
-def tools(equipment: Sequence[Equipment], left_out: int) -> Finding:
-    """Judge whether the worker offers what the agents of the folder name; ANY_AGENT alone stands for none there."""
+def tools(equipment: Sequence[Equipment], left_out: int, offered: Equipment | None = None) -> Finding:
+    """Judge whether the worker offers what the agents of the folder name; ANY_AGENT alone stands for none there.
+
+    `offered` is what ANY_AGENT gets: beside it, agents that take no tools or no hooks are named.
+    """
     bad = [each for each in equipment if each.catalog is None]
     if bad:
         more = f" (so do {len(bad) - 1} more)" if len(bad) > 1 else ""
@@ -165,7 +180,22 @@ def tools(equipment: Sequence[Equipment], left_out: int) -> Finding:
     if [each.agent for each in equipment] == [ANY_AGENT.name]:
         return fine(TOOLS, f"the worker offers: {names}")
     more = f"; {left_out} more agents were not asked for" if left_out else ""
-    return fine(TOOLS, f"the worker has all that the agents name: {names}{more}")
+    idle = _idle(equipment, offered.catalog if offered else None)
+    return fine(TOOLS, f"the worker has all that the agents name: {names}{more}{idle}")
+
+
+def _idle(equipment: Sequence[Equipment], offered: ToolCatalog | None) -> str:
+    """Return which agents take none of the tools, or of the hooks, that are offered."""
+    if offered is None:
+        return ""
+    catalogs = [(each.agent, each.catalog) for each in equipment if each.catalog]
+    without_tools = [agent for agent, catalog in catalogs if offered.tools and not catalog.tools]
+    without_hooks = [agent for agent, catalog in catalogs if offered.hooks and not catalog.hooks]
+    return "".join(
+        f"; {kind}: none for {_shown(agents)} (offered: {_shown(each.name for each in there)})"
+        for kind, agents, there in (("tools", without_tools, offered.tools), ("hooks", without_hooks, offered.hooks))
+        if agents
+    )
 
 
 def named_queues(equipment: Iterable[Equipment], task_queue: str) -> dict[str, tuple[str, ...]]:

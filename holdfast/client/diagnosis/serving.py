@@ -18,6 +18,7 @@ from holdfast.client.diagnosis.examination import STORAGE, Agents, bounded, shar
 from holdfast.client.diagnosis.findings import Finding, fine, told, warned, wrong
 from holdfast.client.diagnosis.judging import ACTIVITIES
 from holdfast.client.diagnosis.machine import apart
+from holdfast.client.diagnosis.web_access import open_doors
 from holdfast.client.refusals import answered, said
 from holdfast.client.registering import attributes
 from holdfast.client.settings import Settings
@@ -51,6 +52,7 @@ async def examine_server(settings: Settings, agents: Awaitable[Agents]) -> list[
         bounded(judging.ATTRIBUTES, _attributes(temporal[0])),
         bounded(judging.SERVER_SETTINGS, _server_settings(facts[0])),
         bounded(judging.CLOCK, _clock(temporal[0])),
+        bounded(judging.WEB_ACCESS, _web_access(temporal[0])),
         bounded(judging.WORKFLOWS, _worker(temporal[0], settings, judging.WORKFLOWS, WORKFLOW)),
         bounded(ACTIVITIES, _worker(temporal[0], settings, ACTIVITIES, ACTIVITY)),
         bounded(judging.TOOLS, _tools(temporal[0], facts[0], settings, agents)),
@@ -107,6 +109,11 @@ async def _clock(temporal: TemporalClient) -> list[Finding]:
     return [fine(judging.CLOCK, "the server does not tell its time")] if moment is None else [judging.clock(moment)]
 
 
+async def _web_access(temporal: TemporalClient) -> list[Finding]:
+    address = temporal.service_client.config.target_host
+    return [judging.web_access(await apart(lambda: open_doors(address, temporal.namespace)))]
+
+
 async def _worker(
     temporal: TemporalClient, settings: Settings, check: str, kind: TaskQueueType.ValueType
 ) -> list[Finding]:
@@ -132,9 +139,9 @@ async def _tools(
     if settings.encryption_key_file is not None and temporal.data_converter.payload_codec is None:
         return [fine(judging.TOOLS, "not asked for: without the encryption's keys no worker understands the question")]
     asked, left_out = known[:AGENTS_ASKED_MAX], len(known[AGENTS_ASKED_MAX:])
-    equipment = await answered(server.equipment(temporal, settings.task_queue, asked))
+    *equipment, offered = await answered(server.equipment(temporal, settings.task_queue, [*asked, judging.ANY_AGENT]))
     queues = judging.named_queues(equipment, settings.task_queue)
     looked_at = list(queues.items())[:QUEUES_ASKED_MAX]
     there = await asyncio.gather(*(answered(server.pollers(temporal, queue, ACTIVITY)) for queue, _ in looked_at))
     served = [(queue, names, bool(pollers)) for (queue, names), pollers in zip(looked_at, there, strict=True)]
-    return [judging.tools(equipment, left_out), judging.tool_queues(served)]
+    return [judging.tools(equipment, left_out, offered), judging.tool_queues(served)]

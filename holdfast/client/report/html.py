@@ -15,7 +15,9 @@ from holdfast.client.report.rows import CallRow, RunSummary, StepRow, SubagentRo
 from holdfast.client.report.style import PAGE_STYLE
 from holdfast.client.report.svg import drawn
 from holdfast.client.report.timeline import timeline
-from holdfast.client.report.words import beginning, counted, lasting, moment, money, tokens
+from holdfast.client.report.words import beginning, counted, lasting, moment
+from holdfast.core.amounts import dollars, token_count, tokens_in_and_out
+from holdfast.core.decision_text import APPROVAL, decision_text
 from holdfast.core.excerpts import in_full
 from holdfast.core.messages import Message
 from holdfast.core.observed import AnyObserved
@@ -83,15 +85,15 @@ def _header(told: Report) -> Element:
 
 def _figures(summary: RunSummary) -> Element:
     used, budget = summary.usage, summary.budget
-    cost = money(summary.cost, unpriced=summary.unpriced)
-    about = "some tokens have no price" if summary.unpriced else "by the prices known"
+    cost = dollars(summary.cost, summary.unpriced)
+    about = "more than that: some tokens have no price" if summary.unpriced else "by the prices known"
     return element(
         "dl",
         _figure(
-            "took", lasting(summary.seconds), moment(summary.started_at), summary.seconds, budget.max_seconds, " s"
+            "took", lasting(summary.seconds), moment(summary.started_at), summary.seconds_used, budget.max_seconds, " s"
         ),
         _figure("steps", str(summary.steps_used), "subagents' included", summary.steps_used, budget.max_steps),
-        _figure("tokens", f"{used.total_tokens:,}", tokens(used), used.total_tokens, budget.max_tokens),
+        _figure("tokens", token_count(used), tokens_in_and_out(used), used.total_tokens, budget.max_tokens),
         _figure("cost", cost, about, summary.cost, budget.max_cost, " USD"),
         class_="figures",
     )
@@ -132,8 +134,8 @@ def _step(step: StepRow) -> Element:
             element("span", ", ".join(call.tool for call in step.calls) or "no calls", class_="grow"),
             element("span", ", ".join(bad), class_="bad") if bad else None,
             element("span", calls, class_="faint") if len(step.calls) > 1 else None,
-            element("span", tokens(step.usage), class_="faint"),
-            element("span", money(step.cost), class_="faint") if step.cost else None,
+            element("span", tokens_in_and_out(step.usage), class_="faint"),
+            _cost(step),
             element("span", lasting(step.seconds)),
         ),
         element("p", f"{moment(step.started_at)}  {step.model}", class_="faint"),
@@ -143,10 +145,17 @@ def _step(step: StepRow) -> Element:
     )
 
 
+def _cost(step: StepRow) -> Element | None:
+    """Return what a step cost, where it cost anything or nobody knows."""
+    if not step.cost and not step.unpriced:
+        return None
+    return element("span", dollars(step.cost, step.unpriced), class_="faint")
+
+
 def _call(call: CallRow) -> Element:
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False, indent=1)
     decided = call.approval
-    approval = None if decided is None else f"{decided.decision} by {decided.by or 'nobody'} {moment(decided.at)}"
+    approval = None if decided is None else decision_text(decided, call.arguments)
     return element(
         "div",
         element(
@@ -155,7 +164,7 @@ def _call(call: CallRow) -> Element:
             " ",
             element("span", call.outcome, class_=f"status {call.outcome}"),
             f" {lasting(call.seconds)}",
-            element("span", f" {approval} {decided.reason}", class_="faint") if decided else None,
+            element("span", f" {approval}", class_="faint") if approval else None,
         ),
         _text(arguments) if call.arguments else None,
         _error(call.error) if call.error else None,
@@ -178,7 +187,8 @@ def _subagent(each: SubagentRow) -> Iterator[Content]:
     yield element("b", each.agent)
     yield " "
     yield element("span", each.status.replace("_", " "), class_=f"status {each.status}")
-    yield f" {lasting(each.seconds)}, {steps}{tokens(each.usage)}, {money(each.cost)} "
+    spent = f"{tokens_in_and_out(each.usage)}, {dollars(each.cost, each.unpriced)}"
+    yield f" {lasting(each.seconds)}, {steps}{spent} "
     yield element("span", moment(each.started_at), " ", element("code", each.execution_id), class_="faint")
     if each.why:
         yield element("p", each.why, class_="why")
@@ -203,6 +213,7 @@ def _message(message: Message, section: str) -> Element:
     return element(
         "article",
         element("h3", message.role, element("small", f" {section}") if section else None),
+        element("p", str(message.metadata[APPROVAL]), class_="faint") if APPROVAL in message.metadata else None,
         _text(message.text) if message.text else None,
         (_text(f"{call.name}({call.arguments_text})") for call in message.tool_calls),
         class_=f"said {message.role}",

@@ -9,8 +9,10 @@ from typing import Final
 
 from holdfast.client.report.document import Report
 from holdfast.client.report.rows import CallRow, RunSummary, StepRow, SubagentRow
-from holdfast.client.report.words import beginning, decided, lasting, moment, money, tokens
+from holdfast.client.report.words import beginning, decided, lasting, moment
+from holdfast.core.amounts import dollars, tokens_in_and_out
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.decision_text import APPROVAL, marked
 from holdfast.core.messages import Message
 from holdfast.core.texts import printable
 
@@ -59,8 +61,8 @@ def _facts(told: Report) -> Iterator[tuple[str, str]]:
     yield "began", moment(summary.started_at)
     yield "took", lasting(summary.seconds)
     yield "steps", str(summary.step_count)
-    yield "tokens", tokens(summary.usage)
-    yield "cost", plain(money(summary.cost, unpriced=summary.unpriced))
+    yield "tokens", tokens_in_and_out(summary.usage)
+    yield "cost", plain(dollars(summary.cost, summary.unpriced))
     yield "limits", plain(_limits(summary.budget))
     for warning in summary.warnings:
         yield "warning", plain(warning)
@@ -77,7 +79,15 @@ def _step(step: StepRow) -> tuple[str, ...]:
     calls = "; ".join(f"{plain(call.tool)} {call.outcome}{_took(call)}{_decided(call, step)}" for call in step.calls)
     kind = step.kind.replace("_", " ")
     taken = lasting(step.seconds)
-    return (str(step.number), kind, moment(step.started_at), taken, calls, tokens(step.usage), money(step.cost))
+    return (
+        str(step.number),
+        kind,
+        moment(step.started_at),
+        taken,
+        calls,
+        tokens_in_and_out(step.usage),
+        plain(dollars(step.cost, step.unpriced)),
+    )
 
 
 def _took(call: CallRow) -> str:
@@ -85,7 +95,7 @@ def _took(call: CallRow) -> str:
 
 
 def _decided(call: CallRow, step: StepRow) -> str:
-    return "" if call.approval is None else f", {plain(decided(call.approval, step.started_at))}"
+    return "" if call.approval is None else f", {plain(decided(call.approval, call.arguments, step.started_at))}"
 
 
 def _limits(budget: ExecutionBudget) -> str:
@@ -103,7 +113,7 @@ def _limits(budget: ExecutionBudget) -> str:
 def _subagents(rows: Iterable[SubagentRow], depth: int) -> Iterator[str]:
     for each in rows:
         began = f"{moment(each.started_at)}, {lasting(each.seconds)}"
-        spent = f"{tokens(each.usage)}, {money(each.cost)}"
+        spent = f"{tokens_in_and_out(each.usage)}, {plain(dollars(each.cost, each.unpriced))}"
         yield f"{'  ' * depth}* {plain(each.agent)} `{each.execution_id}`: {plain(each.status)}, {began}, {spent}"
         yield from _subagents(each.subagents, depth + 1)
 
@@ -111,6 +121,9 @@ def _subagents(rows: Iterable[SubagentRow], depth: int) -> Iterator[str]:
 def _message(message: Message) -> Iterator[str]:
     yield f"### {message.role}"
     yield ""
+    if APPROVAL in message.metadata:
+        yield f"*{plain(str(message.metadata[APPROVAL]))}*"
+        yield ""
     if message.text:
         yield from fenced(message.text)
     for call in message.tool_calls:
@@ -151,4 +164,4 @@ def fenced(text: str, language: str = "") -> Iterator[str]:
 def plain(text: str) -> str:
     """Return a text on one line that Markdown shows as it is."""
     flat = " ".join(printable(text).split())
-    return SPECIAL.sub(r"\\\1", flat if len(flat) <= CELL_CHARS_MAX else flat[: CELL_CHARS_MAX - 1] + "…")
+    return SPECIAL.sub(r"\\\1", marked(flat, CELL_CHARS_MAX))

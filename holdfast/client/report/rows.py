@@ -14,7 +14,7 @@ from holdfast.core.json_values import JsonMap
 from holdfast.core.messages import Message
 from holdfast.core.recording import asked_of
 from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
-from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall, StepExecution, StepType, ToolExecution
+from holdfast.core.steps import AgentStep, AgentStepType, CallStage, ErrorRecord, OpenCall, StepExecution, ToolExecution
 from holdfast.core.stopping import StopReason
 from holdfast.core.subagents import SPAWN_TOOL
 from holdfast.core.usage import Usage
@@ -45,6 +45,8 @@ class CallRow(Frozen):
     approval: Approval | None = None
     usage: Usage = Usage()
     cost: float = 0.0
+    unpriced: tuple[str, ...] = ()
+    """The models whose tokens have no known price; they are not in `cost`."""
 
 
 class StepRow(Frozen):
@@ -54,7 +56,7 @@ class StepRow(Frozen):
     """
 
     number: int
-    kind: StepType | Literal["under_way"]
+    kind: AgentStepType | Literal["under_way"]
     started_at: AwareDatetime | None
     completed_at: AwareDatetime | None
     seconds: float | None
@@ -64,6 +66,7 @@ class StepRow(Frozen):
     errors: tuple[ErrorRecord, ...]
     usage: Usage
     cost: float
+    unpriced: tuple[str, ...]
 
 
 class SubagentRow(Frozen):
@@ -77,6 +80,7 @@ class SubagentRow(Frozen):
     steps: int | None
     usage: Usage
     cost: float
+    unpriced: tuple[str, ...]
     why: str
     subagents: tuple[SubagentRow, ...] = ()
 
@@ -96,11 +100,13 @@ class RunSummary(Frozen):
     started_at: AwareDatetime
     completed_at: AwareDatetime | None
     seconds: float
+    seconds_used: float
+    """How many of them count toward `max_seconds`."""
     step_count: int
     steps_used: int
     usage: Usage
     cost: float
-    unpriced: bool
+    unpriced: tuple[str, ...]
     budget: ExecutionBudget
     warnings: tuple[str, ...]
 
@@ -122,6 +128,7 @@ def summary_of(state: AgentState, agent: str) -> RunSummary:
         started_at=execution.started_at,
         completed_at=execution.completed_at,
         seconds=taken.total_seconds() if taken else 0.0,
+        seconds_used=execution.seconds_used(state.updated_at),
         step_count=state.step_count,
         steps_used=state.steps_used,
         usage=state.usage,
@@ -145,7 +152,7 @@ def completed_row(done: StepExecution) -> StepRow:
     places = {call.id: place for place, call in enumerate(step.requested_tool_calls)}
     ended = sorted(step.tool_executions, key=lambda each: places.get(each.call.id, len(places)))
     calls = tuple(map(_ended_call, ended))
-    return _row(step, step.step_type, calls, done.started_at, done.completed_at)
+    return _row(step, step.step_type or UNDER_WAY, calls, done.started_at, done.completed_at)
 
 
 def current_row(state: AgentState) -> StepRow | None:
@@ -184,6 +191,7 @@ def subagent_rows(trees: Iterable[ExecutionTree]) -> tuple[SubagentRow, ...]:
             steps=each.steps,
             usage=each.usage,
             cost=each.cost,
+            unpriced=each.unpriced,
             why=each.why,
             subagents=subagent_rows(each.children),
         )
@@ -211,13 +219,14 @@ def _spawned(execution_id: str, number: int, place: int, call: ToolExecution) ->
         steps=None,
         usage=call.usage,
         cost=call.cost,
+        unpriced=call.unpriced,
         why=call.error.message if call.error else "",
     )
 
 
 def _row(
     step: AgentStep,
-    kind: StepType | Literal["under_way"],
+    kind: AgentStepType | Literal["under_way"],
     calls: Sequence[CallRow],
     started_at: datetime | None,
     completed_at: datetime | None,
@@ -235,6 +244,7 @@ def _row(
         errors=step.errors,
         usage=step.usage,
         cost=step.cost,
+        unpriced=step.unpriced,
     )
 
 
@@ -252,6 +262,7 @@ def _ended_call(ended: ToolExecution) -> CallRow:
         approval=ended.approval,
         usage=ended.usage,
         cost=ended.cost,
+        unpriced=ended.unpriced,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from holdfast.client.report.rows import CallRow, RunSummary, StepRow, SubagentRow
 from holdfast.client.report.words import counted
+from holdfast.core.amounts import token_count, tokens_in_and_out
 from holdfast.core.limits import TIMELINE_ROWS_MAX
 from holdfast.core.observed import (
     AnyObserved,
@@ -94,8 +95,7 @@ def timeline(
 def _step(step: StepRow, model: Span | None) -> Iterator[Row]:
     if step.started_at is None:
         return
-    used = f"{step.usage.input_tokens:,} tokens in, {step.usage.output_tokens:,} out"
-    about = f"step {step.number}: {step.model or 'model'}, {used}"
+    about = f"step {step.number}: {step.model or 'model'}, {tokens_in_and_out(step.usage)}"
     bars = [Bar("step", step.started_at, step.completed_at, about)]
     if model is not None:
         bars.append(Bar("model", model.began, model.ended, f"model call of {about}"))
@@ -127,7 +127,7 @@ def _kind(call: CallRow) -> Kind:
 def _subagent(each: SubagentRow, depth: int) -> Iterator[Row]:
     if each.started_at is not None:
         steps = "" if each.steps is None else f", {counted(each.steps, 'step')}"
-        about = f"subagent {each.agent}: {each.status}{steps}, {each.usage.total_tokens:,} tokens"
+        about = f"subagent {each.agent}: {each.status}{steps}, {token_count(each.usage)} tokens"
         ended = None if each.seconds is None else _after(each.started_at, each.seconds)
         yield Row(f"↳ {each.agent}", depth, (Bar("subagent", each.started_at, ended, about),))
     for below in each.subagents:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from holdfast.core.decision_text import decision_text
 from holdfast.core.limits import REPORTED_TEXT_CHARS_MAX
-from holdfast.core.usage import Usage
 from holdfast.core.verdicts import Approval
 
 MINUTE: Final = 60
 HOUR: Final = 3_600
-
-DONE: Final = {"approve": "approved", "deny": "denied", "edit": "edited"}
 
 
 def moment(at: datetime | None) -> str:
@@ -34,28 +33,15 @@ def lasting(seconds: float | None) -> str:
     return f"{whole // HOUR} h {whole % HOUR // MINUTE:02} min"
 
 
-def money(dollars: float, *, unpriced: bool = False) -> str:
-    """Return a sum of US dollars; `unpriced`: it is more than that."""
-    return f"{'> ' if unpriced else ''}{dollars:.4f} USD"
-
-
-def tokens(used: Usage) -> str:
-    """Return tokens in and out."""
-    return f"{used.input_tokens:,} in, {used.output_tokens:,} out"
-
-
 def counted(number: int, what: str) -> str:
     """Return so many of something: `1 call`, `2 calls`."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def decided(approval: Approval, step_started_at: datetime | None) -> str:
-    """Return who has decided about a call, and how far into its step: a call's own time begins only then."""
+def decided(approval: Approval, arguments: Mapping[str, object], step_started_at: datetime | None) -> str:
+    """Return what was decided about a call, and how far into its step: a call's own time begins only then."""
     seconds = None if step_started_at is None else max(0.0, (approval.at - step_started_at).total_seconds())
-    when = "" if seconds is None else f" {lasting(seconds)} into the step"
-    if approval.decision == "expired":
-        return f"decided by nobody{when}"
-    return f"{DONE[approval.decision]} by {approval.by or 'somebody'}{when}"
+    return decision_text(approval, arguments, when="" if seconds is None else f"{lasting(seconds)} into the step")
 
 
 def beginning(text: str, chars_max: int = REPORTED_TEXT_CHARS_MAX) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 
 from pydantic import JsonValue
 
@@ -14,6 +14,7 @@ from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM, AgentDefinition
 from holdfast.core.events import StopMode
 from holdfast.core.messages import Message
+from holdfast.core.numbered import NumberedEvent
 from holdfast.core.records import ExecutionRecord
 from holdfast.core.session_contracts import Receipt, SessionView, WhileRunning
 from holdfast.core.state import AgentState
@@ -35,21 +36,45 @@ class Agent:
         """Make the session, or attach to the one there is, and return what it is."""
         return self._portal.run(self._inner.open())
 
-    def send(self, text: str, *, message_id: str | None = None, while_running: WhileRunning | None = None) -> Receipt:
+    def send(
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        while_running: WhileRunning | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> Receipt:
         """Say something to the agent, and return as soon as it is kept: it will have its turn, whatever crashes."""
-        return self._portal.run(self._inner.send(text, message_id=message_id, while_running=while_running))
+        return self._portal.run(
+            self._inner.send(text, message_id=message_id, while_running=while_running, metadata=metadata)
+        )
 
-    def ask(self, text: str, *, message_id: str | None = None, while_running: WhileRunning | None = None) -> AgentState:
+    def ask(
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        while_running: WhileRunning | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> AgentState:
         """Say something and wait, however long, for the answer: the final state of the execution that gave it."""
-        return self._portal.run(self._inner.ask(text, message_id=message_id, while_running=while_running))
+        return self._portal.run(
+            self._inner.ask(text, message_id=message_id, while_running=while_running, metadata=metadata)
+        )
 
     def answer(self, receipt: Receipt) -> AgentState:
         """Wait, however long, for the answer to a message: the final state of the execution that it was said in."""
         return self._portal.run(self._inner.answer(receipt))
 
-    def stop(self, reason: str = "", mode: StopMode = "now", source: str = "client") -> SessionView:
+    def stop(
+        self,
+        reason: str = "",
+        mode: StopMode = "now",
+        source: str = "client",
+        context: Mapping[str, JsonValue] | None = None,
+    ) -> SessionView:
         """Stop the execution under way, if there is one; messages that wait go on after it."""
-        return self._portal.run(self._inner.stop(reason, mode, source))
+        return self._portal.run(self._inner.stop(reason, mode, source, context))
 
     def clear(self) -> SessionView:
         """Forget the conversation, at the end of what runs."""
@@ -112,6 +137,10 @@ class Agent:
     def state(self) -> AgentState:
         """Return the agent's state: within the execution under way, or as the last one left it."""
         return self._portal.run(self._inner.state())
+
+    def events(self) -> list[NumberedEvent]:
+        """Return what has happened to the session, the oldest first."""
+        return self._portal.run(self._inner.events())
 
     def messages(self) -> Sequence[Message]:
         """Return the conversation so far."""

@@ -78,6 +78,10 @@ class Holdfast:
             ),
         )
 
+    def find(self, reference: str) -> str:
+        """Return the id, a UUID, of the agent that is meant: by its session."""
+        return self._portal.run(self._inner.find(reference))
+
     def sessions(self, limit: int = 20, query: str | None = None) -> list[SessionSummary]:
         """Return the agents there are, each once: those on the server first, then the latest to leave it."""
         return self._portal.run(self._inner.sessions(limit, query))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
+
+from pydantic import JsonValue
 
 from holdfast.client import executions
 from holdfast.client.approvals import WaitingCalls
@@ -29,35 +31,58 @@ class Client:
         """The server that this client is connected to, HOST:PORT."""
         return self._inner.address
 
+    def find(self, reference: str) -> str:
+        """Return the id of the run that is meant."""
+        return self._portal.run(self._inner.find(reference))
+
     def start(
         self,
         agent: str | AgentDefinition,
-        question: str,
+        question: str = "",
         *,
+        state: AgentState | None = None,
         budget: ExecutionBudget | None = None,
         execution_id: str | None = None,
         agent_id: str | None = None,
         subagents: Iterable[AgentDefinition] = (),
+        metadata: Mapping[str, JsonValue] | None = None,
     ) -> str:
         """Start a run and return its execution id at once."""
         return self._portal.run(
             self._inner.start(
-                agent, question, budget=budget, execution_id=execution_id, agent_id=agent_id, subagents=subagents
+                agent,
+                question,
+                state=state,
+                budget=budget,
+                execution_id=execution_id,
+                agent_id=agent_id,
+                subagents=subagents,
+                metadata=metadata,
             )
         )
 
     def run(
         self,
         agent: str | AgentDefinition,
-        question: str,
+        question: str = "",
         *,
+        state: AgentState | None = None,
         budget: ExecutionBudget | None = None,
         execution_id: str | None = None,
         subagents: Iterable[AgentDefinition] = (),
+        metadata: Mapping[str, JsonValue] | None = None,
     ) -> AgentState:
         """Start a run and return its final state: `completed` or `stopped`."""
         return self._portal.run(
-            self._inner.run(agent, question, budget=budget, execution_id=execution_id, subagents=subagents)
+            self._inner.run(
+                agent,
+                question,
+                state=state,
+                budget=budget,
+                execution_id=execution_id,
+                subagents=subagents,
+                metadata=metadata,
+            )
         )
 
     def result(self, execution_id: str) -> AgentState:
@@ -80,9 +105,17 @@ class Client:
         """Decide about a tool call that waits for approval."""
         return self._portal.run(self._inner.decide(execution_id, call_id, verdict))
 
-    def stop(self, execution_id: str, reason: str = "", *, mode: StopMode = "now", source: str = "client") -> bool:
+    def stop(
+        self,
+        execution_id: str,
+        reason: str = "",
+        *,
+        mode: StopMode = "now",
+        source: str = "client",
+        context: Mapping[str, JsonValue] | None = None,
+    ) -> bool:
         """Ask a run to stop; return when the server has taken note."""
-        return self._portal.run(self._inner.stop(execution_id, reason, mode=mode, source=source))
+        return self._portal.run(self._inner.stop(execution_id, reason, mode=mode, source=source, context=context))
 
     def follow(self, execution_id: str) -> Generator[AgentState, None, None]:
         """Yield the state whenever it has changed, until the run has ended; a worker's absence is waited out."""
@@ -103,7 +136,7 @@ class Client:
         return self._portal.run(self._inner.list_executions(limit, query, waiting=waiting))
 
     def has_worker(self) -> bool:
-        """Return whether a worker has asked for work on the settings' task queue within the last minutes."""
+        """Return whether a worker has asked for work on the settings' task queue within the last 75 s."""
         return self._portal.run(self._inner.has_worker())
 
     def has_search_attributes(self) -> bool:

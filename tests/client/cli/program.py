@@ -66,6 +66,8 @@ SCRIPTS: Mapping[str, Script] = {
         say("42 and 63"),
     ],
     "writer": [Turn(text=LETTER, piece_chars=8, piece_seconds=0.02, pieces_max=16, hang=True)],
+    "payer": [call("spawn", agent="guest", task="look"), say("paid")],
+    "nobodys-model": [say("free"), say("free again")],
     "napper": [call("nap", seconds=20), say("awake")],
 }
 """What the models of the project's agents say."""
@@ -113,7 +115,7 @@ class Running:
         thread.start()
         return thread
 
-    def heard(self, words: str, seconds_max: float = 30) -> str:
+    def heard(self, words: str, seconds_max: float = 90) -> str:
         """Return the next line, of either stream, that holds `words`."""
         deadline = time.monotonic() + seconds_max
         try:
@@ -129,7 +131,7 @@ class Running:
         with contextlib.suppress(BrokenPipeError), self.process.stdin as stdin:
             stdin.write(text)
 
-    def ended(self, seconds_max: float = 30) -> Ended:
+    def ended(self, seconds_max: float = 90) -> Ended:
         """Wait for its end."""
         code = self.process.wait(seconds_max)
         for listener in self._listeners:
@@ -187,13 +189,13 @@ class Project:
             )
         )
 
-    def run(self, *arguments: str, said: str = "", seconds_max: float = 30) -> Ended:
+    def run(self, *arguments: str, said: str = "", seconds_max: float = 90) -> Ended:
         """Run a command to its end."""
         with self.started(*arguments) as running:
             running.said(said)
             return running.ended(seconds_max)
 
-    def both(self, *arguments: str, said: str = "", seconds_max: float = 30) -> tuple[Ended, Ended]:
+    def both(self, *arguments: str, said: str = "", seconds_max: float = 90) -> tuple[Ended, Ended]:
         """Run a command as it is and with `--json`, at the same time."""
         with self.started(*arguments) as plain, self.started(*arguments, "--json") as as_json:
             for running in (plain, as_json):
@@ -274,7 +276,7 @@ class Watched:
             with contextlib.suppress(ProcessLookupError):
                 self._open.append(os.pidfd_open(pid))
 
-    def all_end(self, seconds_max: float = 30) -> bool:
+    def all_end(self, seconds_max: float = 90) -> bool:
         """Return whether all of them end within the time."""
         deadline = time.monotonic() + seconds_max
         left = set(self._open)

@@ -19,6 +19,11 @@ from tests.client.cli.program import Project
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\].*?\x07")
 """How a program moves the cursor and colours text."""
 
+PROMPT = re.compile(r">(?! \d)")
+"""The sign behind which one types; one before a number belongs to a cost."""
+
+HEARD_SECONDS_MAX = 30
+
 CTRL_C, CTRL_D, ENTER, BACKSPACE = "\x03", "\x04", "\r", "\x7f"
 
 
@@ -36,16 +41,42 @@ class Terminal:
         """Press keys."""
         os.write(self._screen, keys.encode())
 
-    def shows(self, words: str, seconds_max: float = 30) -> None:
-        """Return when `words` stand on the screen, behind those that were waited for before."""
-        deadline = time.monotonic() + seconds_max
-        while (place := self.shown.find(words, self._seen)) < 0:
-            ready, _, _ = select.select([self._screen], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"never showed {words!r}: {self.shown!r}"
-            assert self._read(), f"ended without {words!r}: {self.shown!r}"
-        self._seen = place + len(words)
+    def leaves(self, key: str, words: str) -> None:
+        """Press Ctrl-C or Ctrl-D until `words` stand on the screen, which takes a second press at most.
 
-    def ended(self, seconds_max: float = 30) -> int:
+        Python hears no Ctrl-C that comes in the moment between a prompt's last character and its waiting for keys.
+        """
+        self.types(key)
+        try:
+            self.shows(words, HEARD_SECONDS_MAX)
+        except AssertionError:
+            self.types(key)
+            self.shows(words)
+
+    def shows(self, words: str, seconds_max: float = 90) -> None:
+        """Return when `words` stand on the screen, behind those that were waited for before."""
+        self._matches(re.compile(re.escape(words)), seconds_max)
+
+    def prompts(self, seconds_max: float = 90) -> None:
+        """Return when one can type, behind what was waited for before."""
+        self._matches(PROMPT, seconds_max)
+
+    def _matches(self, words: re.Pattern[str], seconds_max: float) -> None:
+        deadline = time.monotonic() + seconds_max
+        while (found := words.search(self.shown, self._seen)) is None:
+            ready, _, _ = select.select([self._screen], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"never showed {words.pattern!r}: {self.shown!r}"
+            assert self._read(), f"ended without {words.pattern!r}: {self.shown!r}"
+        self._seen = found.end()
+
+    def stays(self, seconds: float) -> str:
+        """Return what is written within so many seconds."""
+        before, deadline = len(self.shown), time.monotonic() + seconds
+        while select.select([self._screen], [], [], max(0.0, deadline - time.monotonic()))[0] and self._read():
+            pass
+        return self.shown[before:]
+
+    def ended(self, seconds_max: float = 90) -> int:
         """Return the exit code, once the command has ended."""
         while self._read():
             pass

@@ -27,6 +27,7 @@ BROKEN: Mapping[str, bytes] = {
     "bomb.yaml": b"a: &a [1, 2]\nb: &b [*a, *a]\nc: [*b, *b]\n",
     "latin.md": "Grüße".encode("latin-1"),
     "long.md": b"x" * 70_000,
+    "state.json": b'{"state": {"format": 7, "agent_id": 1}}',
     "code.yaml": b'name: !!python/object/apply:os.system ["touch executed"]',
 }
 MODULES: Mapping[str, str] = {
@@ -87,6 +88,18 @@ CASES: Mapping[str, tuple[tuple[str, ...], Refused]] = {
     ),
     "question of half characters": (run("assistant", "a\udcffb"), Refused(told=("not valid Unicode", "remove them"))),
     "the same on input": (run("assistant", "-"), Refused(said="a\udcffb", told=("not valid Unicode", "remove them"))),
+    "no state to go on from": (
+        run("assistant", QUESTION, "--from", "nothing.json"),
+        Refused(told=("'nothing.json' cannot be read", "No such file")),
+    ),
+    "a state that is no JSON": (
+        run("assistant", QUESTION, "--from", "my_tools.py"),
+        Refused(told=("is not valid JSON",)),
+    ),
+    "a state that is none": (
+        run("assistant", QUESTION, "--from", "broken/state.json"),
+        Refused(told=("'broken/state.json' holds no state", "format"), also_json=True),
+    ),
     "negative steps": (run("assistant", QUESTION, "--max-steps", "-1"), Refused(told=("--max-steps", "0"))),
     "steps in words": (
         run("assistant", QUESTION, "--max-steps", "two"),
@@ -95,7 +108,10 @@ CASES: Mapping[str, tuple[tuple[str, ...], Refused]] = {
     "seconds past all time": (run("assistant", QUESTION, "--max-seconds", "1e300"), Refused(told=("max",))),
     # ids
     "invalid id": (run("assistant", QUESTION, "--id", "mine"), Refused(told=("'mine' is not a UUID",), also_json=True)),
-    "id with a line end": (("stop", f"{NOBODY}\n"), Refused(told=("is not a UUID", "holdfast list"))),
+    "id with a line end": (
+        ("stop", f"{NOBODY}\n"),
+        Refused(told=("is not an id of a run or a session", "holdfast list")),
+    ),
     "unknown run to show": (
         ("show", NOBODY),
         Refused(code=5, told=(f"no run {NOBODY}", "holdfast list"), also_json=True),
@@ -106,7 +122,10 @@ CASES: Mapping[str, tuple[tuple[str, ...], Refused]] = {
     # agents that live on
     "no agent to chat with": (("chat",), Refused(told=("which agent?", "--id"), also_json=True)),
     "unknown agent to chat with": (("chat", "assistent"), Refused(told=("'assistent'", "did you mean 'assistant'?"))),
-    "invalid agent id": (("send", "nope", "hi"), Refused(told=("'nope' is not a UUID", "holdfast sessions"))),
+    "invalid agent id": (
+        ("send", "no id", "hi"),
+        Refused(told=("'no id' is not an id of a session", "holdfast sessions")),
+    ),
     "empty message": (("send", NOBODY, " "), Refused(told=("message is empty", "say what"), also_json=True)),
     "over-long message": (
         ("send", NOBODY, "-"),
@@ -188,11 +207,11 @@ def check_json(as_json: Ended, plain: Ended) -> None:
 def test_bad_input_is_told_in_one_line_and_starts_nothing(here: Project, name: str) -> None:
     command, expected = CASES[name]
     asking = refused_on(here, name, expected.env)
-    plain = asking.run(*command, said=expected.said, seconds_max=10)
+    plain = asking.run(*command, said=expected.said, seconds_max=90)
     check(plain, expected)
     assert not (here.folder / "executed").exists()
     if expected.also_json:
-        check_json(asking.run(*command, "--json", said=expected.said, seconds_max=10), plain)
+        check_json(asking.run(*command, "--json", said=expected.said, seconds_max=90), plain)
 
 
 def test_an_id_in_use_is_told_in_one_line(here: Project) -> None:

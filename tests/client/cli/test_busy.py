@@ -18,6 +18,9 @@ from tests.client.cli.terminal import CTRL_C, terminal
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7][0-9;]*m")
 
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+"""Any style: bold and dim are codes as well."""
+
 SLOW = """
 import time
 from holdfast.client.cli import busy as module
@@ -29,7 +32,7 @@ with module.busy("counting [red]stars[/red]") as words:
 """
 
 
-def on_terminal(program: str, **env: str) -> str:
+def on_terminal(program: str, code: int = 0, **env: str) -> str:
     """Return what a program shows on a terminal, escapes and all."""
     screen, side = pty.openpty()
     command = [sys.executable, "-c", program]
@@ -45,7 +48,7 @@ def on_terminal(program: str, **env: str) -> str:
                 break
             shown += piece
     os.close(screen)
-    assert process.returncode == 0, shown
+    assert process.returncode == code, shown
     return shown.decode()
 
 
@@ -68,6 +71,12 @@ def test_nothing_is_said_where_nobody_looks(
     with busy("counting"):
         time.sleep(0.1)  # what is shown would be shown by now
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["nonsense"]])
+def test_no_color_leaves_no_codes(arguments: list[str]) -> None:
+    shows = f"import sys; from holdfast.client.cli.main import main; sys.argv = ['holdfast', *{arguments!r}]; main()"
+    assert "\x1b" not in on_terminal(shows, code=2 if arguments == ["nonsense"] else 0, NO_COLOR="1")
 
 
 @pytest.mark.temporal
@@ -93,7 +102,7 @@ def test_colours_are_for_terminals_that_want_them(project: Project, dev: Running
     while not COLOUR.search(on_terminal(shows)) and time.monotonic() < until:
         pass  # the run is about to begin
     assert COLOUR.search(on_terminal(shows))
-    assert not COLOUR.search(on_terminal(shows, NO_COLOR="1"))
+    assert not STYLE.search(on_terminal(shows, NO_COLOR="1"))
     assert "\x1b" not in project.run("show", execution_id).out
     assert "\x1b" not in project.run("show", "--help").out
 

@@ -24,7 +24,7 @@ def id_in(text: str) -> str:
 
 def met(screen: Terminal) -> str:
     """Return the agent's id when it is ready to listen."""
-    screen.shows(">")
+    screen.prompts()
     return id_in(screen.shown)
 
 
@@ -74,11 +74,11 @@ def test_a_conversation_in_a_terminal_goes_on_where_it_was_left(project: Project
         screen.types("one" + ENTER)
         screen.shows("1: one")
         screen.shows("120 tokens")
-        screen.shows(">")
+        screen.prompts()
         screen.types("multiply" + ENTER)
         screen.shows("multiply(a=6, b=7) … ok 42")
         screen.shows("it is 42")
-        screen.shows(">")
+        screen.prompts()
         screen.types(CTRL_D)
         assert screen.ended() == 0
         assert BACK.findall(screen.shown) == [agent_id, agent_id], "how to come back stands at both ends"
@@ -100,11 +100,11 @@ def test_a_call_that_waits_is_asked_about_in_place(project: Project) -> None:
         screen.types("e" + ENTER)
         screen.shows('{"a": 6, "b": 7}')
         screen.types(BACKSPACE + ENTER)
-        screen.shows("that is no JSON")
+        screen.shows("that is not valid JSON")
         screen.shows('{"a": 6, "b": 7')
         screen.types(BACKSPACE + "9}" + ENTER)
         screen.shows("multiply(a=6, b=9) … ok 54")
-        screen.shows(">")
+        screen.prompts()
         screen.types("multiply" + ENTER)
         screen.shows("e(dit):")
         screen.types("n" + ENTER)
@@ -112,7 +112,7 @@ def test_a_call_that_waits_is_asked_about_in_place(project: Project) -> None:
         screen.types("not today" + ENTER)
         screen.shows("denied by")
         screen.shows("not today")
-        screen.shows(">")
+        screen.prompts()
 
 
 def test_ctrl_c_stops_what_runs_and_what_was_typed_meanwhile_has_its_turn(project: Project) -> None:
@@ -126,7 +126,34 @@ def test_ctrl_c_stops_what_runs_and_what_was_typed_meanwhile_has_its_turn(projec
         screen.shows("stopping")
         screen.shows("stopped (user_requested")
         screen.shows("2: two")
-        screen.shows(">")
+        screen.prompts()
+        screen.types(CTRL_C)
+        assert screen.ended() == 130
+
+
+def test_what_one_types_stands_apart_from_what_streams_in(project: Project) -> None:
+    with terminal(project, "chat", "clerk") as screen:
+        met(screen)
+        screen.types("slow" + ENTER)
+        screen.shows("at last at last")
+        screen.types("tw")
+        screen.shows("\n> tw")
+        screen.types("x" + BACKSPACE + "o")
+        screen.shows("o")
+        typed = len(screen.shown)
+        assert "at last" not in screen.stays(1), "it waits for the line"
+        screen.types(ENTER)
+        screen.shows("it waits for its turn")
+        screen.shows("at last")
+        assert "at last" not in screen.shown[typed : screen.shown.index("it waits for its turn")]
+        screen.types("three")
+        screen.shows("\n> three")
+        screen.types(CTRL_C)  # drops what is typed
+        screen.shows("at last")
+        screen.types(CTRL_C)
+        screen.shows("stopped (user_requested")
+        screen.shows("2: two")
+        screen.prompts()
         screen.types(CTRL_C)
         assert screen.ended() == 130
 
@@ -153,7 +180,7 @@ def test_a_message_is_refused_while_something_runs_where_that_was_asked_for(proj
         screen.shows("not taken: ")
         screen.types(CTRL_C)
         screen.shows("stopped (user_requested")
-        screen.shows(">")
+        screen.prompts()
 
 
 def test_what_others_say_is_shown_and_leaves_what_is_being_typed(project: Project) -> None:
@@ -167,7 +194,7 @@ def test_what_others_say_is_shown_and_leaves_what_is_being_typed(project: Projec
         screen.shows("two")
         screen.types(ENTER)
         screen.shows("2: two")
-        screen.shows(">")
+        screen.prompts()
         assert project.run("session", "close", agent_id).code == 0
         screen.shows(f"the session of agent {agent_id} is closed")
         assert screen.ended() == 7
@@ -179,10 +206,10 @@ def test_a_call_that_somebody_else_decides_about_is_asked_about_no_more(project:
         screen.types("multiply" + ENTER)
         screen.shows("e(dit):")
         [call] = [each for each in project.run("waiting", "--json").document["calls"] if each["agent"] == "warden"]
-        assert project.run("approve", call["execution_id"], "--by", "ann").code == 0
+        assert project.run("approve", call["execution_id"], "--by", "ann", "--yes").code == 0
         screen.shows("approve by ann")
         screen.shows("it is 42")
-        screen.shows(">")
+        screen.prompts()
 
 
 def test_a_closed_session_is_not_talked_with(project: Project) -> None:

@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -43,7 +45,13 @@ def test_a_key_file_is_made_once(here: Project) -> None:
 def test_an_encrypted_run_is_read_with_the_key_or_through_the_codec_server(own: Project) -> None:
     assert own.run("codec-key", "keys", "--id", "first").code == 0
     sealed = own.where(HOLDFAST_ENCRYPTION_KEY_FILE=str(own.folder / "keys"))
-    with sealed.dev("--ui-codec-endpoint", "http://127.0.0.1:8088/token"):
+    with sealed.where(HOLDFAST_CODEC_TOKEN=TOKEN).dev("--ui-codec-endpoint", "http://127.0.0.1:8088"):
+        assert TOKEN.encode() not in command_lines()
+        served = running_server(own.folder / "data")
+        assert served is not None
+        with urlopen(f"{served.ui}/api/v1/settings", timeout=90) as answer:  # noqa: S310  # our own server's
+            assert json.load(answer)["Codec"]["Endpoint"] == f"http://127.0.0.1:8088/{TOKEN}"
+        assert not list((own.folder / "data").glob("*.yaml")), "the server has read it"
         ran = sealed.run("run", "assistant", QUESTION, "--json")
         execution_id = ran.document["execution_id"]
         assert ran.document["final_response"] == "42"
@@ -68,11 +76,20 @@ def test_an_encrypted_run_is_read_with_the_key_or_through_the_codec_server(own: 
     assert (ended.code, ended.err) == (0, "")
 
 
+def command_lines() -> bytes:
+    """What every user of this machine sees of the processes."""
+    found: list[bytes] = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            found.append(each.read_bytes())
+    return b"\n".join(found)
+
+
 def history(address: str, execution_id: str, *codec: str) -> str:
     """What Temporal's own program shows of a run."""
     program = str(HOLDFAST.with_name("temporal"))
     command = [program, "workflow", "show", "-w", execution_id, "--address", address, *codec]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=90).stdout
 
 
 def test_a_codec_server_draws_a_token_and_tells_what_is_wrong(here: Project) -> None:
@@ -89,5 +106,7 @@ def test_a_codec_server_draws_a_token_and_tells_what_is_wrong(here: Project) -> 
         assert (bad.code, bad.err.count("\n"), bad.out) == (InvalidInput.exit_code, 1, ""), bad
     dev = here.run("dev", "--ui-codec-endpoint", "127.0.0.1:8088")
     assert (dev.code, "give the codec server's URL" in dev.err) == (InvalidInput.exit_code, True), dev
+    shown = here.run("dev", "--ui-codec-endpoint", f"http://127.0.0.1:8088/{TOKEN}")
+    assert (shown.code, "the process list" in shown.err, TOKEN in shown.err) == (InvalidInput.exit_code, True, False)
     wrong = here.where(HOLDFAST_ENCRYPTION_KEY_FILE="nowhere").run("list", "--json")
     assert (wrong.code, wrong.document["error"]["type"]) == (InvalidInput.exit_code, "InvalidInput")

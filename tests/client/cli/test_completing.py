@@ -24,7 +24,7 @@ def completed(quick: Warm, line: str, **env: str) -> Ended:
 def in_shell(project: Project, *command: str) -> list[str]:
     """Return the lines that a shell prints, in the project's folder with our program in its path."""
     env = {**project.env, "PATH": f"{HOLDFAST.parent}:{project.env['PATH']}", "HOME": str(project.folder.parent)}
-    done = subprocess.run(command, cwd=project.folder, env=env, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=project.folder, env=env, capture_output=True, text=True, timeout=90, check=True)
     assert done.stderr == ""
     return done.stdout.splitlines()
 

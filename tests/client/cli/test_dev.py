@@ -25,7 +25,7 @@ from tests.client.cli.program import (
 pytestmark = pytest.mark.temporal
 
 DEV = ("dev", "--port", "0", "--ui-port", "0")
-NAPPING_SECONDS_MAX = 30
+NAPPING_SECONDS_MAX = 90
 
 DYING = """
 import os, sys
@@ -101,16 +101,35 @@ def test_a_killed_worker_is_started_again(project: Project, dev: Running) -> Non
 
 
 @linux_only
-def test_a_worker_that_always_dies_is_given_up(own: Project) -> None:
+@pytest.mark.timeout(240)
+def test_a_worker_that_always_dies_is_given_up_and_the_server_goes_on(own: Project) -> None:
     (own.folder / "dying.py").write_text(DYING)
     with own.started(*DEV, "--import", "dying", "--agents", "none") as dev:
         dev.heard(READY)
-        watched = Watched([server_of(dev)])
-        ended = dev.ended(50)
-        assert watched.all_end(1)
-    assert ended.code == 1
-    assert "the worker has ended 5 times within 60 s; giving up" in ended.err
+        server = server_of(dev)
+        dev.heard("the worker has ended 6 times in a row", 120)
+        assert server_of(dev) == server
+        assert own.run("list").code == 0, "the server answers"
+        watched = Watched([server])
+        dev.process.send_signal(signal.SIGINT)
+        ended = dev.ended()
+        assert watched.all_end(5)
     assert "Traceback" not in ended.err
+
+
+@linux_only
+@pytest.mark.timeout(240)
+def test_a_worker_that_cannot_start_again_is_told_and_the_server_goes_on(own: Project) -> None:
+    (own.folder / "growing.py").write_text("")
+    with own.started(*DEV, "--import", "growing", "--agents", "none") as dev:
+        dev.heard("Ctrl-C ends all")
+        server = server_of(dev)
+        (own.folder / "growing.py").write_text("import no_such_module")
+        os.kill(worker_of(dev), signal.SIGKILL)
+        dev.heard("cannot import 'growing': it needs 'no_such_module'")
+        (own.folder / "growing.py").write_text("")
+        dev.heard(READY, 60)
+        assert server_of(dev) == server
 
 
 @linux_only

@@ -23,6 +23,9 @@ COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
 ACTIONS = ("show", "stop", "clear", "suspend", "resume", "close", "change")
 
 
+pytestmark = pytest.mark.timeout(300)  # the help of each command is a process of its own
+
+
 @pytest.fixture(scope="module")
 def helps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each command says of itself; the key "" is the program's own help."""
@@ -95,7 +98,9 @@ def test_every_variable_is_told() -> None:
     read = {
         name
         for path in sources
-        for name in re.findall(r"get\(\"((?:HOLDFAST|OPENAI|TEMPORAL)_[A-Z_]+)\"", path.read_text())
+        for name in re.findall(
+            r"(?:get\(|VARIABLE: Final = )\"((?:HOLDFAST|OPENAI|TEMPORAL)_[A-Z_]+)\"", path.read_text()
+        )
     }
     documented = set(first_words("Environment"))
     assert read <= documented

@@ -9,7 +9,7 @@ from tests.client.cli.program import Project
 
 pytestmark = pytest.mark.temporal
 
-WAIT_SECONDS_MAX = 40
+WAIT_SECONDS_MAX = 90
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,9 @@ def test_an_agent_whose_tools_the_worker_lacks_fails_in_one_line(project: Projec
     assert "agent 'odd' names the tool 'multipy', which is not there; did you mean 'multiply'?" in line
     told = as_json.document
     assert (told["status"], told["stop_reason"]) == ("failed", "error")
+    line = failing.workers["unset"].heard("multipy")
+    assert line.startswith("WARNING temporalio.activity: resolve_tools of "), line
+    assert len(line) < 300, "the worker says no more of a person's typo"
 
 
 def test_a_server_that_does_not_answer_is_given_up(failing: Failing) -> None:
@@ -50,7 +53,7 @@ def test_a_server_that_does_not_answer_is_given_up(failing: Failing) -> None:
     assert (ended.code, ended.out) == (6, "")
     [line] = ended.err.splitlines()
     assert "no answer from 127.0.0.1:" in line
-    assert ended.seconds < 20
+    assert ended.seconds < 40
 
 
 def test_a_run_that_no_worker_serves_cannot_be_shown(failing: Failing) -> None:
@@ -59,7 +62,7 @@ def test_a_run_that_no_worker_serves_cannot_be_shown(failing: Failing) -> None:
     [line] = ended.err.splitlines()
     assert "no worker answers" in line
     assert "`holdfast worker --task-queue nobody`" in line
-    assert ended.seconds < 20
+    assert ended.seconds < 40
 
 
 def test_an_endpoint_that_cannot_be_reached_fails_the_run_after_a_bounded_wait(failing: Failing) -> None:

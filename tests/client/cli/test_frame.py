@@ -16,14 +16,13 @@ from holdfast.core.digests import short_digest
 from holdfast.core.observed import (
     AgentExecutionCompleted,
     AgentExecutionFailed,
-    AgentExecutionStopped,
     ApprovalRequested,
     SubagentSpawned,
 )
 from holdfast.core.state import call_name, named_id
 from holdfast.core.steps import ErrorRecord, Outcome
 from holdfast.core.stopping import StopReason
-from tests.client.stories import ROOT, Story, asked, moment, seen
+from tests.client.stories import ROOT, Story, asked, forced, moment, natural, seen
 
 STEERING = "\x1b[2J\x1b]0;title\x07\u202eevil\u200b"
 """What would clear a screen, name a window and turn a line round."""
@@ -128,7 +127,7 @@ def test_nothing_that_was_said_steers_the_terminal() -> None:
     assert "evil" in shown
     assert not set(shown) & {"\x1b", "\x07", "\u202e", "\u200b"}
     stopped = Story().begins()
-    stopped.tell(AgentExecutionStopped, reason=StopReason.STOP_REQUESTED, message=STEERING)
+    stopped.tell(AgentExecutionCompleted, **forced(StopReason.STOP_REQUESTED, STEERING))
     assert "\x1b" not in "".join(picture(seen(stopped.told)))
 
 
@@ -138,7 +137,7 @@ def test_what_is_amiss_stands_on_top() -> None:
 
 def test_an_agents_earlier_runs_are_a_line_each() -> None:
     first, second = Story().begins(), Story("6f1c1d5e-0000-4000-8000-000000000002", seconds=9).begins().asks()
-    first.tell(AgentExecutionCompleted, answer="1")
+    first.tell(AgentExecutionCompleted, **natural("1"))
     lines = picture(seen([*first.told, *second.told]))
     assert [line.split()[0] for line in lines[:1]] == ["✓"]
     assert "step 1" in lines[-1]
@@ -197,4 +196,5 @@ def test_figures_and_durations_are_short() -> None:
     ]
     assert figures(Share("tokens", 1_200, 10_000)) == "1,200 / 10,000"
     assert figures(Share("cost", 0.01234, 2)) == "0.0123 / 2.0000 USD"
+    assert figures(Share("cost", 0.01234, 2, ("model-x",))) == "> 0.0123 / 2.0000 USD"
     assert figures(Share("deadline", 61, 3_600)) == "1m 01s / 1h 00m"

@@ -84,6 +84,7 @@ def test_a_fork_goes_on_from_a_run_and_leaves_the_agent_alone(project: Project, 
     assert len(records(project, told)) == 2
 
 
+@pytest.mark.timeout(240)  # a dozen processes, one after another
 def test_rewind_has_an_agent_go_on_from_where_it_was(project: Project) -> None:
     agent_id = str(uuid4())
     for text in ("one", "two"):
@@ -91,7 +92,14 @@ def test_rewind_has_an_agent_go_on_from_where_it_was(project: Project) -> None:
     first = records(project, agent_id)[1]["execution_id"]
     ended = project.run("rewind", agent_id, first, "--json")
     assert (ended.code, ended.document["agent_id"]) == (0, agent_id)
+    told = project.run("rewind", agent_id, first).out
+    assert told.startswith(f"now at the end of run {first}\n")
+    stepped = project.run("rewind", agent_id, first, "--steps", "1").out
+    for shown in (stepped, project.run("show", agent_id).out, project.run("session", "show", agent_id).out):
+        assert f"after step 1 of run {first}" in shown
+    project.run("rewind", agent_id, first)
     assert project.run("send", agent_id, "three").out == "2: three\n"
+    assert "of run" not in project.run("session", "show", agent_id).out, "it stands at the end of its last run"
     assert [each["task"] for each in records(project, agent_id)] == ["three", "two", "one"], "nothing is lost"
     assert project.run("rewind", agent_id, first, "--steps", "99").code != 0
 

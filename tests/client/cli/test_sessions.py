@@ -123,6 +123,22 @@ def test_session_shows_what_an_agent_is(project: Project, agent_id: str) -> None
         assert project.run(*command, agent_id).out.startswith(f"agent {agent_id} (clerk): idle\n")
 
 
+def test_session_show_lists_what_happened_to_an_agent(project: Project, agent_id: str) -> None:
+    sent(project, agent_id, "one", "--message-id", "m1")
+    view(project, agent_id, "suspend")
+    view(project, agent_id, "change", "--model", "other")
+    plain, as_json = (project.run("session", "show", agent_id, "--events", *more) for more in ((), ("--json",)))
+    assert (plain.code, plain.err, as_json.code, as_json.err) == (0, "", 0, "")
+    told = [json.loads(line) for line in as_json.out.splitlines()]
+    kinds = ["SessionCreated", "MessageAccepted", "SessionSuspended", "SessionChanged"]
+    assert [each["kind"] for each in told] == kinds
+    assert keys(told[1]) == keys(examples("holdfast session")[1])
+    lines = plain.out.splitlines()
+    assert [kind for kind, line in zip(kinds, lines, strict=True) if kind in line] == kinds
+    assert lines[1].endswith("MessageAccepted m1 (queue, 3 characters): one")
+    assert lines[3].endswith("SessionChanged llm")
+
+
 def test_session_stop_ends_what_runs(project: Project, busy: str) -> None:
     assert view(project, busy, "stop", "--reason", "enough")["status"] in ("running", "idle")
     told = sent(project, busy, "two", "--json").document
@@ -173,3 +189,45 @@ def test_session_change_changes_what_is_named_and_nothing_else(project: Project,
     assert view(project, agent_id, "change", "--agent", "assistant")["definition"] != expected
     assert project.run("session", "change", agent_id).code == 2
     assert project.run("session", "change", agent_id, "--model", "").code == 2
+
+
+# --- ids
+
+
+def run_of(project: Project, question: str) -> str:
+    """Return the id of a run of the clerk that has ended."""
+    return str(project.run("run", "clerk", question, "--json").document["execution_id"])
+
+
+def test_a_message_to_a_run_is_refused_and_hides_nothing(project: Project) -> None:
+    run_id = run_of(project, "one")
+    for given in (run_id, run_id[:13]):
+        for options in ((), ("--agent", "clerk")):
+            refused = project.run("send", given, "hi", *options)
+            assert (refused.code, refused.out) == (2, "")
+            assert f"{run_id} is a run of agent 'clerk', not a session: `holdfast show" in refused.err
+    assert project.run("show", run_id, "--json").document["final_response"] == "1: one"
+
+
+def test_a_session_is_found_by_less_than_its_id(project: Project, agent_id: str) -> None:
+    assert sent(project, agent_id, "one").code == 0
+    assert project.run("send", agent_id[:13], "two").out == "2: two\n"
+    assert project.run("send", "three", "--last").out == "3: three\n"
+    assert project.run("session", "show", "--last", "--json").document["agent_id"] == agent_id
+    assert project.run("records", agent_id[:13], "--json").document[0]["agent_id"] == agent_id
+    shown = project.run("show", agent_id[:13])
+    assert agent_id in shown.out, "what takes runs and sessions finds it, too"
+    refused = project.run("export", agent_id[:13])
+    assert refused.code == 2
+    assert f"{agent_id} is a session of agent 'clerk', not a run: `holdfast session show" in refused.err
+
+
+def test_a_run_is_found_by_less_than_its_id(project: Project) -> None:
+    run_id = run_of(project, "one")
+    for given in (run_id[:8], "clerk", "--last"):
+        assert project.run("show", given, "--json").document["execution_id"] == run_id
+        assert project.run("tree", given, "--json").document["execution_id"] == run_id
+    assert project.run("record", run_id[:13], "--json").document["execution_id"] == run_id
+    nobody = project.run("show", "nobody")
+    assert (nobody.code, nobody.out) == (5, "")
+    assert "no run or session here has an id that begins with 'nobody', or an agent of that name" in nobody.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import time
 from collections.abc import Mapping
@@ -15,9 +16,10 @@ import pytest
 from holdfast.client.embedded import running_server
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.client.cli.program import HOLDFAST, Project
+from tests.client.cli.terminal import ENTER, terminal
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "start.md").read_text(encoding="utf-8")
-SECONDS_MAX = 30
+SECONDS_MAX = 90
 
 TYPED = (
     ('run clerk "Where is order 17?"', 0, "I looked: order 17 left the warehouse this morning."),
@@ -26,7 +28,7 @@ TYPED = (
     ("show $ID", 0, "the shop has opened"),
     ("money back", 0, ""),
     ("holdfast waiting", 0, "refund"),
-    ("approve $ID", 0, "approve"),
+    ("approve $ID", 0, ""),
     ("show $ID", 0, "I looked: 500 cents are paid back for order 17."),
     ("--max-cost", 3, "cost_limit"),
     ("temporal workflow list", 0, "AgentExecution"),
@@ -63,7 +65,19 @@ def test_a_new_user_can_type_what_the_page_says(built: Path, tmp_path: Path) -> 
             assert len(typed) == len(TYPED)
             for command, (part, code, words) in zip(typed, TYPED, strict=True):
                 assert part in command
-                env["ID"] = until(command, code, words, project.folder, env)
+                if command.startswith("holdfast approve"):
+                    approve(project, command.replace("$ID", env["ID"]))
+                else:
+                    env["ID"] = until(command, code, words, project.folder, env)
+
+
+def approve(project: Project, command: str) -> None:
+    """Type the command in a terminal, look at the call, and say yes."""
+    with terminal(project, *shlex.split(command)[1:]) as screen:
+        screen.shows("refund")
+        screen.shows("approve this call? [y/N]")
+        screen.types(f"y{ENTER}")
+        assert screen.ended() == 0
 
 
 def until(command: str, code: int, words: str, folder: Path, env: Mapping[str, str]) -> str:

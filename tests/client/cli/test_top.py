@@ -10,12 +10,13 @@ import pytest
 from holdfast.client import Client, Holdfast, Settings
 from holdfast.client.overview import overview
 from holdfast.core.budget import ExecutionBudget
+from holdfast.core.workflow_names import session_workflow_id
 from tests.client.cli.page import examples
 from tests.client.cli.program import Project
 
 pytestmark = [pytest.mark.temporal, pytest.mark.usefixtures("dev")]
 
-SECONDS_MAX = 20
+SECONDS_MAX = 90
 
 
 async def at_work(client: Client, agent_id: str) -> tuple[str, str]:
@@ -34,7 +35,7 @@ async def at_work(client: Client, agent_id: str) -> tuple[str, str]:
 
 def below(*ids: str) -> str:
     """The query for these and what they have begun."""
-    named = ", ".join(f"'{each}'" for each in ids)
+    named = ", ".join(f"'{each}', '{session_workflow_id(each)}'" for each in ids)
     return f"WorkflowId IN ({named}) OR HoldfastParent IN ({named})"
 
 

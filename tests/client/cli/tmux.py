@@ -29,7 +29,7 @@ class Tmux:
 
     def __call__(self, *arguments: str) -> str:
         command = [TMUX, "-L", self._socket, "-f", "/dev/null", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
         assert done.returncode == 0, (arguments, done.stderr)
         return done.stdout
 
@@ -37,7 +37,7 @@ class Tmux:
         """What is to be seen now."""
         return self("capture-pane", "-p", "-t", "it")
 
-    def shows(self, *words: str, seconds_max: float = 30) -> str:
+    def shows(self, *words: str, seconds_max: float = 90) -> str:
         """Return the screen once all these words stand on it."""
         deadline = time.monotonic() + seconds_max
         while not all(each in (screen := self.screen()) for each in words):
@@ -66,4 +66,4 @@ def tmux(project: Project, command: str, *, columns: int = 100, lines: int = 30)
         terminal("-u", "new-session", "-d", "-s", "it", "-x", str(columns), "-y", str(lines), line)
         yield terminal
     finally:
-        subprocess.run([TMUX, "-L", socket, "kill-server"], capture_output=True, check=False, timeout=20)
+        subprocess.run([TMUX, "-L", socket, "kill-server"], capture_output=True, check=False, timeout=90)

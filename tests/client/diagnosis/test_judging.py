@@ -16,6 +16,7 @@ from holdfast.client.diagnosis.judging import DataFacts, EndpointFacts, Parts
 from holdfast.client.diagnosis.judging_server import Equipment, Moment, NamespaceFacts, Poller, Serving
 from holdfast.core.contracts import ToolCatalog
 from holdfast.core.errors import ServerUnavailable
+from holdfast.core.hooks import HookTraits, Trigger
 from holdfast.core.listing import SEARCH_ATTRIBUTES
 from holdfast.core.tools import ToolTraits
 
@@ -205,6 +206,16 @@ def test_tools_that_an_agent_names_and_nobody_has_are_an_error() -> None:
     found, text = level_and_words(judging_server.tools([there, bad, bad], 0))
     assert found is Level.ERROR
     assert "names the tool 'ad', which is not there (so do 1 more)" in text
+
+
+def test_agents_that_take_no_tools_or_hooks_though_some_are_offered_are_named() -> None:
+    hook = HookTraits(name="guard", trigger=Trigger.BEFORE_TOOL)
+    offered = Equipment("any", ToolCatalog(at=NOW, tools=(ToolTraits(name="add"),), hooks=(hook,)))
+    clerk, lead = Equipment("clerk", catalog(ToolTraits(name="add"))), Equipment("lead", catalog())
+    found = judging_server.tools([clerk, lead], 0, offered)
+    assert found.level is Level.OK
+    idle = "tools: none for lead (offered: add); hooks: none for clerk, lead (offered: guard)"
+    assert found.found.endswith(f"add; {idle}")
 
 
 def test_the_queues_of_tools_are_those_they_name_and_the_workers_own() -> None:

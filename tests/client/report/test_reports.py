@@ -22,9 +22,10 @@ from holdfast.client.report.markdown import fenced, markdown, plain
 from holdfast.client.report.rows import SubagentRow, subagents_told
 from holdfast.client.report.svg import WIDTH, drawn
 from holdfast.client.report.timeline import Timeline, timeline
-from holdfast.client.report.words import beginning, counted, decided, lasting, money
+from holdfast.client.report.words import beginning, counted, decided, lasting
 from holdfast.client.retelling import retold
 from holdfast.core import observed
+from holdfast.core.amounts import dollars
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.frozen import replace
 from holdfast.core.limits import REPORTED_TEXT_CHARS_MAX, TIMELINE_ROWS_MAX
@@ -89,6 +90,7 @@ def subagent(name: str, *below: SubagentRow, after: float = 0.0) -> SubagentRow:
             "steps": 1,
             "usage": {"input_tokens": 10, "output_tokens": 2},
             "cost": 0.0,
+            "unpriced": (),
             "why": HOSTILE,
             "subagents": below,
         }
@@ -208,6 +210,8 @@ def test_a_wait_for_a_person_has_a_bar_of_its_own() -> None:
         by="ann",
         reason="",
         digest=call.call.digest,
+        call=call.call,
+        asked=None,
     )
     drawn_row = timeline(told.summary, told.steps, [asked, decided]).rows[1]
     assert [bar.kind for bar in drawn_row.bars] == ["approval", "tool"]
@@ -228,10 +232,10 @@ def test_who_approved_a_call_and_the_limits_stand_in_the_markdown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("decision", "by", "told"), [("deny", "", "denied by somebody"), ("expired", "", "decided by nobody")]
+    ("decision", "by", "told"), [("deny", "", "denied by an unknown person"), ("expired", "", "expired undecided")]
 )
 def test_a_decision_without_a_name_is_told_as_such(decision: Literal["deny", "expired"], by: str, told: str) -> None:
-    assert decided(Approval(decision=decision, by=by, at=AT, digest="0" * 64), None) == told
+    assert decided(Approval(decision=decision, by=by, at=AT, digest="0" * 64), {}, None) == told
 
 
 def test_a_picture_has_an_end_however_many_steps_there_are() -> None:
@@ -296,7 +300,8 @@ def test_events_made_up_again_tell_every_step_and_the_end() -> None:
         kinds = [each.kind for each in retold(state, "lead")]
         assert kinds[0] == "AgentExecutionStarted"
         assert kinds.count("AgentStepCompleted") == kinds.count("TokenUsageReported") == state.step_count
-        assert kinds[-1] == f"AgentExecution{status.capitalize()}"
+        last = "AgentExecutionFailed" if status == "failed" else "AgentExecutionCompleted"
+        assert kinds[-2:] == ["AgentExecutionStopped", last]
         times = [each.at for each in retold(state, "lead")]
         assert times == sorted(times)
     assert [*retold(a_state(status="pending"), "lead")] == []
@@ -318,8 +323,8 @@ def test_times_are_told_in_units_that_fit(seconds: float | None, words: str) -> 
 
 
 def test_a_sum_that_is_not_all_says_so() -> None:
-    assert money(0.5) == "0.5000 USD"
-    assert money(0.5, unpriced=True) == "> 0.5000 USD"
+    assert dollars(0.5) == "0.5000 USD"
+    assert dollars(0.5, ("m",)) == "> 0.5000 USD (unpriced: m)"
 
 
 def test_texts_and_attributes_are_escaped() -> None:

@@ -1,4 +1,4 @@
-"""Ending a process that used the Temporal SDK, whose threads can crash an interpreter that is being finalised."""
+"""Ending a process that used the Temporal SDK or obstore: threads of theirs can crash a finalising interpreter."""
 
 from __future__ import annotations
 

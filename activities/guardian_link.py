@@ -1,0 +1,273 @@
+"""The worker's end of the line to its guardian: names each attempt that begins and each that ends. Reports nothing.
+
+It names the runs in the worker's cache as well: the server keeps their tasks for this worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Final, Self
+
+from temporalio import activity
+from temporalio.api.failure.v1 import Failure
+from temporalio.client import Client
+from temporalio.converter import ActivitySerializationContext, DataConverter
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from holdfast.core.attempts import WORKER_LOST
+from holdfast.core.contracts import SPENT_SIGNAL, SpentSoFar
+
+LOGGER: Final = logging.getLogger("holdfast.worker")
+
+START_SECONDS_MAX: Final = 20.0
+"""How long a worker waits for its guardian before it serves without one that is ready."""
+
+LINE_SECONDS_MAX: Final = 0.5
+"""How long an attempt waits for its guardian to have been told of it, where the line is full."""
+
+BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
+"""What may wait for a guardian that does not read; then another one takes its place."""
+
+PULSE_SECONDS: Final = 1.0
+"""How often a worker with calls under way says that it lives."""
+
+RESTARTS_MAX: Final = 20
+"""How often a guardian that has ended is replaced in a worker's life."""
+
+RESTART_SECONDS: Final = 1.0
+FAREWELL_SECONDS_MAX: Final = 2.0
+
+SOONEST: Final = timedelta(milliseconds=1)
+"""What stands for no wait at all: to Temporal zero means that nothing was said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What the next attempt is to find when the worker dies now; `beside` and `blamed` only of a tool that has begun.
+
+    `spent` is what the run is told at once of a model call: one that is stopped before its next attempt has none.
+    """
+
+    kept: object = None
+    beside: object = None
+    blamed: object = None
+    turn: bool = False
+    spent: SpentSoFar | None = None
+
+
+class GuardianLink:
+    """A guardian beside this process. `async with` starts it, and ends it without a report."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._keys = count(1)
+        self._lines: dict[int, bytes] = {}
+        self._cached: dict[str, bytes] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ready = asyncio.Event()
+
+    @property
+    def pid(self) -> int | None:
+        """The guardian's process id."""
+        return None if self._process is None else self._process.pid
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        reader = await self._start()
+        self._tasks = [asyncio.create_task(self._stay(reader)), asyncio.create_task(self._pulse())]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._send(b'{"do": "farewell"}\n')
+        if self._writer is not None:
+            self._writer.close()
+        if self._process is not None:
+            try:
+                await asyncio.to_thread(self._process.wait, FAREWELL_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    async def until_ready(self) -> bool:
+        """Return once it can reach the server; False when that takes START_SECONDS_MAX."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ready.wait(), START_SECONDS_MAX)
+        return self._ready.is_set()
+
+    def leave(self) -> None:
+        """Say that the worker ends at once and on purpose: no call is to blame for it."""
+        self._send(b'{"do": "leaving"}\n')
+
+    def attempt(self) -> GuardedAttempt:
+        """Return the running activity's attempt; the guardian knows of it with its first `tell`."""
+        return GuardedAttempt(self, next(self._keys), self._client.data_converter)
+
+    async def hold(self, key: int, line: bytes) -> None:
+        """Have the guardian know of an attempt; where the line is full, wait a moment for it."""
+        self._lines[key] = line
+        self._send(line)
+        if self._writer is not None and self._writer.transport.get_write_buffer_size():
+            with suppress(TimeoutError, OSError):
+                await asyncio.wait_for(self._writer.drain(), LINE_SECONDS_MAX)
+
+    def end(self, key: int) -> None:
+        """Have the guardian know that an attempt has ended."""
+        if self._lines.pop(key, None) is not None:
+            self._send(b'{"do": "end", "key": %d}\n' % key)
+
+    def cache_run(self, workflow_id: str, run_id: str) -> None:
+        """Have the guardian know of a run in the worker's cache; to be called by the event loop."""
+        line = json.dumps({"do": "cache", "workflow": workflow_id, "run": run_id}).encode() + b"\n"
+        self._cached[run_id] = line
+        self._send(line)
+
+    def evict_run(self, run_id: str) -> None:
+        """Have the guardian know that a run has left the cache; any thread may call it."""
+        with suppress(RuntimeError):  # the loop is closed: nothing is to be told any more
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._evicted, run_id)
+
+    def _evicted(self, run_id: str) -> None:
+        if self._cached.pop(run_id, None) is not None:
+            self._send(json.dumps({"do": "evict", "run": run_id}).encode() + b"\n")
+
+    def _send(self, line: bytes) -> None:
+        writer = self._writer
+        if writer is None or writer.is_closing():
+            return
+        writer.write(line)
+        if writer.transport.get_write_buffer_size() > BUFFER_BYTES_MAX and self._process is not None:
+            self._process.kill()
+
+    async def _start(self) -> asyncio.StreamReader:
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = _started(theirs)
+        except OSError:
+            ours.close()
+            raise
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._writer.transport.set_write_buffer_limits(high=0)
+        service = self._client.service_client.config
+        start = {
+            "address": service.target_host,
+            "namespace": self._client.namespace,
+            "identity": self._client.identity,
+            "pid": os.getpid(),
+            "spent_signal": SPENT_SIGNAL,
+        }
+        self._writer.write(json.dumps(start).encode() + b"\n")
+        for line in (*self._cached.values(), *self._lines.values()):
+            self._writer.write(line)
+        return reader
+
+    async def _stay(self, reader: asyncio.StreamReader) -> None:
+        """Put another guardian in the place of one that has ended."""
+        for _ in range(RESTARTS_MAX):
+            with suppress(OSError):
+                if await reader.readline():
+                    self._ready.set()
+                    await reader.read()
+            if self._writer is not None:
+                self._writer.close()
+            if self._process is not None:
+                await asyncio.to_thread(self._process.wait)
+            await asyncio.sleep(RESTART_SECONDS)
+            try:
+                reader = await self._start()
+            except OSError as error:
+                LOGGER.warning("this worker's guardian cannot be started again: %s", error)
+        LOGGER.warning("this worker goes on without a guardian: %d of them have ended", RESTARTS_MAX)
+
+    async def _pulse(self) -> None:
+        while True:
+            await asyncio.sleep(PULSE_SECONDS)
+            if self._lines:
+                self._send(b"{}\n")
+
+
+def _started(line: socket.socket) -> subprocess.Popen[bytes]:
+    with line:
+        return subprocess.Popen(  # our own module, no shell
+            [sys.executable, "-P", "-m", "activities.guardian"],
+            stdin=line.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # whoever reads our output is not to wait for its end
+            env=_environment(),
+            start_new_session=True,  # a terminal's Ctrl-C is the worker's
+        )
+
+
+class GuardedAttempt:
+    """One attempt of an activity, as the guardian knows it."""
+
+    def __init__(self, link: GuardianLink, key: int, data_converter: DataConverter) -> None:
+        info = activity.info()
+        context = ActivitySerializationContext(
+            namespace=info.namespace,
+            workflow_id=info.workflow_id,
+            workflow_type=info.workflow_type,
+            activity_type=info.activity_type,
+            activity_id=info.activity_id,
+            activity_task_queue=info.task_queue,
+            is_local=False,
+        )
+        self._converter = data_converter.with_context(context)
+        self._link, self._key, self._token = link, key, info.task_token
+        self._run = info.workflow_id or "", info.workflow_run_id or ""
+        self._failure: bytes | None = None
+
+    async def tell(self, details: Details) -> None:
+        """Have the guardian know how far the attempt is, before this returns."""
+        if self._failure is None:
+            failure = Failure()
+            await self._converter.encode_failure(_lost(), failure)
+            self._failure = failure.SerializeToString()
+        told: dict[str, object] = {"do": "hold", "key": self._key, "token": _text(self._token)}
+        told["failure"], told["turn"] = _text(self._failure), details.turn
+        told["workflow"], told["run"] = self._run
+        for name in ("kept", "beside", "blamed", "spent"):
+            value = getattr(details, name)
+            if value is not None:
+                payloads = await self._converter.encode_wrapper([value])
+                told[name] = _text(payloads.SerializeToString())
+        await self._link.hold(self._key, json.dumps(told).encode() + b"\n")
+
+    def end(self) -> None:
+        """Have the guardian know that the attempt has ended."""
+        self._link.end(self._key)
+
+
+def _lost() -> ApplicationError:
+    text = "the worker died while the call was under way"
+    benign = ApplicationErrorCategory.BENIGN
+    return ApplicationError(text, type=WORKER_LOST, next_retry_delay=SOONEST, category=benign)
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a guardian: ours, and this code on its path."""
+    here = str(Path(__file__).resolve().parents[1])
+    path = os.environ.get("PYTHONPATH")
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
+    return {**ours, "PYTHONPATH": os.pathsep.join(filter(None, (here, path)))}

@@ -1,0 +1,91 @@
+"""Activities that the SDK gives up while the server still waits for them: they go on, and their result is reported.
+
+The SDK cancels an activity whose heartbeats it has not seen in time, and drops what that returns. It has not seen them
+where a tool kept this interpreter's lock; the guardian has sent them meanwhile. So it is the server that is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+from temporalio import activity
+from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle
+from temporalio.converter import ActivitySerializationContext
+from temporalio.service import RPCError, RPCStatusCode
+
+ResultT = TypeVar("ResultT")
+
+ASK_SECONDS: Final = 1.0
+"""How often the server is asked whether it still waits; with it comes a cancel."""
+
+ASK_TIMEOUT: Final = timedelta(seconds=10)
+REPORT_TIMEOUT: Final = timedelta(seconds=30)
+GONE: Final = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
+
+
+async def to_its_end(doing: Awaitable[ResultT], details: Callable[[], tuple[object, ...]]) -> ResultT:
+    """Return what `doing` comes to, also when the SDK alone has given it up; cancelled otherwise, cancel it.
+
+    `details` are what its heartbeats carry.
+    """
+    work = asyncio.ensure_future(doing)
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        why = activity.cancellation_details()
+        if work.done():
+            return work.result()
+        if why is None or not why.timed_out:
+            return await _ended(work)
+    handle = _handle()
+    try:
+        while not work.done():
+            if not await _is_awaited(handle, details()):
+                return await _ended(work)
+            await asyncio.wait([work], timeout=ASK_SECONDS)
+    except asyncio.CancelledError:
+        return await _ended(work)
+    await _report(handle, work, details())
+    return work.result()
+
+
+async def _ended(work: asyncio.Future[ResultT]) -> ResultT:
+    work.cancel()
+    return await work
+
+
+def _handle() -> AsyncActivityHandle:
+    info = activity.info()
+    context = ActivitySerializationContext(
+        namespace=info.namespace,
+        workflow_id=info.workflow_id,
+        workflow_type=info.workflow_type,
+        activity_type=info.activity_type,
+        activity_id=info.activity_id,
+        activity_task_queue=info.task_queue,
+        is_local=False,
+    )
+    return activity.client().get_async_activity_handle(task_token=info.task_token).with_context(context)
+
+
+async def _is_awaited(handle: AsyncActivityHandle, details: tuple[object, ...]) -> bool:
+    try:
+        await handle.heartbeat(*details, rpc_timeout=ASK_TIMEOUT)
+    except AsyncActivityCancelledError:
+        return False
+    except RPCError as error:
+        return error.status not in GONE
+    return True
+
+
+async def _report(handle: AsyncActivityHandle, work: asyncio.Future[Any], details: tuple[object, ...]) -> None:
+    """Tell the server what the activity came to: of one that it has given up the SDK tells nothing."""
+    with suppress(RPCError):  # it has been given up by the server meanwhile
+        if (error := work.exception()) is None:
+            await handle.complete(work.result(), rpc_timeout=REPORT_TIMEOUT)
+        elif isinstance(error, Exception):
+            await handle.fail(error, last_heartbeat_details=details, rpc_timeout=REPORT_TIMEOUT)

@@ -1,0 +1,77 @@
+"""How long a model call is retried: until its time is up, whatever the number of attempts.
+
+Its run hears that it waits after 5, 10, 20 … seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Final
+
+from temporalio import activity
+from temporalio.service import RPCError
+
+from holdfast.core.contracts import MODEL_WAIT_SIGNAL, ModelWait
+from holdfast.core.limits import ERROR_CHARS_MAX
+from holdfast.core.retries import next_wait_seconds
+from holdfast.core.texts import clamped
+
+TELL_TIMEOUT: Final = timedelta(seconds=2)
+"""How long telling the run that its call waits may take."""
+
+TOLD_FROM_SECONDS: Final = 5.0
+"""The first wait that the run is told of; each further one has taken twice the time of the one before."""
+
+SOONEST: Final = timedelta(milliseconds=1)
+"""What stands for no wait at all before the next attempt: to Temporal zero means that nothing was said."""
+
+
+class Patience:
+    """That of one model call, as an attempt of it finds it.
+
+    `begun_at` is when the first attempt began, none for that one itself. Moments are the server's; what passes within
+    an attempt is measured here.
+    """
+
+    def __init__(self, seconds: float, begun_at: datetime | None) -> None:
+        self.seconds = seconds
+        self.begun_at = begun_at or activity.info().started_time
+        self._took_up = time.monotonic()
+
+    def next_wait(self, named: timedelta | None) -> timedelta | None:
+        """Return how long to wait before the next attempt, `named` being what the endpoint asked for; none if over."""
+        asked = None if named is None else named.total_seconds()
+        wait = next_wait_seconds(activity.info().attempt, asked, self._waited(self._now()), self.seconds)
+        return None if wait is None else max(timedelta(seconds=wait), SOONEST)
+
+    async def tell(self, message: str, wait: timedelta) -> None:
+        """Tell the run that its call waits, if 5, 10, 20 … seconds are reached in this attempt or the wait after it."""
+        info, now = activity.info(), self._now()
+        if not doubles_within(self._waited(info.started_time), self._waited(now + wait)):
+            return
+        told = ModelWait(
+            call=info.activity_id,
+            attempt=info.attempt,
+            message=clamped(message, ERROR_CHARS_MAX),
+            since=self.begun_at,
+            next_at=now + wait,
+        )
+        workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        with suppress(RPCError):  # an ended run, or a server that is away: it is told nothing, and waits all the same
+            await workflow.signal(MODEL_WAIT_SIGNAL, told, rpc_timeout=TELL_TIMEOUT)
+
+    def _now(self) -> datetime:
+        return activity.info().started_time + timedelta(seconds=time.monotonic() - self._took_up)
+
+    def _waited(self, until: datetime) -> float:
+        return (until - self.begun_at).total_seconds()
+
+
+def doubles_within(start: float, end: float) -> bool:
+    """Return whether 5, 10, 20 … seconds (TOLD_FROM_SECONDS, doubled) are reached after `start` and by `end`."""
+    mark = TOLD_FROM_SECONDS
+    while mark <= start:
+        mark *= 2
+    return mark <= end

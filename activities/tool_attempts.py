@@ -1,0 +1,172 @@
+"""One attempt of a tool call: whether it may begin, when it is its turn, how long it may take, what it counts for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from activities.guardian_link import Details
+from activities.heartbeats import Pulse, pulse
+from holdfast.core.attempts import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts, lost_for_good
+from holdfast.core.steps import ErrorRecord
+from holdfast.core.tools import ToolReply, ToolTraits, ended_without_answer, killed_workers, lost_too_long
+
+TURN_SECONDS_MAX: Final = 20.0
+"""How long a call that may have killed a worker waits for its turn; then it gives its place in this worker back."""
+
+POSTPONED_SECONDS: Final = 1.0
+"""The pause before an attempt that was put off is made again; it doubles each time, up to POSTPONED_SECONDS_MAX."""
+
+POSTPONED_SECONDS_MAX: Final = 30.0
+"""With it, the attempts that the server allows last for hours."""
+
+LATE_SECONDS: Final = 1.0
+"""How long a call whose time is over may still turn out to have ended, where this worker could not attend to it."""
+
+
+class AttemptFailure(ApplicationError):
+    """How an attempt of a tool call fails, as we say it; a tool can raise an ApplicationError of its own.
+
+    Without cause: a huge or unencodable failure would lose the completion. Benign, because a tool's error is the
+    model's business and no fault of this worker.
+    """
+
+    def __init__(self, record: ErrorRecord, *, again: bool, after: timedelta | None = None) -> None:
+        super().__init__(
+            record.message,
+            type=record.type,
+            non_retryable=not again,
+            next_retry_delay=after,
+            category=ApplicationErrorCategory.BENIGN,
+        )
+
+
+async def attempted(traits: ToolTraits, running: Callable[[], Coroutine[Any, Any, ToolReply]]) -> ToolReply:
+    """Return what `running` comes to within the tool's time, where this attempt may be made.
+
+    The guardian knows that it begins before any of the tool's code does. Raises ApplicationError where it may not
+    begin, or takes too long; else whatever `running` raises.
+    """
+    info, here = activity.info(), pulse()
+    if info.is_local:
+        return await running()
+    attempts = _until_now(here)
+    here.leave(attempts)
+    losses = attempts.lost(info.attempt)
+    if attempts.fatal:
+        raise AttemptFailure(killed_workers(traits, attempts.deaths), again=False)
+    if lost_for_good(losses, (info.started_time - info.scheduled_time).total_seconds()):
+        raise AttemptFailure(lost_too_long(traits, losses), again=False)
+    if here.repetition.unheard and not traits.at_most_once:  # those have one attempt, this one
+        raise _postponed(here, attempts, "not begun yet: the run still has unprocessed signals")
+    async with _turn(here, attempts):
+        return await _in_time(traits, running)
+
+
+def refuse_spent(traits: ToolTraits) -> None:
+    """Raise ApplicationError where the call has taken all the attempts of its own: the server had to end the last."""
+    if _until_now(pulse()).own >= own_attempts_max(traits):
+        raise AttemptFailure(ended_without_answer(traits, "it took too long"), again=False)
+
+
+def failure_of(traits: ToolTraits, record: ErrorRecord, *, again: bool) -> AttemptFailure:
+    """Return how an attempt fails that the tool itself has failed; `again` is whether it may be begun anew at all."""
+    info, here = activity.info(), pulse()
+    if not info.is_local:
+        attempts = _until_now(here).after_failure()
+        again = again and attempts.own < own_attempts_max(traits)
+        here.leave(attempts)
+        if again:
+            here.beat()
+    return AttemptFailure(record, again=again)
+
+
+def own_attempts_max(traits: ToolTraits) -> int:
+    """Return how many attempts the call may take itself; one from the waiting queue as many as it had left."""
+    policy = activity.info().retry_policy
+    allowed = policy.maximum_attempts if policy else 0
+    return allowed - LOST_ATTEMPTS_MAX if allowed > LOST_ATTEMPTS_MAX else allowed or traits.attempts_max
+
+
+def attempt_number(traits: ToolTraits) -> int:
+    """Return the number of this attempt, lost ones included: the tool may have run before when it is over 1."""
+    return activity.info().attempt + max(0, traits.attempts_max - own_attempts_max(traits))
+
+
+def attempts_used() -> int:
+    """Return how many attempts the call has taken itself so far."""
+    return _until_now(pulse()).own
+
+
+def _until_now(here: Pulse) -> ToolAttempts:
+    """Return what became of the attempts before this one; one that the server had to end counts as the tool's."""
+    attempts = ToolAttempts.after(activity.info().heartbeat_details)
+    return attempts.after_failure() if here.repetition.timed_out else attempts
+
+
+@asynccontextmanager
+async def _turn(here: Pulse, attempts: ToolAttempts) -> AsyncGenerator[None]:
+    """Have the guardian know that the tool begins; one that may have killed a worker when it is its turn."""
+
+    async def tell(*, turn: bool) -> None:
+        beside, blamed = (attempts.after_death(blamed=blamed) for blamed in (False, True))
+        await here.tell(Details(attempts, beside, blamed, turn))
+
+    if not attempts.suspect:
+        await tell(turn=False)
+        yield
+        return
+    await here.tell()
+    try:
+        async with asyncio.timeout(TURN_SECONDS_MAX):
+            seconds = await here.turns.take(attempts.deaths, here)
+    except TimeoutError:
+        raise _postponed(here, attempts, "not begun yet: other calls that may have killed a worker go first") from None
+    proving = asyncio.create_task(_prove(here, seconds, tell))
+    try:
+        await tell(turn=True)
+        yield
+    finally:
+        proving.cancel()
+        here.turns.end(here)
+
+
+def _postponed(here: Pulse, attempts: ToolAttempts, why: str) -> AttemptFailure:
+    """Return how an attempt ends that is not begun now; it counts for nothing."""
+    here.leave(attempts.after_postponement())
+    here.beat()
+    record = ErrorRecord(type=POSTPONED, message=why, source="worker")
+    seconds = min(POSTPONED_SECONDS * 2.0 ** min(attempts.postponed, 10), POSTPONED_SECONDS_MAX)
+    return AttemptFailure(record, again=True, after=timedelta(seconds=seconds))
+
+
+async def _prove(here: Pulse, seconds: float, tell: Callable[..., Awaitable[None]]) -> None:
+    """End the turn of a call that has begun and killed nothing for so long."""
+    await asyncio.sleep(seconds)
+    await tell(turn=False)
+    here.turns.end(here)
+
+
+async def _in_time(traits: ToolTraits, running: Callable[[], Coroutine[Any, Any, ToolReply]]) -> ToolReply:
+    """Return what `running` comes to; raises ApplicationError when that takes longer than the tool may."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + traits.timeout_seconds
+    work = asyncio.create_task(running())
+    try:
+        await asyncio.wait([work], timeout=traits.timeout_seconds)
+        if not work.done() and clock() > until + LATE_SECONDS:  # this loop stood still: its end may wait to be heard
+            await asyncio.wait([work], timeout=LATE_SECONDS)
+    except asyncio.CancelledError:
+        work.cancel()
+        return await work
+    if work.done():
+        return work.result()
+    work.cancel()
+    work.add_done_callback(lambda over: over.cancelled() or over.exception())
+    raise failure_of(traits, ended_without_answer(traits, "it took too long"), again=True)

@@ -1,0 +1,88 @@
+"""A state that a run begins with: what may be asked of it, and how it travels to the workflow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core import limits
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.carrying import Past
+from holdfast.core.contracts import ExecutionInput
+from holdfast.core.defining import first_run
+from holdfast.core.definition import AgentDefinition
+from holdfast.core.errors import InvalidInput
+from holdfast.core.frozen import replace
+from holdfast.core.serialization import to_json
+from holdfast.core.state import UNBORN_ID, AgentState, ExecutionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class GivenState:
+    """A state that was given to `Client.start`."""
+
+    state: AgentState
+
+    @property
+    def agent_id(self) -> str | None:
+        """The agent's id; none for an `AgentState.empty`."""
+        return None if self.state.agent_id == UNBORN_ID else self.state.agent_id
+
+    @property
+    def execution_id(self) -> str | None:
+        """The execution that is gone on with; none where another one begins."""
+        return self.state.running.execution_id if self._is_under_way else None
+
+    @property
+    def _is_under_way(self) -> bool:
+        return self.state.status is ExecutionStatus.IN_PROGRESS
+
+    def check(self, question: str, execution_id: str | None, budget: ExecutionBudget | None) -> None:
+        """Refuse what cannot be asked of this state. Raises InvalidInput."""
+        own = self.execution_id
+        if own is not None and execution_id not in {None, own}:
+            told = f"the state is of the execution {own}, which is under way and goes on under its own id"
+            raise InvalidInput(f"{told}; leave out the id {execution_id}")
+        if own is not None and budget is not None and budget != ExecutionBudget():
+            told = f"the state is of the execution {own}, which is under way and keeps its budget"
+            raise InvalidInput(f"{told}; leave out the limits")
+        if own is None and not question and not self._asks:
+            raise InvalidInput("nothing in the state waits for an answer; give a question")
+        to_json(self.state)
+
+    @property
+    def asked(self) -> str:
+        """What a person said last in its conversation."""
+        return next((each.text for each in reversed(self.state.messages) if each.role == "user"), "")
+
+    @property
+    def _asks(self) -> bool:
+        """Whether its conversation ends with what somebody else than the agent says."""
+        messages = self.state.messages
+        return bool(messages) and messages[-1].role != "assistant"
+
+    def definition(self, given: AgentDefinition) -> AgentDefinition:
+        """Return the definition by which the state goes on: model, prompt and answers' form are the state's."""
+        state = first_run(self.state, given, agent_id=self.state.agent_id, at=self.state.updated_at)
+        return replace(
+            given,
+            system_prompt=state.context.system_prompt,
+            llm=state.llm or given.llm,
+            response_format=state.context.response_format,
+        )
+
+    def begun_by(self, start: ExecutionInput) -> tuple[ExecutionInput, tuple[bytes, ...]]:
+        """Return the workflow's arguments: `start` with the state, and the sealed segments of that.
+
+        Raises InvalidInput for a state larger than CARRIED_BYTES_MAX.
+        """
+        state = self.state
+        if self._is_under_way:
+            start = replace(start, budget=state.running.budget)
+        else:
+            state = state.for_next_execution(state.updated_at)
+        past = Past()
+        carried = past.carried(replace(state, agent_id=start.agent_id) if self.agent_id else state)
+        if past.size > limits.CARRIED_BYTES_MAX:
+            told = f"the state's conversation and steps take {past.size:,} bytes"
+            raise InvalidInput(f"{told}, at most {limits.CARRIED_BYTES_MAX:,} are allowed; clear or shorten it first")
+        return replace(start, state=carried), tuple(each.data for each in past.sealed)

@@ -1,0 +1,26 @@
+"""What is wrong with data, in the words of whoever wrote it: YAML and JSON have lists and mappings, no tuples. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pydantic_core import ErrorDetails
+
+WORDS: Final = (
+    (re.compile(r"^Value error, "), ""),
+    (re.compile(r"\ba valid (?:tuple|list|set|frozenset)\b"), "a list"),
+    (re.compile(r"\ba valid dictionary(?: or instance of \w+)?"), "a mapping of names to values"),
+    (re.compile(r"^(?:Tuple|List|Set|Frozenset|Value) should(?= have)"), "The list should"),
+    (re.compile(r"^Dictionary should"), "The mapping should"),
+    (re.compile(r" after validation\b"), ""),
+)
+"""What pydantic calls things by their Python names, and what they are called where people write them."""
+
+
+def problem_text(problem: ErrorDetails) -> str:
+    """Return what one of pydantic's problems says, without its place."""
+    text = problem["msg"]
+    for python, plain in WORDS:
+        text = python.sub(plain, text)
+    return text

@@ -1,0 +1,153 @@
+"""`ObjectFolder`: objects as files of one folder: private, written whole or not at all, and never through a link.
+
+Folders are 0700 and files 0600, whatever the umask and whatever the folder above allows. A name's parts are opened one
+below the other without following links, so that a link that somebody has put there leads nowhere. All of it blocks.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+FOLDER_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+UNFINISHED: Final = "."
+"""How the name of a file begins that is still being written; no object's name does."""
+
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class ObjectFolder:
+    """The objects below `path`, which comes into being with the first of them; `path` itself may be a link."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, data: bytes) -> None:
+        """Keep `data` under `name`, in the place of what is there; on disk when it returns. Raises OSError."""
+        *folders, last = _parts(name)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            self.path.mkdir(mode=FOLDER_MODE)
+        with self._opened(folders, make=True) as folder:
+            unfinished = f"{UNFINISHED}{secrets.token_hex(8)}"
+            file = os.open(unfinished, _WRITE_FLAGS, FILE_MODE, dir_fd=folder)
+            try:
+                try:
+                    _write_all(file, data)
+                    os.fsync(file)
+                finally:
+                    os.close(file)
+                os.replace(unfinished, last, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(unfinished, dir_fd=folder)
+                raise
+            os.fsync(folder)
+
+    def read(self, name: str, start: int = 0, end: int | None = None) -> tuple[bytes, int]:
+        """Return what is kept under `name` from byte `start` to `end`, and the size of all. Raises OSError."""
+        with self._file(name) as file:
+            size = os.fstat(file).st_size
+            left = max(0, min(size if end is None else end, size) - start)
+            pieces: list[bytes] = []
+            while left > 0 and (piece := os.pread(file, left, start)):
+                pieces.append(piece)
+                start, left = start + len(piece), left - len(piece)
+            return b"".join(pieces), size
+
+    def facts(self, name: str) -> os.stat_result:
+        """Return the size and age of what is kept under `name`. Raises OSError."""
+        with self._file(name) as file:
+            return os.fstat(file)
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names below the folder `prefix`, in no order. Raises OSError."""
+        with self._opened(_parts(prefix), make=False) as folder:
+            return list(_below(folder, prefix))
+
+    @contextmanager
+    def _file(self, name: str) -> Generator[int]:
+        *folders, last = _parts(name)
+        with self._opened(folders, make=False) as folder:
+            file = _open(last, _READ_FLAGS, folder)
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file", name)
+            yield file
+        finally:
+            os.close(file)
+
+    @contextmanager
+    def _opened(self, folders: list[str], *, make: bool) -> Generator[int]:
+        """Open a folder below ours, part by part; with `make`, those that are missing come into being."""
+        opened = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for each in folders:
+                if make:
+                    _make(each, opened)
+                below = _open(each, _FOLDER_FLAGS, opened)
+                os.close(opened)
+                opened = below
+            yield opened
+        finally:
+            os.close(opened)
+
+
+def _make(name: str, parent: int) -> None:
+    with suppress(FileExistsError):
+        os.mkdir(name, FOLDER_MODE, dir_fd=parent)
+        os.fsync(parent)
+
+
+def _open(name: str, flags: int, parent: int) -> int:
+    try:
+        return os.open(name, flags, dir_fd=parent)
+    except OSError as error:
+        if stat.S_ISLNK(_mode(name, parent)):  # said as "too many links" or "not a directory"
+            raise OSError(errno.ELOOP, "it is a link, and links are not followed", name) from error
+        raise
+
+
+def _mode(name: str, parent: int) -> int:
+    try:
+        return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+    except OSError:
+        return 0
+
+
+def _write_all(file: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def _below(folder: int, prefix: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(UNFINISHED):
+                continue
+            if entry.is_file(follow_symlinks=False):
+                yield f"{prefix}/{entry.name}"
+            elif entry.is_dir(follow_symlinks=False):
+                below = _open(entry.name, _FOLDER_FLAGS, folder)
+                try:
+                    yield from _below(below, f"{prefix}/{entry.name}")
+                finally:
+                    os.close(below)
+
+
+def _parts(name: str) -> list[str]:
+    """Return the parts of an object's name. Raises OSError for one that leads out of the folder."""
+    parts = name.split("/")
+    if any(not part or part.startswith(UNFINISHED) or "\0" in part for part in parts):
+        raise OSError(errno.EINVAL, "it is no object's name", name)
+    return parts

@@ -1,0 +1,59 @@
+"""Which attempts of a tool call are begun: none beyond its own, whoever ended the last one."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from temporalio.common import RetryPolicy
+from temporalio.testing import ActivityEnvironment
+
+from activities.heartbeats import pulse
+from activities.repeats import Repetition
+from activities.tool_attempts import AttemptFailure
+from activities.tools import ToolSlots, tool_activities
+from holdfast import tool
+from holdfast.core.attempts import LOST_ATTEMPTS_MAX, ToolAttempts
+
+ATTEMPTS_MAX = 3
+
+
+@pytest.mark.parametrize("slots", [0, 1], ids=["no slot free", "a slot free"])
+@pytest.mark.parametrize(("own", "begun"), [(1, True), (2, False), (40, False)])
+async def test_a_call_whose_last_attempt_the_server_ended_is_not_begun_beyond_its_own(
+    own: int, slots: int, *, begun: bool
+) -> None:
+    calls: list[str] = []
+
+    @tool(attempts_max=ATTEMPTS_MAX)
+    async def hold() -> str:
+        """Hold the interpreter's lock, in other attempts."""
+        calls.append("begun")
+        return "held"
+
+    [activity] = tool_activities([hold], ToolSlots(slots))
+    environment = ActivityEnvironment()
+    environment.info = dataclasses.replace(
+        environment.info,
+        attempt=own + 2,
+        workflow_id=str(uuid4()),
+        heartbeat_details=[ToolAttempts(own=own).model_dump(mode="json")],
+        retry_policy=RetryPolicy(maximum_attempts=ATTEMPTS_MAX + LOST_ATTEMPTS_MAX),
+        start_to_close_timeout=timedelta(seconds=90),
+    )
+
+    async def attempt() -> object:
+        pulse().repetition = Repetition(timed_out=True)
+        return await activity({})
+
+    if begun and slots:
+        assert await environment.run(attempt) == "held"
+        return
+    with pytest.raises(Exception) as failed:  # noqa: PT011  # which one is what is looked at
+        await environment.run(attempt)
+    assert not calls
+    if not begun:
+        assert isinstance(failed.value, AttemptFailure)
+        assert (failed.value.type, failed.value.non_retryable) == ("ToolTimeout", True)

@@ -1,0 +1,76 @@
+"""A query that waits for a worker, beside an update: the run can be taken up again all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio import activity
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowHandle
+from temporalio.worker import Replayer, Worker
+
+from holdfast.client import Client, Settings
+from tests.workflows.waiter import Waiter
+from workflows.registration import AgentWorkflowRunner
+
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
+
+SECONDS_MAX = 90
+LOOK_SECONDS = 0.05
+
+
+@asynccontextmanager
+async def gate(client: TemporalClient, queue: str) -> AsyncGenerator[asyncio.Event]:
+    """Serve the activity that ends when the event is set."""
+    opened = asyncio.Event()
+
+    @activity.defn(name="gate")
+    async def wait() -> None:
+        await opened.wait()
+
+    async with Worker(client, task_queue=queue, activities=[wait]):
+        yield opened
+
+
+async def until(handle: WorkflowHandle[Any, Any], there: Callable[[DescribeWorkflowExecutionResponse], bool]) -> None:
+    """Return once that can be said of the run's description; nobody tells of it."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while not there((await handle.describe()).raw_description):  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+async def test_a_query_that_waited_for_a_worker_does_not_wedge_a_run_that_gets_an_update(settings: Settings) -> None:
+    client = (await Client.connect(settings)).temporal
+    queue = settings.task_queue
+
+    def worker() -> Worker:
+        return Worker(client, task_queue=queue, workflows=[Waiter], workflow_runner=AgentWorkflowRunner())
+
+    async with gate(client, f"{queue}-gate") as opened:
+        async with worker():
+            id_, gated = str(uuid4()), f"{queue}-gate"
+            handle: Any = await client.start_workflow(Waiter.run, gated, id=id_, task_queue=queue)
+            await until(handle, lambda run: len(run.pending_activities) > 0)
+        asked = asyncio.create_task(handle.query(Waiter.updates))
+        await asyncio.sleep(1)  # until the server has it: nothing tells
+        opened.set()
+        await until(handle, lambda run: run.HasField("pending_workflow_task"))
+        counted = asyncio.create_task(handle.execute_update(Waiter.count))
+        await asyncio.sleep(1)  # as above
+        async with worker():
+            assert (await counted, await asked) == (1, 0)
+        events = (await handle.fetch_history()).events
+        async with worker():  # another one, which has to replay
+            assert await handle.execute_update(Waiter.count) == 2
+            assert await handle.result() == 2
+    failed = [each for each in events if each.HasField("workflow_task_failed_event_attributes")]
+    assert len(failed) == 1, "the query did read ahead"
+    await Replayer(workflows=[Waiter], workflow_runner=AgentWorkflowRunner()).replay_workflow(
+        await handle.fetch_history()
+    )

@@ -1,0 +1,84 @@
+"""Which workflows a worker serves, and under which types: `AgentExecution:clerk` is served by `AgentExecution`.
+
+The SDK knows a workflow by its whole type, and a type that ends with an agent's name cannot be registered: any client
+may bring a new name. So the SDK hands types that it does not know to this runner, which looks at their beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Protocol
+
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from holdfast.core.contracts import AGENT_EXECUTION
+from holdfast.core.session_contracts import AGENT_SESSION
+from holdfast.core.workflow_names import base_type
+from workflows.agent_execution import AgentExecution
+from workflows.agent_session import AgentSession
+from workflows.query_order import OrderedInstance
+
+SERVED: Final[dict[str, type]] = {AGENT_EXECUTION: AgentExecution, AGENT_SESSION: AgentSession}
+
+
+@workflow.defn(dynamic=True)
+class NamedByAgent:
+    """Stands for every type that is not registered; none is ever made of it."""
+
+    @workflow.run
+    async def run(self, args: Sequence[RawValue]) -> None:
+        """Never called."""
+        raise NotImplementedError
+
+
+class CacheObserver(Protocol):
+    """Knows which runs a worker has in its cache."""
+
+    def cache_run(self, workflow_id: str, run_id: str) -> None:
+        """Take note that a run is in the cache now; called by the worker's event loop."""
+
+    def evict_run(self, run_id: str) -> None:
+        """Take note that it has left the cache; called by a thread of the worker's."""
+
+
+@dataclass(frozen=True)
+class AgentWorkflowRunner(SandboxedWorkflowRunner):
+    """The SDK's sandbox, which finds the workflow of a type with an agent's name."""
+
+    observer: CacheObserver | None = None
+
+    def prepare_workflow(self, defn: workflow._Definition) -> None:  # the SDK's signature
+        """Load a workflow's code once; of the one that stands for others there is nothing to load."""
+        if defn.cls is not NamedByAgent:
+            super().prepare_workflow(defn)
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """Return the workflow that serves the run's type.
+
+        Raises ApplicationError for a type of somebody else's: the run waits for a worker that knows it.
+        """
+        if det.defn.cls is not NamedByAgent:
+            return self._observed(det)
+        served = SERVED.get(base_type(det.info.workflow_type))
+        if served is None:
+            text = f"no workflow here is of the type {det.info.workflow_type!r}; there are {', '.join(SERVED)}"
+            raise ApplicationError(text, type="NotFoundError")
+        defn = workflow._Definition.must_from_class(served)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return self._observed(replace(det, defn=defn))
+
+    def _observed(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        instance, run_id = super().create_instance(det), det.info.run_id
+        if self.observer is None:
+            return OrderedInstance.of(instance)
+        self.observer.cache_run(det.info.workflow_id, run_id)
+        return OrderedInstance.of(instance, partial(self.observer.evict_run, run_id))
+
+
+WORKFLOWS: Final[tuple[type, ...]] = (*SERVED.values(), NamedByAgent)
+"""What a worker, or a Replayer, is to be given together with the runner."""

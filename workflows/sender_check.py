@@ -1,0 +1,63 @@
+"""`SenderCheck`: where payloads are encrypted, a signal or update without any is refused: anybody could have sent it.
+
+What has a payload is refused by the codec. What has none says something, too: `stop`, `clear`, `close`. So our clients
+send an encrypted nothing with it. Queries need no check: their answers are encrypted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import (
+    HandleSignalInput,
+    HandleUpdateInput,
+    Interceptor,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+)
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.core.errors import PayloadRefused
+
+UNSEALED = "it has no encrypted payload, so its sender cannot be verified; use a client that has the key file"
+
+
+class SenderCheck(Interceptor):
+    """The worker's interceptor; where nothing is encrypted it lets everything pass."""
+
+    def __init__(self, *, sealed: bool) -> None:
+        self._sealed = sealed
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002  # the SDK's name
+    ) -> type[WorkflowInboundInterceptor] | None:
+        """Return what stands before each run's handlers, if anything does."""
+        return _Inbound if self._sealed else None
+
+
+class _Inbound(WorkflowInboundInterceptor):
+    async def handle_signal(self, input: HandleSignalInput) -> None:  # noqa: A002  # the SDK's name
+        """Drop a signal that says nothing in the clear."""
+        if not input.args:
+            workflow.logger.warning("the signal %s was not taken: %s", input.signal, UNSEALED)
+        else:
+            await super().handle_signal(input)
+
+    def handle_update_validator(self, input: HandleUpdateInput) -> None:  # noqa: A002  # the SDK's name
+        """Refuse an update before it is in the history."""
+        _check(input)
+        super().handle_update_validator(input)
+
+    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:  # noqa: A002, ANN401  # as the SDK has it
+        """Refuse an update that has no validator."""
+        _check(input)
+        return await super().handle_update_handler(input)
+
+
+def _check(update: HandleUpdateInput) -> None:
+    if not update.args:
+        told = f"the update {update.update} is refused: {UNSEALED}"
+        raise ApplicationError(told, type=PayloadRefused.__name__) from PayloadRefused(told)

@@ -1,0 +1,86 @@
+"""What of a flood of signals is dropped before it costs anything: messages without room, stops that say nothing new.
+
+Whether a signal is dropped follows from what came before it, never from how many came together: what fills the room
+here is what the core would keep, so a replay that gets the same signals in other portions drops the same ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import Final
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from holdfast.core.events import MessageArrived
+    from holdfast.core.frozen import canonical
+    from holdfast.core.keeping import ROLES
+    from holdfast.core.limits import (
+        MESSAGES_WAITING_BYTES_MAX,
+        MESSAGES_WAITING_MAX,
+        WARNINGS_MAX,
+    )
+    from holdfast.core.messages import Message
+    from holdfast.core.state import AgentState
+
+STEP_SIGNALS_MAX: Final = 256
+"""The most changes that one step takes by signal, and decisions about no call that waits; the others are dropped."""
+
+SURPLUS: Final = f"more than {MESSAGES_WAITING_MAX} messages, or {MESSAGES_WAITING_BYTES_MAX:,} bytes of them, waited"
+"""How the warning begins that counts what was not taken; a state has one of them."""
+
+
+class MessageRoom:
+    """How much of the room for waiting messages is taken, by those of the state and those on their way to it."""
+
+    def __init__(self) -> None:
+        self._measured: tuple[Message, ...] = ()
+        self._measured_bytes = 0
+        self._sizes = deque[int]()
+
+    def is_full(self, waiting: Sequence[Message], arriving: Sequence[MessageArrived]) -> bool:
+        """Return whether there is no room for any message."""
+        return len(waiting) + len(arriving) >= MESSAGES_WAITING_MAX
+
+    def has_room(self, message: Message, waiting: tuple[Message, ...], arriving: Sequence[MessageArrived]) -> bool:
+        """Return whether `message`, which is to arrive now, will be kept."""
+        if waiting is not self._measured:
+            self._measured, self._measured_bytes = waiting, sum(len(canonical(each)) for each in waiting)
+        self._forget_arrived(arriving)
+        return self._measured_bytes + sum(self._sizes) + len(canonical(message)) <= MESSAGES_WAITING_BYTES_MAX
+
+    def count(self, message: Message, arriving: Sequence[MessageArrived]) -> None:
+        """Note that `message` is about to arrive after `arriving`; one that the core refuses takes no room."""
+        self._forget_arrived(arriving)
+        self._sizes.append(len(canonical(message)) if message.role in ROLES else 0)
+
+    def _forget_arrived(self, arriving: Sequence[MessageArrived]) -> None:
+        while len(self._sizes) > len(arriving):
+            self._sizes.popleft()
+
+
+class SignalCount:
+    """How many signals of each kind were taken in the step under way; more than are any use are dropped."""
+
+    def __init__(self) -> None:
+        self._step = -1
+        self._counts = Counter[str]()
+
+    def is_full(self, step: int, kind: str, most: int) -> bool:
+        """Return whether no more of that kind are taken in this step."""
+        return self._step == step and self._counts[kind] >= most
+
+    def count(self, step: int, kind: str) -> None:
+        """Note one that was taken."""
+        if self._step != step:
+            self._step = step
+            self._counts.clear()
+        self._counts[kind] += 1
+
+
+def with_surplus(state: AgentState, count: int) -> AgentState:
+    """Return the state with a warning that so many messages were not taken, in the place of the one before."""
+    others = [each for each in state.warnings if not each.startswith(SURPLUS)]
+    told = f"{SURPLUS} for one step: {count:,} that came by signal were not taken"
+    return state.with_execution(state.updated_at, warnings=(*others, told)[-WARNINGS_MAX:])
