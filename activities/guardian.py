@@ -229,10 +229,10 @@ class Guardian:
         turns = [each for each in begun if each.turn]
         at_once = asyncio.Semaphore(REPORTS_AT_ONCE)
         until = time.monotonic() + REPORT_SECONDS_MAX
-        cached = dict(self._cached)
+        held = dict(self._cached)
 
         async def release(run_id: str) -> None:
-            if (workflow_id := cached.pop(run_id, None)) is not None:
+            if (workflow_id := held.pop(run_id, None)) is not None:
                 execution = WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
                 request = ResetStickyTaskQueueRequest(namespace=self._namespace, execution=execution)
                 await self._send(self._client.workflow_service.reset_sticky_task_queue, request, until)
@@ -254,12 +254,16 @@ class Guardian:
                 last_heartbeat_details=Payloads.FromString(details) if details else None,
             )
             async with at_once:
-                await release(attempt.run[1])  # before anything makes a task of the run
+                await release(run_id := attempt.run[1])  # before anything makes a task of the run
                 await self._tell_spent(attempt, until)
-                await self._send(self._client.workflow_service.respond_activity_task_failed, request, until)
+                respond = self._client.workflow_service.respond_activity_task_failed
+                if not await self._send(respond, request, until) and run_id in self._cached:
+                    held[run_id] = self._cached[
+                        run_id
+                    ]  # with a request that it refuses, the server forgets the release
 
         await asyncio.gather(*map(fail, attempts))
-        await asyncio.gather(*map(release_idle, list(cached)))
+        await asyncio.gather(*map(release_idle, list(held)))
 
     async def _tell_spent(self, attempt: Attempt, until: float) -> None:
         """Tell the run what a model call has used: when it is cancelled before its next attempt, nobody else can."""
@@ -276,18 +280,20 @@ class Guardian:
         )
         await self._send(self._client.workflow_service.signal_workflow_execution, request, until)
 
-    async def _send(self, call: Callable[..., Awaitable[object]], request: object, until: float) -> None:
+    async def _send(self, call: Callable[..., Awaitable[object]], request: object, until: float) -> bool:
+        """Return whether the server has taken a request; where it cannot be reached, ask again until then."""
         pause = 0.05
         while time.monotonic() < until:
             try:
                 await call(request, timeout=timedelta(seconds=RPC_SECONDS_MAX))
             except RPCError as error:
                 if error.status in GONE:
-                    return
+                    return False
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 1.0)
             else:
-                return
+                return True
+        return False
 
 
 async def _death(worker: int) -> None:

@@ -20,6 +20,8 @@ from holdfast.core.tools import AnyTool
 from holdfast.testing.script import Script
 from tests.serving import Serve, Served, served
 
+pytest_plugins = ["tests.again"]
+
 TOLD_LINES = 60
 """How much of a failure is printed at once; all of it follows at the end."""
 

@@ -60,6 +60,6 @@ async def test_a_server_whose_database_is_taken_away_ends_and_says_why(tmp_path:
             database.rename(other)
         assert await asyncio.to_thread(server.wait, SECONDS_MAX)
         assert server.fault is not None
-        assert f"{database} was {became} while the server ran" in server.fault
+        assert f"{database} was {became} while the server was running" in server.fault
         with pytest.raises(ServerUnavailable):
             await Client.connect(client.settings)
