@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +33,9 @@ AGENT = AgentDefinition(name="noter", tools=("note", "pay", "hog"))
 SILENT_SECONDS = 9
 """Longer than a worker was allowed to be silent (2.5 s, and 5 s until the SDK gave the call up)."""
 
-HOGS, HOG_RUNS, HOG_SECONDS, BURNERS = 5, 8, 5, 20
+HOGS, HOG_SECONDS, BURNERS = 5, 5, 20
+HOG_RUNS = int(os.environ.get("HOLDFAST_HOG_RUNS", "8"))
+HOG_WORKERS = int(os.environ.get("HOLDFAST_HOG_WORKERS", "2"))
 """Forty calls: each worker's twenty keep its lock for 100 s in all, of which its own loop gets a turn now and then."""
 
 LINGERING_SECONDS = 4.0
@@ -94,22 +97,23 @@ async def test_a_tool_that_keeps_it_longer_than_a_lost_machine_is_silent_is_begu
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 async def test_on_a_busy_machine_tools_that_keep_the_lock_are_begun_once_and_none_is_given_up(
     settings: Settings, tmp_path: Path
 ) -> None:
     ledger = Ledger(tmp_path / "tools.jsonl")
     held = [calls(*(Call("hog", {"seconds": HOG_SECONDS}) for _ in range(HOGS))), say("done")]
-    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BURNERS)]  # noqa: ASYNC220
-    try:
-        async with FakeOpenAI(held) as endpoint:
-            client = await Client.connect(settings)
-            async with worker(settings, endpoint, ledger.path), worker(settings, endpoint, ledger.path):
-                states = await asyncio.gather(*(client.run(AGENT, "go") for _ in range(HOG_RUNS)))
-    finally:
-        for each in burners:
-            each.kill()
-            each.wait()
+    async with FakeOpenAI(held) as endpoint, AsyncExitStack() as stack:
+        client = await Client.connect(settings)
+        for _ in range(HOG_WORKERS):
+            await stack.enter_async_context(worker(settings, endpoint, ledger.path))
+        burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BURNERS)]  # noqa: ASYNC220
+        try:
+            states = await asyncio.gather(*(client.run(AGENT, "go") for _ in range(HOG_RUNS)))
+        finally:
+            for each in burners:
+                each.kill()
+                each.wait()
     results = [each.result for state in states for each in state.steps[0].tool_executions]
     assert results == [f"held {HOG_SECONDS}"] * HOGS * HOG_RUNS, "none is given up"
     assert ledger.count(name="hog", phase="started") == HOGS * HOG_RUNS, "none is begun twice"
