@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Each has a Temporal server of its own.
 JOBS ?= 2
+# A test that hangs as it is torn down, beyond every `timeout` of these tiers, ends its process, which tells all stacks.
+HANGS := --max-worker-restart 1 -o faulthandler_timeout=700 -o faulthandler_exit_on_timeout=true
 
 .PHONY: help setup demo test browser pictures chaos check lint types bench histories schema diagrams captures docs lock clean
 
@@ -31,7 +33,7 @@ demo: setup ## run the example agent, kill its worker half-way, and see the run 
 	@$(BIN)/python -m examples.repo_detective.demo $(ARGS)
 
 test: setup ## run the default and `temporal` tests, real server included, in JOBS processes
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart 1 -m "not deploy and not npm and not chaos and not browser" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(HANGS) -m "not deploy and not npm and not chaos and not browser" $(ARGS)
 
 browser: setup ## look at the real Web UI with chromium, which must be installed
 	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
@@ -40,7 +42,7 @@ pictures: setup ## take the pictures of docs/pictures anew, from the real Web UI
 	HOLDFAST_PICTURES=docs/pictures $(BIN)/python -m pytest -m browser tests/browser -k "not decoded"
 
 chaos: setup ## run the longer fault tests
-	$(BIN)/python -m pytest -m chaos -o faulthandler_timeout=0 $(ARGS)
+	$(BIN)/python -m pytest -m chaos $(ARGS)
 
 lint: setup ## check style and format
 	$(BIN)/ruff check .

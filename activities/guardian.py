@@ -229,10 +229,10 @@ class Guardian:
         turns = [each for each in begun if each.turn]
         at_once = asyncio.Semaphore(REPORTS_AT_ONCE)
         until = time.monotonic() + REPORT_SECONDS_MAX
-        held = dict(self._cached)
+        unreleased = dict(self._cached)
 
         async def release(run_id: str) -> None:
-            if (workflow_id := held.pop(run_id, None)) is not None:
+            if (workflow_id := unreleased.pop(run_id, None)) is not None:
                 execution = WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
                 request = ResetStickyTaskQueueRequest(namespace=self._namespace, execution=execution)
                 await self._send(self._client.workflow_service.reset_sticky_task_queue, request, until)
@@ -258,12 +258,11 @@ class Guardian:
                 await self._tell_spent(attempt, until)
                 respond = self._client.workflow_service.respond_activity_task_failed
                 if not await self._send(respond, request, until) and run_id in self._cached:
-                    held[run_id] = self._cached[
-                        run_id
-                    ]  # with a request that it refuses, the server forgets the release
+                    # With a request that it refuses, the server forgets the release.
+                    unreleased[run_id] = self._cached[run_id]
 
         await asyncio.gather(*map(fail, attempts))
-        await asyncio.gather(*map(release_idle, list(held)))
+        await asyncio.gather(*map(release_idle, list(unreleased)))
 
     async def _tell_spent(self, attempt: Attempt, until: float) -> None:
         """Tell the run what a model call has used: when it is cancelled before its next attempt, nobody else can."""
@@ -281,7 +280,7 @@ class Guardian:
         await self._send(self._client.workflow_service.signal_workflow_execution, request, until)
 
     async def _send(self, call: Callable[..., Awaitable[object]], request: object, until: float) -> bool:
-        """Return whether the server has taken a request; where it cannot be reached, ask again until then."""
+        """Return whether the server has taken a request; one that fails otherwise is sent again, up to that moment."""
         pause = 0.05
         while time.monotonic() < until:
             try:

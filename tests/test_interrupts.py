@@ -121,7 +121,7 @@ def test_interrupts_that_race_the_end_never_leave_the_call() -> None:
             finally:
                 call.end()
         except CallCancelled:
-            pass
+            pass  # it came within the call, as it should
         by.join()
         try:
             spin(0.0002)

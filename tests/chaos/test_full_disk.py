@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.temporal,
     pytest.mark.chaos,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root mounts a disk"),
+    pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs root on Linux: it mounts a disk"),
 ]
 
 DISK = "32m"
