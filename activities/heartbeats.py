@@ -21,6 +21,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from activities.guardian_link import Details, GuardedAttempt, GuardianLink
 from activities.late_results import to_its_end
+from activities.pacing import Pacing
 from activities.repeats import ASK_TIMEOUT, FIRST, refuse_if_unwanted
 from activities.turns import Turns
 from holdfast.core.contracts import WORKER_SHUTDOWN, SpentSoFar
@@ -41,8 +42,11 @@ PUSHED_SECONDS: Final = 10.0
 class Pulse:
     """What the heartbeats of one activity carry: what the attempt before it left, unless the activity says more."""
 
-    def __init__(self, guarded: GuardedAttempt | None = None, turns: Turns | None = None) -> None:
+    def __init__(
+        self, guarded: GuardedAttempt | None = None, turns: Turns | None = None, pacing: Pacing | None = None
+    ) -> None:
         self.turns: Final = turns or Turns()
+        self.pacing: Final = pacing or Pacing()
         self._carried: Callable[[], object] | None = None
         self._spent: Callable[[], SpentSoFar | None] = lambda: None
         self.changes: Final = asyncio.Event()
@@ -96,6 +100,7 @@ class Heartbeats(Interceptor):
     def __init__(self, guardian: GuardianLink | None = None) -> None:
         self.guardian = guardian
         self.turns: Final = Turns()
+        self.pacing: Final = Pacing()
         self.pushed = False
         """Whether the server pushes cancels to this worker."""
 
@@ -124,7 +129,7 @@ class _Heartbeating(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         guardian = self._heartbeats.guardian
         guarded = guardian.attempt() if guardian else None
-        pulse = Pulse(guarded, self._heartbeats.turns)
+        pulse = Pulse(guarded, self._heartbeats.turns, self._heartbeats.pacing)
         _PULSE.set(pulse)
         beating = asyncio.create_task(_keep_beating(pulse, pushed=self._heartbeats.pushed))
         try:

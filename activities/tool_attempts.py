@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from temporalio import activity
@@ -13,12 +14,13 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.guardian_link import Details
 from activities.heartbeats import Pulse, pulse
+from activities.repeats import LATE_SECONDS_MAX, refuse_if_unwanted
 from holdfast.core.attempts import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts, lost_for_good
 from holdfast.core.steps import ErrorRecord
 from holdfast.core.tools import ToolReply, ToolTraits, ended_without_answer, killed_workers, lost_too_long
 
 TURN_SECONDS_MAX: Final = 20.0
-"""How long a call that may have killed a worker waits for its turn; then it gives its place in this worker back."""
+"""How long a call waits for its turn, where it must; then it gives its place in this worker back."""
 
 POSTPONED_SECONDS: Final = 1.0
 """The pause before an attempt that was put off is made again; it doubles each time, up to POSTPONED_SECONDS_MAX."""
@@ -65,8 +67,15 @@ async def attempted(traits: ToolTraits, running: Callable[[], Coroutine[Any, Any
         raise AttemptFailure(lost_too_long(traits, losses), again=False)
     if here.repetition.unheard and not traits.at_most_once:  # those have one attempt, this one
         raise _postponed(here, attempts, "not begun yet: the run still has unprocessed signals")
-    async with _turn(here, attempts):
-        return await _in_time(traits, running)
+    clock = asyncio.get_running_loop().time
+    waits_from = clock()
+    async with _turn(here, attempts) as tell_begun:
+        async with _paced(here, attempts, traits):
+            if clock() - waits_from > LATE_SECONDS_MAX:  # the server may have given it to another worker meanwhile
+                await refuse_if_unwanted()
+            await tell_begun()
+            work = asyncio.create_task(running())
+        return await _in_time(traits, work)
 
 
 def refuse_spent(traits: ToolTraits) -> None:
@@ -111,16 +120,15 @@ def _until_now(here: Pulse) -> ToolAttempts:
 
 
 @asynccontextmanager
-async def _turn(here: Pulse, attempts: ToolAttempts) -> AsyncGenerator[None]:
-    """Have the guardian know that the tool begins; one that may have killed a worker when it is its turn."""
+async def _turn(here: Pulse, attempts: ToolAttempts) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
+    """Have a call that may have killed a worker wait for its turn; yield what tells the guardian that it begins."""
 
     async def tell(*, turn: bool) -> None:
         beside, blamed = (attempts.after_death(blamed=blamed) for blamed in (False, True))
         await here.tell(Details(attempts, beside, blamed, turn))
 
     if not attempts.suspect:
-        await tell(turn=False)
-        yield
+        yield partial(tell, turn=False)
         return
     await here.tell()
     try:
@@ -128,13 +136,42 @@ async def _turn(here: Pulse, attempts: ToolAttempts) -> AsyncGenerator[None]:
             seconds = await here.turns.take(attempts.deaths, here)
     except TimeoutError:
         raise _postponed(here, attempts, "not begun yet: other calls that may have killed a worker go first") from None
-    proving = asyncio.create_task(_prove(here, seconds, tell))
-    try:
+    begun = asyncio.Event()
+
+    async def prove() -> None:
+        """End the turn of a call that has begun and killed nothing for so long."""
+        await begun.wait()
+        await asyncio.sleep(seconds)
+        await tell(turn=False)
+        here.turns.end(here)
+
+    async def tell_begun() -> None:
         await tell(turn=True)
-        yield
+        begun.set()
+
+    proving = asyncio.create_task(prove())
+    try:
+        yield tell_begun
     finally:
         proving.cancel()
         here.turns.end(here)
+
+
+@asynccontextmanager
+async def _paced(here: Pulse, attempts: ToolAttempts, traits: ToolTraits) -> AsyncGenerator[None]:
+    """Have the call begin when no other one is at it, and this process does not stand still."""
+    try:
+        async with asyncio.timeout(TURN_SECONDS_MAX):
+            await here.pacing.take()
+    except TimeoutError:
+        if traits.at_most_once:  # it has one attempt, this one
+            yield
+            return
+        raise _postponed(here, attempts, "not begun yet: other calls keep this worker's interpreter busy") from None
+    try:
+        yield
+    finally:
+        here.pacing.give()
 
 
 def _postponed(here: Pulse, attempts: ToolAttempts, why: str) -> AttemptFailure:
@@ -146,18 +183,10 @@ def _postponed(here: Pulse, attempts: ToolAttempts, why: str) -> AttemptFailure:
     return AttemptFailure(record, again=True, after=timedelta(seconds=seconds))
 
 
-async def _prove(here: Pulse, seconds: float, tell: Callable[..., Awaitable[None]]) -> None:
-    """End the turn of a call that has begun and killed nothing for so long."""
-    await asyncio.sleep(seconds)
-    await tell(turn=False)
-    here.turns.end(here)
-
-
-async def _in_time(traits: ToolTraits, running: Callable[[], Coroutine[Any, Any, ToolReply]]) -> ToolReply:
-    """Return what `running` comes to; raises ApplicationError when that takes longer than the tool may."""
+async def _in_time(traits: ToolTraits, work: asyncio.Task[ToolReply]) -> ToolReply:
+    """Return what `work` comes to; raises ApplicationError when that takes longer than the tool may."""
     clock = asyncio.get_running_loop().time
     until = clock() + traits.timeout_seconds
-    work = asyncio.create_task(running())
     try:
         await asyncio.wait([work], timeout=traits.timeout_seconds)
         if not work.done() and clock() > until + LATE_SECONDS:  # this loop stood still: its end may wait to be heard
