@@ -7,6 +7,7 @@ nothing heartbeats as rarely as the server lets a stop come late: where the serv
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -52,6 +53,8 @@ class Pulse:
         self.changes: Final = asyncio.Event()
         """Set while what it carries can change at any moment."""
         self._guarded = guarded
+        self._beaten_at = time.monotonic()
+        self._longest = 0.0
         self.repetition = FIRST
 
     def carry(self, details: Callable[[], object], spent: Callable[[], SpentSoFar | None]) -> None:
@@ -71,8 +74,17 @@ class Pulse:
         """Return what a heartbeat carries: one without details would wipe out those of the attempt before."""
         return tuple(activity.info().heartbeat_details) if self._carried is None else (self._carried(),)
 
+    def silence(self) -> float:
+        """Return for how many seconds there has been no heartbeat."""
+        return time.monotonic() - self._beaten_at
+
+    def longest_silence(self) -> float:
+        """Return for how many seconds there was none, at the longest."""
+        return max(self._longest, self.silence())
+
     def beat(self) -> None:
         """Heartbeat now; the SDK sends the latest one it holds back before it reports the activity's end."""
+        self._longest, self._beaten_at = self.longest_silence(), time.monotonic()
         activity.heartbeat(*self.details())
 
     async def tell(self, details: Details | None = None) -> None:
@@ -135,7 +147,7 @@ class _Heartbeating(ActivityInboundInterceptor):
         try:
             await pulse.tell()
             pulse.repetition = await refuse_if_unwanted()
-            return await to_its_end(super().execute_activity(input), pulse.details)
+            return await to_its_end(super().execute_activity(input), pulse.details, pulse.longest_silence)
         except asyncio.CancelledError:
             pulse.beat()  # so that the next attempt, if there is one, knows all that this one did
             raise _cancelled() from None
@@ -160,8 +172,7 @@ def _cancelled() -> BaseException:
 async def _keep_beating(pulse: Pulse, *, pushed: bool) -> None:
     """Heartbeat as long as the activity runs: at once when it has something new, else as often as a stop needs."""
     _beating.add(pulse)
-    clock = asyncio.get_running_loop().time
-    beaten_at, carried = clock(), pulse.details()
+    carried = pulse.details()
     try:
         while True:
             interval = interval_seconds(len(_beating))
@@ -172,9 +183,9 @@ async def _keep_beating(pulse: Pulse, *, pushed: bool) -> None:
             details = pulse.details()
             if details != carried and pulse.changes.is_set():  # fixed ones were told by whoever left them
                 await pulse.tell()
-            if details == carried and clock() - beaten_at < rest - INTERVAL_SECONDS:
+            if details == carried and pulse.silence() < rest - INTERVAL_SECONDS:
                 continue
-            beaten_at, carried = clock(), details
+            carried = details
             pulse.beat()
     finally:
         _beating.discard(pulse)

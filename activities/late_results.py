@@ -22,25 +22,33 @@ ResultT = TypeVar("ResultT")
 ASK_SECONDS: Final = 1.0
 """How often the server is asked whether it still waits; with it comes a cancel."""
 
+SILENT_SECONDS_MAX: Final = 20.0
+"""After so long without a heartbeat the SDK may have given up what has just ended: it times out after 35 s."""
+
 ASK_TIMEOUT: Final = timedelta(seconds=10)
 REPORT_TIMEOUT: Final = timedelta(seconds=30)
 GONE: Final = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 
 
-async def to_its_end(doing: Awaitable[ResultT], details: Callable[[], tuple[object, ...]]) -> ResultT:
+async def to_its_end(
+    doing: Awaitable[ResultT], details: Callable[[], tuple[object, ...]], silence: Callable[[], float]
+) -> ResultT:
     """Return what `doing` comes to, also when the SDK alone has given it up; cancelled otherwise, cancel it.
 
-    `details` are what its heartbeats carry.
+    `details` are what its heartbeats carry; `silence` returns for how many seconds there was none, at the longest.
     """
     work = asyncio.ensure_future(doing)
     try:
-        return await asyncio.shield(work)
+        await asyncio.wait([work])
     except asyncio.CancelledError:
         why = activity.cancellation_details()
-        if work.done():
-            return work.result()
-        if why is None or not why.timed_out:
-            return await _ended(work)
+        given_up = why is not None and why.timed_out
+        if not given_up:
+            return work.result() if work.done() else await _ended(work)
+    else:
+        given_up = silence() > SILENT_SECONDS_MAX
+    if not given_up:
+        return work.result()
     handle = _handle()
     try:
         while not work.done():

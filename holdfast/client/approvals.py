@@ -17,7 +17,7 @@ from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import refusal
 from holdfast.client.requests import check_limit
 from holdfast.core.contracts import AGENT_EXECUTION, HEAD_ALONE, STATE_QUERY, StatePage
-from holdfast.core.listing import FOR_APPROVAL, WAITING
+from holdfast.core.listing import FOR_APPROVAL, PARENT, WAITING
 from holdfast.core.state import AgentState
 from holdfast.core.workflow_names import type_filter
 
@@ -64,21 +64,28 @@ class WaitingCalls:
         return bool(self.calls)
 
 
-async def waiting_calls(temporal: TemporalClient, limit: int = 20) -> WaitingCalls:
-    """Return at most `limit` calls that wait for a person, over all runs of the namespace.
+async def waiting_calls(temporal: TemporalClient, limit: int = 20, *, below: str = "") -> WaitingCalls:
+    """Return at most `limit` calls that wait for a person, over all runs of the namespace; or of subagents alone.
 
-    The server learns a moment later than the run itself that a call waits. Runs on a server that does not know our
-    search attributes are not found. Raises InvalidInput for a limit out of range, ServerUnavailable.
+    `below` is the run whose subagents are meant, theirs included where it is the root of its tree. The server learns a
+    moment later than the run itself that a call waits. Runs on a server that does not know our search attributes are
+    not found. Raises InvalidInput for a limit out of range, ServerUnavailable.
     """
     check_limit(limit)
     try:
-        found = [each async for each in temporal.list_workflows(WAITING_RUNS, limit=limit, rpc_timeout=ASK_TIMEOUT)]
+        runs = f"{WAITING_RUNS}{_of_tree(below) if below else ''}"
+        found = [each async for each in temporal.list_workflows(runs, limit=limit, rpc_timeout=ASK_TIMEOUT)]
     except RPCError as error:
         raise refusal(error) from None
     asked = asyncio.Semaphore(ASKED_AT_ONCE)
     told = await asyncio.gather(*(_told(temporal, each, asked) for each in found))
     calls = sorted((call for each in told for call in each.calls), key=_since)
     return WaitingCalls(tuple(calls[:limit]), tuple(id_ for each in told for id_ in each.unread))
+
+
+def _of_tree(root: str) -> str:
+    """Return the condition on runs that they are below that one."""
+    return f" AND (RootWorkflowId = '{root}' OR {PARENT} = '{root}') AND WorkflowId != '{root}'"
 
 
 def calls_of(state: AgentState) -> tuple[WaitingCall, ...]:

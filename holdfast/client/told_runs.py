@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
+from holdfast.client.approvals import WaitingCall, waiting_calls
 from holdfast.client.entry import Holdfast
 from holdfast.client.lookup import check_run
 from holdfast.client.queries import queried
@@ -102,6 +103,13 @@ class ToldRun:
     async def debug(self) -> dict[str, Any]:
         """Return the few facts one asks for first. Raises ServerUnavailable."""
         return self.state.debug() if self.state else await self.holdfast.client.debug(self.execution_id)
+
+    async def waiting_below(self) -> tuple[WaitingCall, ...]:
+        """Return calls of its subagents that wait for a person. Raises ServerUnavailable."""
+        state = await self.whole()
+        if self.record is not None or state.status.is_terminal or not state.running.subagents_started:
+            return ()
+        return (await waiting_calls(self.holdfast.client.temporal, below=self.execution_id)).calls
 
     async def model_wait(self) -> AttemptFailed | None:
         """Return why the model call under way is tried again, and when; none where its first attempt is made."""

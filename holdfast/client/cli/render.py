@@ -184,12 +184,13 @@ def results(step: AgentStep, seconds: float) -> None:
     screen.print(f"    [dim]{seconds:.1f} s, {token_count(step.usage)} tokens[/dim]")
 
 
-def waiting(execution_id: str, call: ToolCall, expires_at: datetime | None) -> None:
-    """Print that a call waits for a person, and how to decide."""
+def waiting(execution_id: str, call: ToolCall, expires_at: datetime | None, *, agent: str = "") -> None:
+    """Print that a call waits for a person, and how to decide; `agent` names the subagent whose call it is."""
     until = "" if expires_at is None else f" until {moment(expires_at)}"
+    whose = f" of the subagent {agent}" if agent else ""
     bound = f"{execution_id} {call.id} --digest {short_digest(call.digest)}"
     arguments = marked(call.arguments_text, WAITING_CHARS_MAX)
-    told = f"{call.name} waits for approval{until}: {arguments}\n    holdfast approve {bound}"
+    told = f"{call.name}{whose} waits for approval{until}: {arguments}\n    holdfast approve {bound}"
     console().print(f"    [yellow]{escape(printable(told))}[/yellow]")
 
 

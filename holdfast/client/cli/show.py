@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from holdfast.client.cli import render, showing, views
+from holdfast.client.cli import pending, render, showing, views
 from holdfast.client.cli.asking import joined, meant, page_of
 from holdfast.client.cli.busy import ASKING, busy
 from holdfast.client.cli.options import AsJson, RunOrAgentId, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.contracts import PageRequest
 from holdfast.core.errors import InvalidInput
+from holdfast.core.messages import ToolCall
 from holdfast.core.observed import AnyObserved
 
 if TYPE_CHECKING:
@@ -92,12 +93,17 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
 
     with busy("reading the run"):
         run = await ToldRun.found(holdfast, execution_id)
-        state, wait = await run.whole(), await run.model_wait()
+        state, wait, below = await run.whole(), await run.model_wait(), await run.waiting_below()
     if as_json:
-        waits = {} if wait is None else {"model_wait": to_dict(wait)}
+        waits: dict[str, object] = {} if wait is None else {"model_wait": to_dict(wait)}
+        if below:
+            waits["subagents_waiting"] = [pending.line(each) for each in below]
         render.as_json({**render.outcome(state), **waits, "state": state.to_dict()})
     else:
         render.whole(state, await page_of(holdfast.client, execution_id) if run.record is None else None)
+        for each in below:
+            call = ToolCall(id=each.call_id, name=each.tool, arguments=dict(each.arguments))
+            render.waiting(each.execution_id, call, each.expires_at, agent=each.agent or each.execution_id)
         if wait is not None:
             render.say(wait.line(datetime.now(UTC)))
 

@@ -60,6 +60,7 @@ SCRIPTS: Mapping[str, Script] = {
     "teller": [say(STORY, piece_seconds=0.05, failures=(BROKEN_OFF,))],
     "clerk": clerk,
     "lead": [call("spawn", agent="clerk", task="one"), say("so it is")],
+    "boss": [call("spawn", agent="warden", task="multiply"), say("so it is")],
     "desk": [
         call("multiply", a=6, b=7),
         calls(Call("multiply", {"a": 9, "b": 7}), Call("spawn", {"agent": "writer", "task": "a letter"})),

@@ -136,6 +136,21 @@ def test_what_waits_is_listed_over_all_runs(project: Project, client: Client, wa
     assert project.run("waiting", "--limit", "0").code == 2
 
 
+def test_show_of_a_run_tells_which_calls_of_its_subagents_wait(project: Project, client: Client) -> None:
+    root = asyncio.run(client.start("boss", "multiply"))
+    for _ in range(LOOKS_MAX):
+        shown = project.run("show", root)
+        if "waits for approval" in shown.out:
+            break
+    assert 'multiply of the subagent warden waits for approval: {"a":6,"b":7}' in shown.out
+    [below] = project.run("show", root, "--json").document["subagents_waiting"]
+    assert (below["agent"], below["digest"]) == ("warden", DIGEST)
+    assert f"holdfast approve {below['execution_id']} {below['call_id']} --digest" in shown.out
+    assert project.run("approve", below["execution_id"], below["call_id"], "--digest", DIGEST).code == 0
+    assert end_of(client, root).final_response == "so it is"
+    assert "subagents_waiting" not in project.run("show", root, "--json").document
+
+
 def until_listed(project: Project, execution_id: str) -> Ended:
     """The listing once it has the run's call: the server learns of it a moment later."""
     for _ in range(LOOKS_MAX):
