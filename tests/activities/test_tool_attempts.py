@@ -10,6 +10,7 @@ import pytest
 from temporalio.common import RetryPolicy
 from temporalio.testing import ActivityEnvironment
 
+from activities import tool_attempts
 from activities.heartbeats import pulse
 from activities.repeats import Repetition
 from activities.tool_attempts import AttemptFailure
@@ -57,3 +58,35 @@ async def test_a_call_whose_last_attempt_the_server_ended_is_not_begun_beyond_it
     if not begun:
         assert isinstance(failed.value, AttemptFailure)
         assert (failed.value.type, failed.value.non_retryable) == ("ToolTimeout", True)
+
+
+async def test_a_call_that_is_put_off_again_and_again_is_tried_ever_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @tool
+    async def note() -> str:
+        """Take note."""
+        return "noted"
+
+    [activity] = tool_activities([note])
+    environment = ActivityEnvironment()
+    monkeypatch.setattr(tool_attempts, "TURN_SECONDS_MAX", 0.01)
+
+    async def attempt() -> object:
+        await pulse().pacing.take()  # another call is at it, for good
+        return await activity({})
+
+    pauses: list[float] = []
+    for postponed in range(8):
+        environment.info = dataclasses.replace(
+            environment.info,
+            attempt=postponed + 1,
+            workflow_id=str(uuid4()),
+            heartbeat_details=[ToolAttempts(postponed=postponed).model_dump(mode="json")],
+            retry_policy=RetryPolicy(maximum_attempts=ATTEMPTS_MAX + LOST_ATTEMPTS_MAX),
+        )
+        with pytest.raises(AttemptFailure) as put_off:
+            await environment.run(attempt)
+        assert put_off.value.next_retry_delay
+        pauses.append(put_off.value.next_retry_delay.total_seconds())
+    assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]

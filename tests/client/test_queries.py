@@ -32,6 +32,25 @@ class OfAnotherVersion:
         return {"page": "of another version"}
 
 
+@workflow.defn(name=AGENT_EXECUTION, sandboxed=False)
+class EndedInAnotherVersion:
+    """A run whose result has other fields than we know."""
+
+    @workflow.run
+    async def run(self) -> dict[str, str]:
+        return {"result": "of another version"}
+
+
+async def test_a_result_that_cannot_be_read_is_told_alike_by_whoever_reads_it(settings: Settings) -> None:
+    client, id_, queue = await Client.connect(settings), str(uuid4()), str(uuid4())
+    async with Worker(client.temporal, task_queue=queue, workflows=[EndedInAnotherVersion]):
+        handle = await client.temporal.start_workflow(AGENT_EXECUTION, id=id_, task_queue=queue)
+        await handle.result()
+    for read in (client.state, client.result):
+        with pytest.raises(ServerUnavailable, match=f"answer for run {id_} cannot be read.*another version"):
+            await read(id_)
+
+
 async def test_an_answer_that_cannot_be_read_is_told_with_its_run(settings: Settings) -> None:
     client, id_, queue, now = await Client.connect(settings), str(uuid4()), str(uuid4()), datetime.now(UTC)
     listed = Listed(id_, "", "run", "old", "running", None, None, None, False, None, None, queue, now)  # noqa: FBT003

@@ -10,9 +10,10 @@ from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import WORKER_SHUTDOWN, CallProgress
 from holdfast.core.events import ModelCancelled, ModelFailed
 from holdfast.core.stopping import StopReason
+from holdfast.core.tools import ToolTraits
 from holdfast.core.usage import NOTHING_USED, Usage
 from tests.core.building import BOOM, Run
-from workflows.calls import failed_usage
+from workflows.calls import failed_usage, tool_error
 
 USED = Usage(input_tokens=7, output_tokens=3)
 
@@ -78,3 +79,24 @@ def test_a_cancelled_call_that_did_not_report_counts_the_same_less_what_failed_b
     assert run.state.stop_reason is StopReason.USER_REQUESTED
     assert run.state.usage.total_tokens == (asked.input_max or 0) + (asked.max_output_tokens or 0)
     assert run.state.usage.total_tokens - run.state.usage.estimated_tokens == USED.total_tokens
+
+
+@pytest.mark.parametrize(
+    ("begun", "once", "kind"),
+    [(False, False, "ToolUnavailable"), (True, False, "ToolTimeout"), (True, True, "OutcomeUnknown")],
+)
+def test_a_tool_call_that_no_worker_took_is_told_as_never_begun_only_where_none_had_begun_it(
+    *, begun: bool, once: bool, kind: str
+) -> None:
+    waited = TimeoutError("waited", type=TimeoutType.SCHEDULE_TO_START, last_heartbeat_details=[])
+    if begun:
+        waited.__cause__ = ApplicationError("died", type=WORKER_LOST)
+    traits = ToolTraits(name="pay", at_most_once=once)
+    record = tool_error(ended(waited), traits)
+    assert record.type == kind
+    assert ("not begun" in record.message) is not begun
+
+
+def test_a_heartbeat_is_the_sign_of_an_attempt_that_had_begun() -> None:
+    waited = TimeoutError("waited", type=TimeoutType.SCHEDULE_TO_START, last_heartbeat_details=[{}])
+    assert tool_error(ended(waited), ToolTraits(name="pay")).type == "ToolTimeout"
