@@ -60,8 +60,9 @@ ENDED_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 1.0
 """How often it looks at a worker that has calls under way."""
 
-SILENT_SECONDS: Final = 5.0
-"""A worker that has calls under way speaks every second; one that is silent for so long is looked at."""
+SILENT_SECONDS: Final = 2.5
+"""A worker that has calls under way speaks every second; one that is silent for so long is looked at. Short, because
+one whose tools keep the lock in turn speaks between any two of them, and its own heartbeats may still come too late."""
 
 STOPPED_SECONDS_MAX: Final = 10.0
 """How long a worker may be stopped (SIGSTOP, Ctrl-Z, a debugger) before its calls count as lost."""
@@ -69,7 +70,9 @@ STOPPED_SECONDS_MAX: Final = 10.0
 STARVED_SECONDS_MAX: Final = 300.0
 """How long it heartbeats for a worker that lives and does not speak: its threads wait for one another that long."""
 
-BEAT_SECONDS: Final = 5.0
+BEAT_SECONDS: Final = 10.0
+"""How often it heartbeats for an attempt of such a worker: three within the time that the server waits."""
+
 LOST_SECONDS_MAX: Final = 10.0
 """How long it waits for the end of a worker whose line has been closed."""
 

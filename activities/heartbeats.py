@@ -23,7 +23,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from activities.guardian_link import Details, GuardedAttempt, GuardianLink
 from activities.late_results import to_its_end
 from activities.pacing import Pacing
-from activities.repeats import ASK_TIMEOUT, FIRST, refuse_if_unwanted
+from activities.repeats import ASK_TIMEOUT, FIRST, refuse_if_unwanted, waited_seconds
 from activities.turns import Turns
 from holdfast.core.contracts import WORKER_SHUTDOWN, SpentSoFar
 
@@ -44,7 +44,11 @@ class Pulse:
     """What the heartbeats of one activity carry: what the attempt before it left, unless the activity says more."""
 
     def __init__(
-        self, guarded: GuardedAttempt | None = None, turns: Turns | None = None, pacing: Pacing | None = None
+        self,
+        guarded: GuardedAttempt | None = None,
+        turns: Turns | None = None,
+        pacing: Pacing | None = None,
+        waited: float = 0.0,
     ) -> None:
         self.turns: Final = turns or Turns()
         self.pacing: Final = pacing or Pacing()
@@ -54,7 +58,7 @@ class Pulse:
         """Set while what it carries can change at any moment."""
         self._guarded = guarded
         self._beaten_at = time.monotonic()
-        self._longest = 0.0
+        self._longest = waited
         self.repetition = FIRST
 
     def carry(self, details: Callable[[], object], spent: Callable[[], SpentSoFar | None]) -> None:
@@ -79,7 +83,7 @@ class Pulse:
         return time.monotonic() - self._beaten_at
 
     def longest_silence(self) -> float:
-        """Return for how many seconds there was none, at the longest."""
+        """Return for how many seconds there was none, at the longest; also before this worker came to the activity."""
         return max(self._longest, self.silence())
 
     def beat(self) -> None:
@@ -141,7 +145,7 @@ class _Heartbeating(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         guardian = self._heartbeats.guardian
         guarded = guardian.attempt() if guardian else None
-        pulse = Pulse(guarded, self._heartbeats.turns, self._heartbeats.pacing)
+        pulse = Pulse(guarded, self._heartbeats.turns, self._heartbeats.pacing, waited_seconds())
         _PULSE.set(pulse)
         beating = asyncio.create_task(_keep_beating(pulse, pushed=self._heartbeats.pushed))
         try:

@@ -61,7 +61,7 @@ async def refuse_if_unwanted() -> Repetition:
         if info.started_time >= late_at:
             used = Progress.after(info.heartbeat_details).failed_usage  # by the attempts before
             raise _refused("the run's time limit has passed; this attempt was not started", used)
-    if info.attempt == 1 and abs((datetime.now(UTC) - info.started_time).total_seconds()) < LATE_SECONDS_MAX:
+    if info.attempt == 1 and waited_seconds() < LATE_SECONDS_MAX:
         return FIRST
     described = await _described(info)
     if described is not None and described.HasField("pending_workflow_task"):
@@ -84,6 +84,11 @@ async def refuse_if_unwanted() -> Repetition:
         timed_out=timeout == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE,
         unheard=described.HasField("pending_workflow_task"),
     )
+
+
+def waited_seconds() -> float:
+    """Return for how long the server has waited for this attempt, as far as its clock and this machine's agree."""
+    return abs((datetime.now(UTC) - activity.info().started_time).total_seconds())
 
 
 async def _described(info: activity.Info) -> DescribeWorkflowExecutionResponse | None:

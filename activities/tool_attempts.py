@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.guardian_link import Details
 from activities.heartbeats import Pulse, pulse
+from activities.late_results import still_here
 from activities.repeats import LATE_SECONDS_MAX, refuse_if_unwanted
 from holdfast.core.attempts import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts, lost_for_good
 from holdfast.core.steps import ErrorRecord
@@ -67,11 +68,10 @@ async def attempted(traits: ToolTraits, running: Callable[[], Coroutine[Any, Any
         raise AttemptFailure(lost_too_long(traits, losses), again=False)
     if here.repetition.unheard and not traits.at_most_once:  # those have one attempt, this one
         raise _postponed(here, attempts, "not begun yet: the run still has unprocessed signals")
-    clock = asyncio.get_running_loop().time
-    waits_from = clock()
     async with _turn(here, attempts) as tell_begun:
         async with _paced(here, attempts, traits):
-            if clock() - waits_from > LATE_SECONDS_MAX:  # the server may have given it to another worker meanwhile
+            if here.longest_silence() > LATE_SECONDS_MAX:  # the server may have given it to another worker meanwhile
+                await still_here(here.details())
                 await refuse_if_unwanted()
             await tell_begun()
             work = asyncio.create_task(running())

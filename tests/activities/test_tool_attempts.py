@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import timedelta
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
 from temporalio.common import RetryPolicy
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities import tool_attempts
-from activities.heartbeats import pulse
-from activities.repeats import Repetition
+from activities.heartbeats import Pulse, pulse
+from activities.repeats import LATE_SECONDS_MAX, Repetition, waited_seconds
 from activities.tool_attempts import AttemptFailure
 from activities.tools import ToolSlots, tool_activities
 from holdfast import tool
@@ -90,3 +92,42 @@ async def test_a_call_that_is_put_off_again_and_again_is_tried_ever_more_rarely(
         assert put_off.value.next_retry_delay
         pauses.append(put_off.value.next_retry_delay.total_seconds())
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+@pytest.mark.parametrize(("waited", "awaited"), [(5, True), (25, True), (25, False)])
+async def test_a_call_that_a_busy_worker_comes_to_late_is_begun_if_the_server_still_waits(
+    monkeypatch: pytest.MonkeyPatch, waited: float, *, awaited: bool
+) -> None:
+    asked: list[str] = []
+
+    @tool
+    async def note() -> str:
+        """Take note."""
+        asked.append("begun")
+        return "noted"
+
+    async def still_here(_: object) -> None:
+        asked.append("still here")
+
+    async def refuse_if_unwanted() -> Repetition:
+        asked.append("unwanted?")
+        if not awaited:
+            raise ApplicationError("the server no longer waits for this attempt; it was not started")
+        return Repetition()
+
+    monkeypatch.setattr(tool_attempts, "still_here", still_here)
+    monkeypatch.setattr(tool_attempts, "refuse_if_unwanted", refuse_if_unwanted)
+    [activity] = tool_activities([note])
+    environment = ActivityEnvironment()
+    started_at = datetime.now(UTC) - timedelta(seconds=waited)
+    environment.info = dataclasses.replace(environment.info, workflow_id=str(uuid4()), started_time=started_at)
+
+    async def attempt() -> object:
+        here = Pulse(waited=waited_seconds())
+        monkeypatch.setattr(tool_attempts, "pulse", lambda: here)
+        return await activity({})
+
+    with nullcontext() if awaited else pytest.raises(ApplicationError, match="no longer waits"):
+        assert await environment.run(attempt) == "noted"
+    late = ["still here", "unwanted?"] if waited > LATE_SECONDS_MAX else []
+    assert asked == [*late, *(["begun"] if awaited else [])]
