@@ -138,10 +138,8 @@ def test_what_waits_is_listed_over_all_runs(project: Project, client: Client, wa
 
 def test_show_of_a_run_tells_which_calls_of_its_subagents_wait(project: Project, client: Client) -> None:
     root = asyncio.run(client.start("boss", "multiply"))
-    for _ in range(LOOKS_MAX):
-        shown = project.run("show", root)
-        if "waits for approval" in shown.out:
-            break
+    looks = (project.run("show", root) for _ in range(LOOKS_MAX))
+    shown = next(each for each in looks if "waits for approval" in each.out)
     assert 'multiply of the subagent warden waits for approval: {"a":6,"b":7}' in shown.out
     [below] = project.run("show", root, "--json").document["subagents_waiting"]
     assert (below["agent"], below["digest"]) == ("warden", DIGEST)
