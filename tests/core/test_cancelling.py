@@ -175,7 +175,7 @@ def test_a_stop_waits_for_what_each_subagent_used_and_cancels_the_tools_at_once(
 def test_a_driver_that_fails_waits_for_what_its_subagents_used() -> None:
     run = cancelling(Run(subagents=[HELPER])).answer("", spawn("a"), call("b")).driver_fails(BOOM)
     assert run.commands == (CancelInFlight(),)
-    assert run.state.status is ExecutionStatus.IN_PROGRESS
+    assert not run.state.status.is_terminal
     run.child("a", "half", ExecutionStatus.STOPPED, usage=Usage(input_tokens=5), cost=0.5)
     assert run.state.status is ExecutionStatus.FAILED
     assert (run.state.errors[-1].message, run.state.cost) == (BOOM.message, pytest.approx(0.5))
