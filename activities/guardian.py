@@ -168,6 +168,8 @@ class Guardian:
     def _hold(self, told: dict[str, Any]) -> None:
         parts: dict[str, Any] = {name: base64.b64decode(told.get(name, "")) for name in PARTS}
         run = (told["workflow"], told["run"])
+        if (before := self._attempts.get(told["key"])) is not None:
+            before.ended_at = time.monotonic()  # what it was: nothing of that is sent any more
         self._attempts[told["key"]] = Attempt(**parts, turn=bool(told.get("turn")), run=run)
 
     def _end(self, key: int) -> None:
@@ -216,6 +218,8 @@ class Guardian:
                 details=Payloads.FromString(attempt.kept),
             )
             async with at_once:
+                if attempt.ended_at is not None:
+                    return  # the worker has told more of it meanwhile
                 with suppress(RPCError):
                     await self._client.workflow_service.record_activity_task_heartbeat(
                         request, timeout=timedelta(seconds=RPC_SECONDS_MAX)

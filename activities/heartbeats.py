@@ -21,9 +21,9 @@ from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from activities.guardian_link import Details, GuardedAttempt, GuardianLink
-from activities.late_results import to_its_end
+from activities.late_results import still_here, to_its_end
 from activities.pacing import Pacing
-from activities.repeats import ASK_TIMEOUT, FIRST, refuse_if_unwanted, waited_seconds
+from activities.repeats import ASK_TIMEOUT, FIRST, LATE_SECONDS_MAX, refuse_if_unwanted, waited_seconds
 from activities.turns import Turns
 from holdfast.core.contracts import WORKER_SHUTDOWN, SpentSoFar
 
@@ -48,7 +48,6 @@ class Pulse:
         guarded: GuardedAttempt | None = None,
         turns: Turns | None = None,
         pacing: Pacing | None = None,
-        waited: float = 0.0,
     ) -> None:
         self.turns: Final = turns or Turns()
         self.pacing: Final = pacing or Pacing()
@@ -58,7 +57,7 @@ class Pulse:
         """Set while what it carries can change at any moment."""
         self._guarded = guarded
         self._beaten_at = time.monotonic()
-        self._longest = waited
+        self._longest = 0.0
         self.repetition = FIRST
 
     def carry(self, details: Callable[[], object], spent: Callable[[], SpentSoFar | None]) -> None:
@@ -83,7 +82,7 @@ class Pulse:
         return time.monotonic() - self._beaten_at
 
     def longest_silence(self) -> float:
-        """Return for how many seconds there was none, at the longest; also before this worker came to the activity."""
+        """Return for how many seconds there was none, at the longest."""
         return max(self._longest, self.silence())
 
     def beat(self) -> None:
@@ -145,13 +144,17 @@ class _Heartbeating(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         guardian = self._heartbeats.guardian
         guarded = guardian.attempt() if guardian else None
-        pulse = Pulse(guarded, self._heartbeats.turns, self._heartbeats.pacing, waited_seconds())
+        pulse = Pulse(guarded, self._heartbeats.turns, self._heartbeats.pacing)
         _PULSE.set(pulse)
         beating = asyncio.create_task(_keep_beating(pulse, pushed=self._heartbeats.pushed))
         try:
             await pulse.tell()
+            waited = waited_seconds()
+            if waited > LATE_SECONDS_MAX:
+                await still_here(pulse.details())
             pulse.repetition = await refuse_if_unwanted()
-            return await to_its_end(super().execute_activity(input), pulse.details, pulse.longest_silence)
+            doing = super().execute_activity(input)
+            return await to_its_end(doing, pulse.details, lambda: max(waited, pulse.longest_silence()))
         except asyncio.CancelledError:
             pulse.beat()  # so that the next attempt, if there is one, knows all that this one did
             raise _cancelled() from None

@@ -13,16 +13,20 @@ from typing import Final
 STALL_SECONDS: Final = 0.5
 """An event loop that comes to its turn so much too late stood still."""
 
-STALLED_SECONDS: Final = 60.0
-"""For how long after that calls begin slowly."""
+SLOW_BEGINNINGS: Final = 3
+"""So many calls begin slowly after that, one more for each in whose time the loop stands still again."""
 
 PAUSE_SECONDS: Final = 0.001
 """The least time between the beginnings of two calls: enough to notice one that keeps the lock."""
 
 CALM_SECONDS: Final = 0.004
 CALM_TURNS: Final = 25
-"""So many turns in a row, CALM_SECONDS apart, a loop that stood still must have had in time before a call begins.
+"""So many turns, CALM_SECONDS apart, a loop that stood still must have had in time before a call begins slowly.
 The end of a call and its report take some fifteen."""
+
+LATE_TURNS_MAX: Final = 3
+"""After so many that it came to late the call begins all the same: one that keeps the lock in slices must not keep all
+others waiting to its end."""
 
 
 class Pacing:
@@ -31,7 +35,7 @@ class Pacing:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._begun_at = 0.0
-        self._stalled_until = 0.0
+        self._slow = 0
 
     async def take(self) -> None:
         """Return when a call may begin: no other is at it, and the loop turns as it should. Then `give` must follow."""
@@ -54,20 +58,24 @@ class Pacing:
 
     async def _calm(self) -> None:
         clock = asyncio.get_running_loop().time
-        turns = 0
+        in_time = late = 0
         while True:
             now = clock()
-            stalled = now < self._stalled_until
-            if (turns >= CALM_TURNS) if stalled else (now - self._begun_at >= PAUSE_SECONDS):
+            if not self._slow and now - self._begun_at >= PAUSE_SECONDS:
                 return
-            pause = CALM_SECONDS if stalled else PAUSE_SECONDS
+            if self._slow and (in_time >= CALM_TURNS or late >= LATE_TURNS_MAX):
+                self._slow -= 1
+                return
+            pause = CALM_SECONDS if self._slow else PAUSE_SECONDS
             await asyncio.sleep(pause)
-            turns = 0 if self._is_late(now + pause) else turns + 1
+            if self._is_late(now + pause):
+                late += 1
+            else:
+                in_time += 1
 
     def _is_late(self, due: float) -> bool:
         """Return whether it is so much later than `due` that the loop stood still; then calls begin slowly."""
-        now = asyncio.get_running_loop().time()
-        if now - due < STALL_SECONDS:
+        if asyncio.get_running_loop().time() - due < STALL_SECONDS:
             return False
-        self._stalled_until = now + STALLED_SECONDS
+        self._slow = SLOW_BEGINNINGS
         return True

@@ -45,11 +45,12 @@ FIRST: Final = Repetition()
 """That of an attempt with none before it."""
 
 
-async def refuse_if_unwanted() -> Repetition:
+async def refuse_if_unwanted(*, late: bool = False) -> Repetition:
     """Raise for an attempt that begins after the run's time limit, or a repeated or late one that is not waited for.
 
     That is one of a run that has ended, and one that the server has given up meanwhile: a worker that was frozen takes
-    up what it had been given. Returns what is known of the attempt before this one, and whether the run could be asked.
+    up what it had been given. A `late` one is asked about whatever the clocks say. Returns what is known of the attempt
+    before this one, and whether the run could be asked.
     """
     info = activity.info()
     if info.activity_type == RECORD_ACTIVITY:  # it is for when the run has ended, however often; twice does no harm
@@ -61,7 +62,7 @@ async def refuse_if_unwanted() -> Repetition:
         if info.started_time >= late_at:
             used = Progress.after(info.heartbeat_details).failed_usage  # by the attempts before
             raise _refused("the run's time limit has passed; this attempt was not started", used)
-    if info.attempt == 1 and waited_seconds() < LATE_SECONDS_MAX:
+    if info.attempt == 1 and not late and waited_seconds() < LATE_SECONDS_MAX:
         return FIRST
     described = await _described(info)
     if described is not None and described.HasField("pending_workflow_task"):

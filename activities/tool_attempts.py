@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -18,10 +18,19 @@ from activities.late_results import still_here
 from activities.repeats import LATE_SECONDS_MAX, refuse_if_unwanted
 from holdfast.core.attempts import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts, lost_for_good
 from holdfast.core.steps import ErrorRecord
-from holdfast.core.tools import ToolReply, ToolTraits, ended_without_answer, killed_workers, lost_too_long
+from holdfast.core.tools import ToolReply, ToolTraits, ended_without_answer, killed_workers, left_unbegun, lost_too_long
 
 TURN_SECONDS_MAX: Final = 20.0
 """How long a call waits for its turn, where it must; then it gives its place in this worker back."""
+
+PACE_SECONDS_MIN: Final = 5.0
+"""How long it waits for its beginning at the least, after a turn that came late."""
+
+ASK_SECONDS_MAX: Final = 5.0
+"""How long a call that has waited for long asks whether it is still wanted. With the two above it stays within the time
+by which the server's limit is longer than the tool's (`workflows.calls.START_MARGIN`)."""
+
+UNHEARD: Final = "not begun yet: the run still has unprocessed signals, or the server does not answer"
 
 POSTPONED_SECONDS: Final = 1.0
 """The pause before an attempt that was put off is made again; it doubles each time, up to POSTPONED_SECONDS_MAX."""
@@ -67,12 +76,13 @@ async def attempted(traits: ToolTraits, running: Callable[[], Coroutine[Any, Any
     if lost_for_good(losses, (info.started_time - info.scheduled_time).total_seconds()):
         raise AttemptFailure(lost_too_long(traits, losses), again=False)
     if here.repetition.unheard and not traits.at_most_once:  # those have one attempt, this one
-        raise _postponed(here, attempts, "not begun yet: the run still has unprocessed signals")
+        raise _postponed(here, attempts, UNHEARD)
+    clock = asyncio.get_running_loop().time
+    waits_from = clock()
     async with _turn(here, attempts) as tell_begun:
-        async with _paced(here, attempts, traits):
-            if here.longest_silence() > LATE_SECONDS_MAX:  # the server may have given it to another worker meanwhile
-                await still_here(here.details())
-                await refuse_if_unwanted()
+        async with _paced(here, attempts, traits, waits_from + TURN_SECONDS_MAX):
+            if clock() - waits_from > LATE_SECONDS_MAX:
+                await _refuse_if_unwanted_by_now(here, attempts, traits)
             await tell_begun()
             work = asyncio.create_task(running())
         return await _in_time(traits, work)
@@ -158,11 +168,16 @@ async def _turn(here: Pulse, attempts: ToolAttempts) -> AsyncGenerator[Callable[
 
 
 @asynccontextmanager
-async def _paced(here: Pulse, attempts: ToolAttempts, traits: ToolTraits) -> AsyncGenerator[None]:
-    """Have the call begin when no other one is at it, and this process does not stand still."""
+async def _paced(here: Pulse, attempts: ToolAttempts, traits: ToolTraits, until: float) -> AsyncGenerator[None]:
+    """Have the call begin when no other one is at it, and this process does not stand still; wait for it till then."""
     try:
-        async with asyncio.timeout(TURN_SECONDS_MAX):
+        async with asyncio.timeout_at(max(until, asyncio.get_running_loop().time() + PACE_SECONDS_MIN)):
             await here.pacing.take()
+    except asyncio.CancelledError:
+        why = activity.cancellation_details()
+        if traits.at_most_once and why is not None and why.worker_shutdown:
+            raise AttemptFailure(left_unbegun(traits), again=False) from None
+        raise
     except TimeoutError:
         if traits.at_most_once:  # it has one attempt, this one
             yield
@@ -172,6 +187,20 @@ async def _paced(here: Pulse, attempts: ToolAttempts, traits: ToolTraits) -> Asy
         yield
     finally:
         here.pacing.give()
+
+
+async def _refuse_if_unwanted_by_now(here: Pulse, attempts: ToolAttempts, traits: ToolTraits) -> None:
+    """Raise ApplicationError for a call that has waited here, where the server may have given it to another worker.
+
+    Or the run may have been stopped meanwhile. Other calls wait for the answer, so it must come soon.
+    """
+    unheard = True
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ASK_SECONDS_MAX):
+            await still_here(here.details())
+            unheard = (await refuse_if_unwanted(late=True)).unheard
+    if unheard and not traits.at_most_once:
+        raise _postponed(here, attempts, UNHEARD)
 
 
 def _postponed(here: Pulse, attempts: ToolAttempts, why: str) -> AttemptFailure:

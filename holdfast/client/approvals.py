@@ -14,12 +14,12 @@ from temporalio.client import WorkflowExecution, WorkflowQueryFailedError, Workf
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.reading import ASK_TIMEOUT
-from holdfast.client.refusals import refusal
+from holdfast.client.refusals import answered, refusal
 from holdfast.client.requests import check_limit
 from holdfast.core.contracts import AGENT_EXECUTION, HEAD_ALONE, STATE_QUERY, StatePage
 from holdfast.core.listing import FOR_APPROVAL, PARENT, WAITING
 from holdfast.core.state import AgentState
-from holdfast.core.workflow_names import type_filter
+from holdfast.core.workflow_names import SESSION_PREFIX, session_workflow_id, type_filter
 
 WAITING_RUNS: Final = f"{type_filter(AGENT_EXECUTION)} AND {WAITING} = '{FOR_APPROVAL}' AND ExecutionStatus = 'Running'"
 """The server's query for runs with calls that wait."""
@@ -49,10 +49,14 @@ class WaitingCall:
 
 @dataclass(frozen=True, slots=True)
 class WaitingCalls:
-    """The calls that wait, those that wait longest first. `unread` are the ids of runs whose worker did not tell."""
+    """The calls that wait, those that wait longest first. `unread` are the ids of runs whose worker did not tell.
+
+    `more` is whether there may be others: the limit was reached, of runs or of calls.
+    """
 
     calls: tuple[WaitingCall, ...] = ()
     unread: tuple[str, ...] = ()
+    more: bool = False
 
     def __iter__(self) -> Iterator[WaitingCall]:
         return iter(self.calls)
@@ -64,28 +68,42 @@ class WaitingCalls:
         return bool(self.calls)
 
 
-async def waiting_calls(temporal: TemporalClient, limit: int = 20, *, below: str = "") -> WaitingCalls:
-    """Return at most `limit` calls that wait for a person, over all runs of the namespace; or of subagents alone.
+async def waiting_calls(temporal: TemporalClient, limit: int = 20, *, among: str = "") -> WaitingCalls:
+    """Return at most `limit` calls that wait for a person, over all runs of the namespace.
 
-    `below` is the run whose subagents are meant, theirs included where it is the root of its tree. The server learns a
-    moment later than the run itself that a call waits. Runs on a server that does not know our search attributes are
-    not found. Raises InvalidInput for a limit out of range, ServerUnavailable.
+    `among` is a condition of the server's list filter on those runs. The server learns a moment later than the run
+    itself that a call waits. Runs on a server that does not know our search attributes are not found. Raises
+    InvalidInput for a limit out of range, ServerUnavailable.
     """
     check_limit(limit)
     try:
-        runs = f"{WAITING_RUNS}{_of_tree(below) if below else ''}"
+        runs = f"{WAITING_RUNS} AND {among}" if among else WAITING_RUNS
         found = [each async for each in temporal.list_workflows(runs, limit=limit, rpc_timeout=ASK_TIMEOUT)]
     except RPCError as error:
         raise refusal(error) from None
     asked = asyncio.Semaphore(ASKED_AT_ONCE)
     told = await asyncio.gather(*(_told(temporal, each, asked) for each in found))
     calls = sorted((call for each in told for call in each.calls), key=_since)
-    return WaitingCalls(tuple(calls[:limit]), tuple(id_ for each in told for id_ in each.unread))
+    more = len(found) == limit or len(calls) > limit
+    return WaitingCalls(tuple(calls[:limit]), tuple(id_ for each in told for id_ in each.unread), more)
 
 
-def _of_tree(root: str) -> str:
-    """Return the condition on runs that they are below that one."""
-    return f" AND (RootWorkflowId = '{root}' OR {PARENT} = '{root}') AND WorkflowId != '{root}'"
+async def waiting_of_session(temporal: TemporalClient, agent_id: str) -> WaitingCalls:
+    """Return calls that wait of an agent's run under way and of its subagents, theirs included. Raises the same."""
+    return await waiting_calls(temporal, among=f"RootWorkflowId = '{session_workflow_id(agent_id)}'")
+
+
+async def waiting_below(temporal: TemporalClient, execution_id: str) -> WaitingCalls:
+    """Return calls of a run's subagents that wait; theirs included, unless the run is a subagent's itself.
+
+    Raises ExecutionNotFound, ServerUnavailable.
+    """
+    handle = temporal.get_workflow_handle(execution_id)
+    described = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id)
+    root = described.root_id or execution_id
+    own_tree = root == execution_id or (described.parent_id == root and root.startswith(SESSION_PREFIX))
+    tree = f"RootWorkflowId = '{root}'" if own_tree else f"{PARENT} = '{execution_id}'"
+    return await waiting_calls(temporal, among=f"{tree} AND WorkflowId != '{execution_id}'")
 
 
 def calls_of(state: AgentState) -> tuple[WaitingCall, ...]:

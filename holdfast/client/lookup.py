@@ -53,6 +53,9 @@ PAUSES_SECONDS: Final = (0.1, 0.2, 0.4, 0.8)
 LISTED_ROWS_MAX: Final = 50
 """How many rows of the list are read for one question: what went on in new Temporal runs has several."""
 
+LATER_LOOKS_MAX: Final = 5
+"""How often it is looked whether more began later than the latest one known; as a rule the first look finds none."""
+
 TYPES: Final[dict[WorkflowKind, str]] = {"run": AGENT_EXECUTION, "session": AGENT_SESSION}
 
 NOT_CONTINUED: Final = "ExecutionStatus != 'ContinuedAsNew'"
@@ -177,10 +180,24 @@ async def _named(temporal: TemporalClient, agent: str, wanted: WorkflowKind | No
 
 
 async def _latest(temporal: TemporalClient, query: str) -> list[Match]:
-    """Return the last to begin of those under way and the last to end of the others: the later of these two."""
+    """Return the last to begin: the server lists those under way in that order, the others as they ended."""
     under_way = await _listed(temporal, f"{query} AND ExecutionStatus = 'Running'", limit=1)
-    over = await _listed(temporal, f"{query} AND ExecutionStatus NOT IN ('Running', 'ContinuedAsNew')", limit=1)
-    return sorted([*under_way, *over], key=lambda each: each.started_at)[-1:]
+    over = await _listed(temporal, f"{query} AND ExecutionStatus NOT IN ('Running', 'ContinuedAsNew')")
+    latest = sorted([*under_way, *over], key=_started)[-1:]
+    for _ in range(LATER_LOOKS_MAX):
+        later = [each for known in latest for each in await _listed(temporal, f"{query} AND {_begun_after(known)}")]
+        if not later or max(map(_started, later)) <= _started(latest[0]):
+            break
+        latest = [max(later, key=_started)]
+    return latest
+
+
+def _started(match: Match) -> datetime:
+    return match.started_at
+
+
+def _begun_after(match: Match) -> str:
+    return f"StartTime > '{match.started_at.isoformat()}'"
 
 
 async def _listed(temporal: TemporalClient, query: str, limit: int = LISTED_ROWS_MAX) -> list[Match]:
@@ -257,4 +274,6 @@ def _none(reference: str, wanted: WorkflowKind | None) -> str:
     if reference == LAST:
         return f"there is no {kind} on this server yet"
     what = "run or session" if wanted is None else wanted
-    return f"no {what} here has an id that begins with {reference!r}, or an agent of that name; {WHERE_LISTED[kind]}"
+    begin = "" if kind == "run" else "; a new one begins with `holdfast chat AGENT`, or with `send` and a new UUID"
+    where = f"{WHERE_LISTED[kind]}{begin}"
+    return f"no {what} here has an id that begins with {reference!r}, or an agent of that name; {where}"

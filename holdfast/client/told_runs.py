@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
-from holdfast.client.approvals import WaitingCall, waiting_calls
+from holdfast.client.approvals import WaitingCalls, waiting_below
 from holdfast.client.entry import Holdfast
 from holdfast.client.lookup import check_run
 from holdfast.client.queries import queried
@@ -104,12 +104,12 @@ class ToldRun:
         """Return the few facts one asks for first. Raises ServerUnavailable."""
         return self.state.debug() if self.state else await self.holdfast.client.debug(self.execution_id)
 
-    async def waiting_below(self) -> tuple[WaitingCall, ...]:
+    async def waiting_below(self) -> WaitingCalls:
         """Return calls of its subagents that wait for a person. Raises ServerUnavailable."""
         state = await self.whole()
         if self.record is not None or state.status.is_terminal or not state.running.subagents_started:
-            return ()
-        return (await waiting_calls(self.holdfast.client.temporal, below=self.execution_id)).calls
+            return WaitingCalls()
+        return await waiting_below(self.holdfast.client.temporal, self.execution_id)
 
     async def model_wait(self) -> AttemptFailed | None:
         """Return why the model call under way is tried again, and when; none where its first attempt is made."""

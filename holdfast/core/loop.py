@@ -362,8 +362,7 @@ def _driver_failed(turn: Turn, error: ErrorRecord) -> None:
         if cancelling.asking(turn) or turn.execution.summary_under_way:
             answered.count_wasted(turn, room.lost_call(turn, NOTHING_USED))
         cancelling.cancel(turn)
-        if not turn.execution.open_calls:  # subagents tell what they used
-            _cancelled(turn)
+        _cancelled(turn)  # nor is anything awaited of it
 
 
 def _abort_unless_overridden(turn: Turn) -> None:

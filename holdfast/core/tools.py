@@ -400,6 +400,11 @@ def never_begun(traits: ToolTraits) -> ErrorRecord:
     return ErrorRecord(type="ToolUnavailable", message=text, source=traits.name)
 
 
+def left_unbegun(traits: ToolTraits) -> ErrorRecord:
+    """Return what the model is told of a call whose one attempt its worker, shutting down, left before it began."""
+    return ErrorRecord(type="ToolUnavailable", message="the worker shut down; it was not begun", source=traits.name)
+
+
 def ended_without_answer(traits: ToolTraits, why: str) -> ErrorRecord:
     """Return what the model is told of a call whose worker was lost or that took too long, in every attempt."""
     if traits.at_most_once:

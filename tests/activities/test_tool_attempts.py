@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from typing import cast
 from uuid import uuid4
 
 import pytest
+from temporalio.activity import ActivityCancellationDetails
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
-from activities import tool_attempts
-from activities.heartbeats import Pulse, pulse
-from activities.repeats import LATE_SECONDS_MAX, Repetition, waited_seconds
+from activities import heartbeats, late_results, tool_attempts
+from activities.heartbeats import Heartbeats, pulse
+from activities.repeats import LATE_SECONDS_MAX, Repetition
 from activities.tool_attempts import AttemptFailure
 from activities.tools import ToolSlots, tool_activities
 from holdfast import tool
-from holdfast.core.attempts import LOST_ATTEMPTS_MAX, ToolAttempts
+from holdfast.core.attempts import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts
 
 ATTEMPTS_MAX = 3
 
@@ -73,6 +77,7 @@ async def test_a_call_that_is_put_off_again_and_again_is_tried_ever_more_rarely(
     [activity] = tool_activities([note])
     environment = ActivityEnvironment()
     monkeypatch.setattr(tool_attempts, "TURN_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(tool_attempts, "PACE_SECONDS_MIN", 0.01)
 
     async def attempt() -> object:
         await pulse().pacing.take()  # another call is at it, for good
@@ -94,13 +99,21 @@ async def test_a_call_that_is_put_off_again_and_again_is_tried_ever_more_rarely(
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
 
 
-@pytest.mark.parametrize(("waited", "awaited"), [(5, True), (25, True), (25, False)])
-async def test_a_call_that_a_busy_worker_comes_to_late_is_begun_if_the_server_still_waits(
-    monkeypatch: pytest.MonkeyPatch, waited: float, *, awaited: bool
+@pytest.mark.parametrize(
+    ("server", "once", "said"),
+    [
+        ("still waits", False, "noted"),
+        ("waits no more", False, "no longer waits"),
+        ("does not answer", False, "does not answer"),
+        ("does not answer", True, "noted"),
+    ],
+)
+async def test_a_call_that_has_waited_for_long_is_begun_if_the_server_still_waits(
+    monkeypatch: pytest.MonkeyPatch, server: str, said: str, *, once: bool
 ) -> None:
     asked: list[str] = []
 
-    @tool
+    @tool(at_most_once=once)
     async def note() -> str:
         """Take note."""
         asked.append("begun")
@@ -109,25 +122,118 @@ async def test_a_call_that_a_busy_worker_comes_to_late_is_begun_if_the_server_st
     async def still_here(_: object) -> None:
         asked.append("still here")
 
-    async def refuse_if_unwanted() -> Repetition:
-        asked.append("unwanted?")
-        if not awaited:
+    async def refuse_if_unwanted(*, late: bool) -> Repetition:
+        assert late
+        if server == "waits no more":
             raise ApplicationError("the server no longer waits for this attempt; it was not started")
-        return Repetition()
+        return Repetition(unheard=server == "does not answer")
 
     monkeypatch.setattr(tool_attempts, "still_here", still_here)
     monkeypatch.setattr(tool_attempts, "refuse_if_unwanted", refuse_if_unwanted)
+    monkeypatch.setattr(tool_attempts, "LATE_SECONDS_MAX", 0.01)
     [activity] = tool_activities([note])
-    environment = ActivityEnvironment()
-    started_at = datetime.now(UTC) - timedelta(seconds=waited)
-    environment.info = dataclasses.replace(environment.info, workflow_id=str(uuid4()), started_time=started_at)
+    environment = environment_of_a_call()
 
     async def attempt() -> object:
-        here = Pulse(waited=waited_seconds())
-        monkeypatch.setattr(tool_attempts, "pulse", lambda: here)
+        pacing = pulse().pacing
+        await pacing.take()  # another call is at it for a while
+        asyncio.get_running_loop().call_later(0.05, pacing.give)
         return await activity({})
 
-    with nullcontext() if awaited else pytest.raises(ApplicationError, match="no longer waits"):
-        assert await environment.run(attempt) == "noted"
-    late = ["still here", "unwanted?"] if waited > LATE_SECONDS_MAX else []
-    assert asked == [*late, *(["begun"] if awaited else [])]
+    with nullcontext() if said == "noted" else pytest.raises(ApplicationError, match=said):
+        assert await environment.run(attempt) == said
+    assert asked == ["still here", *(["begun"] if said == "noted" else [])]
+
+
+async def test_a_server_that_does_not_answer_in_time_puts_the_call_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tool
+    async def note() -> str:
+        """Take note."""
+        return "noted"
+
+    async def still_here(_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(tool_attempts, "still_here", still_here)
+    monkeypatch.setattr(tool_attempts, "LATE_SECONDS_MAX", -1.0)
+    monkeypatch.setattr(tool_attempts, "ASK_SECONDS_MAX", 0.01)
+    [activity] = tool_activities([note])
+
+    async def attempt() -> object:
+        return await activity({})
+
+    with pytest.raises(AttemptFailure) as failed:
+        await environment_of_a_call().run(attempt)
+    assert failed.value.type == POSTPONED
+
+
+@pytest.mark.parametrize("once", [False, True])
+async def test_a_call_of_one_attempt_that_its_worker_leaves_unbegun_is_told_as_such(*, once: bool) -> None:
+    @tool(at_most_once=once)
+    async def note() -> str:
+        """Take note."""
+        return "noted"
+
+    [activity] = tool_activities([note])
+    environment = environment_of_a_call()
+
+    async def attempt() -> object:
+        await pulse().pacing.take()  # another call is at it, for good
+        why = ActivityCancellationDetails(worker_shutdown=True)
+        asyncio.get_running_loop().call_later(0.05, environment.cancel, why)
+        return await activity({})
+
+    if not once:
+        with pytest.raises(asyncio.CancelledError):
+            await environment.run(attempt)
+        return
+    with pytest.raises(AttemptFailure, match="it was not begun") as failed:
+        await environment.run(attempt)
+    assert (failed.value.type, failed.value.non_retryable) == ("ToolUnavailable", True)
+
+
+@pytest.mark.parametrize("waited", [1, 25])
+async def test_the_server_waits_anew_for_what_a_busy_worker_comes_to_late(
+    monkeypatch: pytest.MonkeyPatch, waited: float
+) -> None:
+    asked: list[str] = []
+
+    async def still_here(_: object) -> None:
+        asked.append("still here")
+
+    async def refuse_if_unwanted() -> Repetition:
+        return Repetition()
+
+    class Reporting:
+        async def complete(self, *_: object, **__: object) -> None:
+            asked.append("reported")
+
+    class Next(ActivityInboundInterceptor):
+        async def execute_activity(self, input: ExecuteActivityInput) -> str:  # noqa: A002, ARG002  # the SDK's signature
+            return "done"
+
+    monkeypatch.setattr(heartbeats, "still_here", still_here)
+    monkeypatch.setattr(heartbeats, "refuse_if_unwanted", refuse_if_unwanted)
+    monkeypatch.setattr(late_results, "_handle", Reporting)
+    environment = environment_of_a_call()
+    started_at = datetime.now(UTC) - timedelta(seconds=waited)
+    environment.info = dataclasses.replace(environment.info, started_time=started_at)
+
+    async def attempt() -> object:
+        first = Heartbeats().intercept_activity(Next(cast("ActivityInboundInterceptor", None)))
+        return await first.execute_activity(ExecuteActivityInput(fn=attempt, args=(), executor=None, headers={}))
+
+    assert await environment.run(attempt) == "done"
+    assert asked == (["still here", "reported"] if waited > LATE_SECONDS_MAX else [])
+
+
+def environment_of_a_call() -> ActivityEnvironment:
+    """Return where an attempt of a call of some run is made."""
+    environment = ActivityEnvironment()
+    environment.info = dataclasses.replace(
+        environment.info,
+        workflow_id=str(uuid4()),
+        retry_policy=RetryPolicy(maximum_attempts=ATTEMPTS_MAX + LOST_ATTEMPTS_MAX),
+        start_to_close_timeout=timedelta(seconds=90),
+    )
+    return environment

@@ -79,6 +79,15 @@ async def test_an_agents_name_means_its_latest_run(client: Client, clerk: AgentD
     assert await client.find(LAST) == third
 
 
+async def test_the_latest_run_is_the_one_that_began_last_whichever_ended_last(
+    client: Client, clerk: AgentDefinition
+) -> None:
+    first, second, third = [await client.start(clerk, text) for text in ("one", "two", "three")]
+    for each in (third, first, second):
+        await client.temporal.get_workflow_handle(each).terminate()
+    assert await client.find(clerk.name) == third
+
+
 async def test_what_can_mean_several_is_refused_with_what_it_can_mean(client: Client, clerk: AgentDefinition) -> None:
     beginning = str(uuid4())[:30]
     ids = [f"{beginning}{number:06x}" for number in range(CANDIDATES_MAX + 2)]

@@ -172,22 +172,6 @@ def test_a_stop_waits_for_what_each_subagent_used_and_cancels_the_tools_at_once(
     assert run.state.usage == run.state.steps[0].usage
 
 
-def test_a_driver_that_fails_waits_for_what_its_subagents_used() -> None:
-    run = cancelling(Run(subagents=[HELPER])).answer("", spawn("a"), call("b")).driver_fails(BOOM)
-    assert run.commands == (CancelInFlight(),)
-    assert not run.state.status.is_terminal
-    run.child("a", "half", ExecutionStatus.STOPPED, usage=Usage(input_tokens=5), cost=0.5)
-    assert run.state.status is ExecutionStatus.FAILED
-    assert run.state.errors[-1].message == BOOM.message
-    assert run.state.cost == pytest.approx(0.5)
-    assert run.state.usage == run.state.steps[0].usage
-
-
-def test_a_driver_that_fails_twice_is_not_waited_for() -> None:
-    run = cancelling(Run(subagents=[HELPER])).answer("", spawn("a")).driver_fails(BOOM).driver_fails(BOOM)
-    assert run.state.status is ExecutionStatus.FAILED
-
-
 def test_the_run_that_goes_on_asks_for_the_model_again_without_telling_it_twice() -> None:
     run = Run(observed=True).begin().answer("", call("a")).returns("a")
     told = len(run.events)

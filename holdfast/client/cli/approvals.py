@@ -18,7 +18,7 @@ from holdfast.client.cli.options import AsJson, UnderWayId, with_server
 from holdfast.client.cli.typed_arguments import typed_arguments
 from holdfast.client.settings import Settings
 from holdfast.core.digests import SHORT_CHARS, short_digest
-from holdfast.core.errors import DecisionRefused, InvalidInput
+from holdfast.core.errors import DecisionRefused, ExecutionNotFound, InvalidInput, ServerUnavailable
 from holdfast.core.frozen import replace
 from holdfast.core.steps import OpenCall
 from holdfast.core.tools import told
@@ -53,8 +53,7 @@ def waiting(
         render.as_json({"calls": [pending.line(each) for each in found], "unread": list(found.unread)})
         return
     pending.table(found)
-    for id_ in found.unread:
-        render.hint(f"calls of run {id_} wait, but no worker tells which: is one running?")
+    pending.unread(found)
 
 
 @with_server()
@@ -201,7 +200,8 @@ async def _chosen(client: Client, execution_id: str, call_id: str | None, digest
     meant = [each for each in state.waiting_calls if call_id in (None, each.call.id)]
     if not meant:
         what = "no call waits" if call_id is None else f"no call {call_id[:80]!r} waits"
-        raise DecisionRefused(f"{what}; {_listed(execution_id, state.waiting_calls)}")
+        below = await _listed_below(client, execution_id) if state.running.subagents_started else ""
+        raise DecisionRefused(f"{what}; {_listed(execution_id, state.waiting_calls)}{below}")
     if len(meant) > 1:
         raise InvalidInput(f"name the call; {_listed(execution_id, state.waiting_calls)}")
     _check_digest(digest, meant[0])
@@ -224,3 +224,13 @@ def _check_digest(digest: str | None, chosen: OpenCall) -> None:
 def _listed(execution_id: str, calls: Sequence[OpenCall]) -> str:
     names = ", ".join(f"{each.call.id} ({each.call.name})" for each in calls) or "none"
     return f"waiting in run {execution_id}: {names}"
+
+
+async def _listed_below(client: Client, execution_id: str) -> str:
+    """Return which calls of its subagents wait: each is decided by the subagent's own id."""
+    from holdfast.client.approvals import waiting_below
+
+    with suppress(ServerUnavailable, ExecutionNotFound):
+        found = await waiting_below(client.temporal, execution_id)
+        return "".join(f"; in its subagent {each.execution_id}: {each.call_id} ({each.tool})" for each in found)
+    return ""

@@ -1,8 +1,9 @@
-"""The calls that wait for a person, as people and programs are shown them. Asks nothing."""
+"""The calls that wait for a person, as people and programs are shown them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -14,11 +15,14 @@ from holdfast.client.cli import render
 from holdfast.client.cli.listing_table import Column, id_column, print_listing, whole_width
 from holdfast.client.report.words import moment
 from holdfast.core.digests import short_digest
+from holdfast.core.errors import ServerUnavailable
 from holdfast.core.messages import ToolCall
 from holdfast.core.texts import printable
 
 if TYPE_CHECKING:
+    from holdfast.client import Holdfast
     from holdfast.client.approvals import WaitingCall, WaitingCalls
+    from holdfast.core.session_contracts import SessionView
 
 COLUMNS: Final = (
     id_column("run"),
@@ -44,6 +48,44 @@ def line(call: WaitingCall) -> dict[str, Any]:
     """Return a call of the listing, JSON-ready; its arguments are whole."""
     times = {name: None if at is None else at.isoformat() for name, at in _times(call).items()}
     return {**asdict(call), "arguments": dict(call.arguments), **times}
+
+
+async def of_session(holdfast: Holdfast, agent_id: str) -> tuple[SessionView, WaitingCalls | None]:
+    """Return an agent's session as it is now, with the calls of its run and of all subagents that wait for a person."""
+    from holdfast.client.approvals import waiting_of_session
+
+    view = await holdfast.agent(agent_id).view()
+    if view.running_id is None:
+        return view, None
+    return view, await known(waiting_of_session(holdfast.client.temporal, view.agent_id))
+
+
+async def known(asking: Awaitable[WaitingCalls]) -> WaitingCalls | None:
+    """Return which calls wait; none where the server cannot tell, which is said: it is no more than an addition."""
+    try:
+        return await asking
+    except ServerUnavailable as error:
+        render.hint(f"which calls wait for a person cannot be told: {error.message}")
+        return None
+
+
+def shown(found: WaitingCalls | None, own_id: str = "") -> None:
+    """Print calls that wait, of subagents but for those of the run `own_id`, and how to decide."""
+    if found is None:
+        return
+    for each in found:
+        call = ToolCall(id=each.call_id, name=each.tool, arguments=dict(each.arguments))
+        agent = "" if each.execution_id == own_id else each.agent or each.execution_id
+        render.waiting(each.execution_id, call, each.expires_at, agent=agent)
+    if found.more:
+        render.hint(f"{len(found)} calls that wait are shown, there may be more; `holdfast waiting` lists them all")
+    unread(found)
+
+
+def unread(found: WaitingCalls) -> None:
+    """Say whose calls wait and cannot be told."""
+    for id_ in found.unread:
+        render.hint(f"calls of run {id_} wait, but no worker tells which: is one running?")
 
 
 def table(found: WaitingCalls) -> None:

@@ -21,6 +21,7 @@ from holdfast.core.amounts import ESTIMATED, dollars, token_count
 from holdfast.core.decision_text import decision_text, marked
 from holdfast.core.digests import short_digest
 from holdfast.core.messages import ToolCall
+from holdfast.core.recording import asked_of
 from holdfast.core.state import AgentState, ExecutionStatus
 from holdfast.core.steps import AgentStep, InferenceResponse, Outcome
 from holdfast.core.texts import printable
@@ -235,16 +236,18 @@ def ended(state: AgentState, *, answer: bool = True) -> None:
     spent = used(state.step_count, state.usage, state.cost, seconds, unpriced_of(state))
     for warning in state.warnings:
         screen.print(f"[yellow]warning[/yellow] {escape(printable(warning))}")
-    screen.print(f"[{colour}]{state.status}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]")
+    screen.print(f"[{colour}]{state.status.replace('_', ' ')}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]")
     if state.final_response and answer:
         screen.print()
         screen.print(escape(printable(state.final_response)))
 
 
-def whole(state: AgentState, page: str | None) -> None:
-    """Print a run from its beginning to where it is."""
+def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
+    """Print a run from its beginning to where it is; `agent` is its agent's name."""
     if state.execution:
         started(state.execution.execution_id, page)
+    if asked_whom := " asked: ".join(filter(None, (agent, short(asked_of(state))))):
+        console().print(f"    {escape(printable(asked_whom))}")
     for done in state.step_executions:
         announce(done.step.number, done.step.inference_response)
         results(done.step, done.duration.total_seconds())

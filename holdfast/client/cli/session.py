@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from pydantic import ValidationError
 
-from holdfast.client.cli import session_events, views
+from holdfast.client.cli import pending, session_events, views
 from holdfast.client.cli.asking import agent_id_of, asked, asked_agent, budget_of
 from holdfast.client.cli.completing import agent_names
 from holdfast.client.cli.help_text import Group
 from holdfast.client.cli.options import AgentId, AsJson, Policy, Unpriced, WithLatest, with_server
+from holdfast.client.cli.render import hint
 from holdfast.client.settings import Settings
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.definition import LLM
@@ -22,6 +23,7 @@ from holdfast.core.tools import told
 
 if TYPE_CHECKING:
     from holdfast.client import Agent, Holdfast
+    from holdfast.client.approvals import WaitingCalls
 
 NO_CHANGE: Final = ExecutionBudget()
 
@@ -41,7 +43,12 @@ def show(
     if events:
         session_events.shown(asked_agent(settings, agent_id, lambda agent: agent.events()), as_json=as_json)
         return
-    views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.view()), as_json=as_json)
+
+    async def ask(holdfast: Holdfast) -> tuple[SessionView, WaitingCalls | None]:
+        return await pending.of_session(holdfast, await agent_id_of(holdfast.client, agent_id))
+
+    view, calls = asked(settings, ask)
+    views.shown_session(view, calls, as_json=as_json)
 
 
 @session.command(cls=WithLatest)
@@ -57,6 +64,8 @@ def stop(
     """Stop the run under way; messages that wait have their turn after it."""
     mode: StopMode = "after_step" if after_step else "now"
     view = asked_agent(settings, agent_id, lambda agent: agent.stop(reason, mode=mode, source="cli"))
+    if view.running_id is not None and not as_json:
+        hint(f"stop requested for {view.running_id}")
     views.shown_session(view, as_json=as_json)
 
 

@@ -16,7 +16,6 @@ from holdfast.client.cli.options import AsJson, RunOrAgentId, with_server
 from holdfast.client.settings import Settings
 from holdfast.core.contracts import PageRequest
 from holdfast.core.errors import InvalidInput
-from holdfast.core.messages import ToolCall
 from holdfast.core.observed import AnyObserved
 
 if TYPE_CHECKING:
@@ -83,8 +82,8 @@ async def _show(settings: Settings, given: str, view: str | None, *, full: bool,
 
 async def _session(holdfast: Holdfast, agent_id: str, *, as_json: bool) -> None:
     with busy("asking a worker"):
-        view = await holdfast.agent(agent_id).view()
-    views.shown_session(view, as_json=as_json)
+        view, calls = await pending.of_session(holdfast, agent_id)
+    views.shown_session(view, calls, as_json=as_json)
 
 
 async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> None:
@@ -93,17 +92,16 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
 
     with busy("reading the run"):
         run = await ToldRun.found(holdfast, execution_id)
-        state, wait, below = await run.whole(), await run.model_wait(), await run.waiting_below()
+        state, wait, below = await run.whole(), await run.model_wait(), await pending.known(run.waiting_below())
     if as_json:
         waits: dict[str, object] = {} if wait is None else {"model_wait": to_dict(wait)}
         if below:
             waits["subagents_waiting"] = [pending.line(each) for each in below]
         render.as_json({**render.outcome(state), **waits, "state": state.to_dict()})
     else:
-        render.whole(state, await page_of(holdfast.client, execution_id) if run.record is None else None)
-        for each in below:
-            call = ToolCall(id=each.call_id, name=each.tool, arguments=dict(each.arguments))
-            render.waiting(each.execution_id, call, each.expires_at, agent=each.agent or each.execution_id)
+        page = await page_of(holdfast.client, execution_id) if run.record is None else None
+        render.whole(state, page, agent=run.agent)
+        pending.shown(below)
         if wait is not None:
             render.say(wait.line(datetime.now(UTC)))
 

@@ -102,7 +102,7 @@ class Steps:
             return
         taken = head.execution_duration
         spent = tokens(head.usage, head.cost, unpriced_of(head))
-        told = f"{head.status}, {spent}, {lasting(taken.total_seconds() if taken else None)}"
+        told = f"{head.status.replace('_', ' ')}, {spent}, {lasting(taken.total_seconds() if taken else None)}"
         console().print(f"[dim]{escape(told)}[/dim]")
 
     def _print(self) -> None:

@@ -177,7 +177,9 @@ class TreeView:
             seconds,
             root.unpriced,
         )
-        self._console.print(f"[{colour}]{root.status}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]")
+        self._console.print(
+            f"[{colour}]{root.status.replace('_', ' ')}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]"
+        )
         if root.answer:
             self._console.print()
             self._console.print(Text(printable(root.answer)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.markup import escape
 from rich.tree import Tree
 
+from holdfast.client.cli import pending
 from holdfast.client.cli.listing_table import Column, id_column, print_listing
 from holdfast.client.cli.render import COLOURS, console, hint, say, short, tables, tokens, used
 from holdfast.client.cli.render import as_json as print_json
@@ -23,6 +24,7 @@ from holdfast.core.texts import printable
 
 if TYPE_CHECKING:
     from holdfast.client import SessionSummary
+    from holdfast.client.approvals import WaitingCalls
     from holdfast.client.trees import ExecutionTree
 
 SESSION_COLOURS: Final = {"idle": "green", "running": "cyan", "suspended": "yellow", "closed": "dim"}
@@ -49,10 +51,11 @@ RECORD_COLUMNS: Final = (
 # --- sessions
 
 
-def shown_session(view: SessionView, *, as_json: bool) -> None:
-    """Print a session, for people or for programs."""
+def shown_session(view: SessionView, calls: WaitingCalls | None = None, *, as_json: bool) -> None:
+    """Print a session, for people or for programs; with the `calls` that wait for a person."""
     if as_json:
-        print_json(view.model_dump(mode="json"))
+        waits = {"calls_waiting": [pending.line(each) for each in calls]} if calls else {}
+        print_json({**view.model_dump(mode="json"), **waits})
         return
     screen, colour = console(), SESSION_COLOURS[view.status]
     screen.print(f"agent [bold]{view.agent_id}[/bold] ({escape(view.definition.name)}): [{colour}]{view.status}[/]")
@@ -70,6 +73,7 @@ def shown_session(view: SessionView, *, as_json: bool) -> None:
     for name, value in lines.items():
         if value:
             screen.print(f"    [dim]{name:14}[/dim]{escape(printable(value))}")
+    pending.shown(calls, view.running_id or "")
 
 
 def place(branch: Branch) -> str:
@@ -135,8 +139,10 @@ def fate(receipt: Receipt) -> str:
     match receipt.state:
         case "waiting" if receipt.ahead:
             return f"waits for its turn behind {_messages(receipt.ahead)}"
-        case "waiting":
+        case "waiting" if receipt.running_id:
             return "waits for its turn"
+        case "waiting":
+            return "is next"
         case "running":
             return f"is with run {receipt.execution_id}"
         case "answered":
@@ -176,7 +182,7 @@ def record(found: ExecutionRecord) -> None:
     screen.print(f"run [bold]{found.execution_id}[/bold], number {found.number} of agent {found.agent_id}")
     screen.print(f"    [dim]{escape(found.agent)}, {moment(found.started_at)}[/dim]")
     screen.print(f"[bold]asked[/bold] {escape(printable(found.task))}")
-    screen.print(f"[{colour}]{found.status}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]")
+    screen.print(f"[{colour}]{found.status.replace('_', ' ')}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]")
     if found.answer:
         screen.print()
         screen.print(escape(printable(found.answer)))

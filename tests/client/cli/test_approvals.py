@@ -144,9 +144,25 @@ def test_show_of_a_run_tells_which_calls_of_its_subagents_wait(project: Project,
     [below] = project.run("show", root, "--json").document["subagents_waiting"]
     assert (below["agent"], below["digest"]) == ("warden", DIGEST)
     assert f"holdfast approve {below['execution_id']} {below['call_id']} --digest" in shown.out
+    refused = project.run("approve", root)
+    assert refused.code == 7, refused.err
+    assert f"in its subagent {below['execution_id']}: {below['call_id']} (multiply)" in refused.err
     assert project.run("approve", below["execution_id"], below["call_id"], "--digest", DIGEST).code == 0
     assert end_of(client, root).final_response == "so it is"
     assert "subagents_waiting" not in project.run("show", root, "--json").document
+
+
+def test_show_of_a_session_tells_which_calls_wait(project: Project, client: Client) -> None:
+    agent_id = str(uuid4())
+    assert project.run("send", agent_id, "multiply", "--agent", "careful", "--no-wait").code == 0
+    looks = (project.run("session", "show", agent_id) for _ in range(LOOKS_MAX))
+    shown = next(each for each in looks if "waits for approval" in each.out)
+    [call] = project.run("session", "show", agent_id, "--json").document["calls_waiting"]
+    assert "multiply waits for approval until" in shown.out
+    assert f"holdfast approve {call['execution_id']} {call['call_id']} --digest" in project.run("show", agent_id).out
+    assert project.run("deny", agent_id).code == 0
+    end_of(client, call["execution_id"])
+    assert "calls_waiting" not in project.run("session", "show", agent_id, "--json").document
 
 
 def until_listed(project: Project, execution_id: str) -> Ended:
