@@ -107,7 +107,8 @@ class ToldRun:
     async def waiting_below(self) -> WaitingCalls:
         """Return calls of its subagents that wait for a person. Raises ServerUnavailable."""
         state = await self.whole()
-        if self.record is not None or state.status.is_terminal or not state.running.subagents_started:
+        begun = state.execution is not None and state.execution.subagents_started
+        if self.record is not None or state.status.is_terminal or not begun:
             return WaitingCalls()
         return await waiting_below(self.holdfast.client.temporal, self.execution_id)
 

@@ -200,7 +200,9 @@ async def _chosen(client: Client, execution_id: str, call_id: str | None, digest
     meant = [each for each in state.waiting_calls if call_id in (None, each.call.id)]
     if not meant:
         what = "no call waits" if call_id is None else f"no call {call_id[:80]!r} waits"
-        below = await _listed_below(client, execution_id) if state.running.subagents_started else ""
+        below = (
+            await _listed_below(client, execution_id) if state.execution and state.execution.subagents_started else ""
+        )
         raise DecisionRefused(f"{what}; {_listed(execution_id, state.waiting_calls)}{below}")
     if len(meant) > 1:
         raise InvalidInput(f"name the call; {_listed(execution_id, state.waiting_calls)}")
