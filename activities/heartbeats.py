@@ -23,7 +23,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from activities.guardian_link import Details, GuardedAttempt, GuardianLink
 from activities.late_results import still_here, to_its_end
 from activities.pacing import Pacing
-from activities.repeats import ASK_TIMEOUT, FIRST, LATE_SECONDS_MAX, refuse_if_unwanted, waited_seconds
+from activities.repeats import ASK_TIMEOUT, FIRST, late_seconds, refuse_if_unwanted
 from activities.turns import Turns
 from holdfast.core.contracts import WORKER_SHUTDOWN, SpentSoFar
 
@@ -146,15 +146,13 @@ class _Heartbeating(ActivityInboundInterceptor):
         guarded = guardian.attempt() if guardian else None
         pulse = Pulse(guarded, self._heartbeats.turns, self._heartbeats.pacing)
         _PULSE.set(pulse)
-        beating = asyncio.create_task(_keep_beating(pulse, pushed=self._heartbeats.pushed))
+        late = late_seconds()
+        beating = asyncio.create_task(_keep_beating(pulse, pushed=self._heartbeats.pushed, late=late > 0))
         try:
             await pulse.tell()
-            waited = waited_seconds()
-            if waited > LATE_SECONDS_MAX:
-                await still_here(pulse.details())
             pulse.repetition = await refuse_if_unwanted()
             doing = super().execute_activity(input)
-            return await to_its_end(doing, pulse.details, lambda: max(waited, pulse.longest_silence()))
+            return await to_its_end(doing, pulse.details, lambda: max(late, pulse.longest_silence()))
         except asyncio.CancelledError:
             pulse.beat()  # so that the next attempt, if there is one, knows all that this one did
             raise _cancelled() from None
@@ -176,11 +174,13 @@ def _cancelled() -> BaseException:
     return asyncio.CancelledError()
 
 
-async def _keep_beating(pulse: Pulse, *, pushed: bool) -> None:
+async def _keep_beating(pulse: Pulse, *, pushed: bool, late: bool) -> None:
     """Heartbeat as long as the activity runs: at once when it has something new, else as often as a stop needs."""
     _beating.add(pulse)
     carried = pulse.details()
     try:
+        if late:
+            await still_here(carried)
         while True:
             interval = interval_seconds(len(_beating))
             rest = PUSHED_SECONDS if pushed else interval

@@ -26,6 +26,10 @@ LATE_SECONDS_MAX: Final = 10.0
 """How long after the server gave it away a first attempt is begun unasked: a worker whose threads keep one another
 waiting may come to it when the server has taken it for lost. A clock that is wrong costs a question."""
 
+GIVEN_UP_SECONDS: Final = 40.0
+"""After so long without a heartbeat the server and the SDK have given up any attempt: one that has waited longer by our
+clock has not, and the clock is wrong."""
+
 ASK_TIMEOUT: Final = timedelta(seconds=10)
 
 
@@ -90,6 +94,12 @@ async def refuse_if_unwanted(*, late: bool = False) -> Repetition:
 def waited_seconds() -> float:
     """Return for how long the server has waited for this attempt, as far as its clock and this machine's agree."""
     return abs((datetime.now(UTC) - activity.info().started_time).total_seconds())
+
+
+def late_seconds() -> float:
+    """Return the same for an attempt that this worker has come to so late that it may soon be given up; else 0."""
+    waited = waited_seconds()
+    return waited if LATE_SECONDS_MAX < waited < GIVEN_UP_SECONDS else 0.0
 
 
 async def _described(info: activity.Info) -> DescribeWorkflowExecutionResponse | None:
