@@ -24,6 +24,7 @@ from activities.records import RecordKeeping
 from activities.sinks import EventSinks
 from activities.tools import Catalog, ToolSlots, take_up, tool_activities
 from activities.transcripts import TranscriptCache
+from holdfast.client.connection import may_be_pushed
 from holdfast.client.refusals import refusal
 from holdfast.client.settings import Settings
 from holdfast.client.worker_settings import WorkerSettings
@@ -155,7 +156,8 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
 
 async def _make_ready(client: TemporalClient, heartbeats: Heartbeats, prices: PriceList | None = None) -> None:
     """Have everything there that a call needs: a worker that polls before is given calls that wait for it."""
-    await heartbeats.ask(client)
+    if may_be_pushed(client):
+        await heartbeats.ask(client)
     start_apart()
     if prices is not None:
         await asyncio.to_thread(prices.load)

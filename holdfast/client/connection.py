@@ -48,8 +48,12 @@ CREATE_NAMESPACE: Final = "holdfast setup --create-namespace"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
+class CoreRuntime(Runtime):
+    """The SDK's runtime of a process of ours; its workers tell the server that they are there."""
+
+
 @cache
-def core_runtime(metrics: str | None = None) -> Runtime:
+def core_runtime(metrics: str | None = None) -> CoreRuntime:
     """Return the process's SDK runtime; its native core logs through Python, never to standard output.
 
     (A `--json` answer must stay JSON.) `metrics` is where a worker's can be read; raises PortTaken, InvalidInput.
@@ -60,11 +64,20 @@ def core_runtime(metrics: str | None = None) -> Runtime:
     shown = TelemetryFilter(core_level="WARN", other_level="ERROR")
     logging_ = LoggingConfig(filter=shown, forwarding=log)
     if metrics is None:
-        return Runtime(telemetry=TelemetryConfig(logging=logging_))
+        return CoreRuntime(telemetry=TelemetryConfig(logging=logging_))
     try:
-        return Runtime(telemetry=TelemetryConfig(logging=logging_, metrics=prometheus(metrics)))
+        return CoreRuntime(telemetry=TelemetryConfig(logging=logging_, metrics=prometheus(metrics)))
     except ValueError as error:
         raise not_listening(metrics, error) from None
+
+
+def may_be_pushed(client: Client) -> bool:
+    """Return whether a server can push cancels to the client's workers: it must be told that they are there.
+
+    A runtime that a program has made itself need not do that (`worker_heartbeat_interval`).
+    """
+    runtime = client.service_client.config.runtime
+    return runtime is None or isinstance(runtime, CoreRuntime)
 
 
 AWAY_PAUSE_SECONDS: Final = 0.5
