@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import runpy
@@ -10,11 +11,9 @@ import signal
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -22,7 +21,7 @@ import pytest
 from holdfast.client import Client, Settings, histories, reading
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.ports import choose_ports
-from holdfast.client.watched import AttemptFailed, TextDelta, Watched
+from holdfast.client.watched import AttemptFailed, TextDelta, Watched, to_dict
 from holdfast.core.budget import ExecutionBudget
 from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
 from holdfast.core.definition import LLM, AgentDefinition
@@ -57,7 +56,8 @@ pytestmark = pytest.mark.temporal
 
 AGENT = AgentDefinition(name="watched", tools="all")
 SECONDS_MAX = 90
-EPOCH = datetime.fromtimestamp(0, UTC)
+TIME = re.compile(r"at|\w+_at|\w+_seconds")
+"""The names of fields that hold a moment or a length of time."""
 WATCHERS = 20
 PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
 WORDS = "".join(f"word {number:03} " for number in range(120))
@@ -103,9 +103,15 @@ def events_of(watched: Sequence[Watched], execution_id: str | None = None) -> li
     return [each for each in events if execution_id in (None, each.execution_id)]
 
 
-def timeless(events: Sequence[Observed]) -> list[Observed]:
-    """The events without their times: a question moves the clock of a task whose hooks or local tools it meets."""
-    return [replace(each, at=EPOCH) for each in events]
+def timeless(events: Sequence[Observed]) -> list[Any]:
+    """The events without any times: a question moves the clock of a task whose hooks or local tools it meets."""
+    told = [to_dict(cast("Watched", each)) for each in events]
+    bare: list[Any] = json.loads(json.dumps(told), object_hook=_timeless)
+    return bare
+
+
+def _timeless(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if not TIME.fullmatch(name)}
 
 
 def names(events: Sequence[object]) -> list[str]:
