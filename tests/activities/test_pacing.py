@@ -4,85 +4,87 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from itertools import pairwise
 from uuid import uuid4
 
 import pytest
 from temporalio.common import RetryPolicy
 from temporalio.testing import ActivityEnvironment
 
+from activities import pacing as pacing_module
 from activities import tool_attempts
 from activities.heartbeats import pulse
-from activities.pacing import CALM_SECONDS, CALM_TURNS, LATE_TURNS_MAX, SLOW_BEGINNINGS, STALL_SECONDS, Pacing
+from activities.pacing import CALM_TURNS, LATE_TURNS_MAX, SLOW_BEGINNINGS, STALL_SECONDS, Pacing
 from activities.tool_attempts import AttemptFailure
 from activities.tools import tool_activities
 from holdfast import tool
 from holdfast.core.attempts import LOST_ATTEMPTS_MAX, POSTPONED
 
-HOGS = 4
+HELD_SECONDS = STALL_SECONDS * 1.2
 
 
-async def test_the_loop_turns_between_two_calls_that_keep_the_lock() -> None:
-    pacing, turns = Pacing(), 0
-    begun_at_turn: list[int] = []
+class Loop:
+    """The event loop as pacing sees it, with a clock of its own. `turns` counts how often it was slept in."""
 
-    async def turn() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
+    Lock = asyncio.Lock
 
-    async def hog() -> None:
-        begun_at_turn.append(turns)
-        time.sleep(STALL_SECONDS * 1.2)  # noqa: ASYNC251  # what a thread does to the loop that keeps the lock
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.turns = 0
+        self.held = 0.0
+        """For how long the interpreter's lock is kept, from now on, in each turn."""
 
-    async def call() -> None:
+    def get_running_loop(self) -> Loop:
+        return self
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.now += self.held
+        callback()
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds + self.held
+        self.turns += 1
+
+    async def begin(self, pacing: Pacing, held: float = 0.0) -> int:
+        """Begin a call that keeps the lock for so long as it begins; return how many turns it waited for that."""
+        before = self.turns
         await pacing.take()
-        work = asyncio.create_task(hog())
+        always, self.held = self.held, self.held + held
         pacing.give()
-        await work
-
-    turning = asyncio.create_task(turn())
-    await asyncio.gather(*(call() for _ in range(HOGS)))
-    turning.cancel()
-    assert len(begun_at_turn) == HOGS
-    between = [after - before for before, after in pairwise(begun_at_turn)]
-    assert all(each >= CALM_TURNS for each in between), between
+        self.held = always
+        return self.turns - before
 
 
-async def test_calls_begin_quickly_again_soon_after_the_loop_stood_still() -> None:
-    pacing, clock = Pacing(), asyncio.get_running_loop().time
-    await pacing.take()
-    pacing.give()
-    time.sleep(STALL_SECONDS * 1.2)  # noqa: ASYNC251  # what a thread does to the loop that keeps the lock
-    began_at: list[float] = []
-    for _ in range(SLOW_BEGINNINGS + 50):
-        await pacing.take()
-        began_at.append(clock())
-        pacing.give()
-    pauses = [after - before for before, after in pairwise(began_at)]
-    assert sum(pause >= CALM_TURNS * CALM_SECONDS for pause in pauses) == SLOW_BEGINNINGS - 1, "the first was slow, too"
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
+    loop = Loop()
+    monkeypatch.setattr(pacing_module, "asyncio", loop)
+    return loop
 
 
-async def test_a_loop_that_stands_still_again_and_again_keeps_nobody_waiting() -> None:
-    pacing, stalls = Pacing(), 0
+async def test_the_loop_turns_between_two_calls_that_keep_the_lock(loop: Loop) -> None:
+    pacing = Pacing()
+    assert await loop.begin(pacing, HELD_SECONDS) <= 1
+    assert [await loop.begin(pacing, HELD_SECONDS) for _ in range(4)] == [CALM_TURNS] * 4
 
-    async def slices() -> None:
-        nonlocal stalls
-        while True:
-            stalls += 1
-            time.sleep(STALL_SECONDS * 1.1)  # noqa: ASYNC251  # what a thread does to the loop that keeps the lock
-            await asyncio.sleep(CALM_SECONDS)
 
-    slicing = asyncio.create_task(slices())
-    for _ in range(2):
-        await pacing.take()
-        pacing.give()
-    slicing.cancel()
-    assert stalls <= 2 * (LATE_TURNS_MAX + 1)
+async def test_calls_begin_quickly_again_soon_after_the_loop_stood_still(loop: Loop) -> None:
+    pacing = Pacing()
+    await loop.begin(pacing, HELD_SECONDS)
+    waited = [await loop.begin(pacing) for _ in range(SLOW_BEGINNINGS + 5)]
+    assert waited == [CALM_TURNS] * SLOW_BEGINNINGS + [1] * 5
+
+
+async def test_a_loop_that_stands_still_again_and_again_keeps_nobody_waiting(loop: Loop) -> None:
+    pacing = Pacing()
+    await loop.begin(pacing)
+    loop.held = HELD_SECONDS
+    assert [await loop.begin(pacing) for _ in range(3)] == [LATE_TURNS_MAX] * 3
 
 
 async def test_who_waits_no_longer_leaves_the_way_free() -> None:
