@@ -169,7 +169,7 @@ class Guardian:
         parts: dict[str, Any] = {name: base64.b64decode(told.get(name, "")) for name in PARTS}
         run = (told["workflow"], told["run"])
         if (before := self._attempts.get(told["key"])) is not None:
-            before.ended_at = time.monotonic()  # what it was: nothing of that is sent any more
+            before.ended_at = time.monotonic()  # a heartbeat that still carries its old details is not sent
         self._attempts[told["key"]] = Attempt(**parts, turn=bool(told.get("turn")), run=run)
 
     def _end(self, key: int) -> None:

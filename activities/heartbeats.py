@@ -21,7 +21,7 @@ from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from activities.guardian_link import Details, GuardedAttempt, GuardianLink
-from activities.late_results import still_here, to_its_end
+from activities.late_results import heartbeat_directly, to_its_end
 from activities.pacing import Pacing
 from activities.repeats import ASK_TIMEOUT, FIRST, late_seconds, refuse_if_unwanted
 from activities.turns import Turns
@@ -44,10 +44,7 @@ class Pulse:
     """What the heartbeats of one activity carry: what the attempt before it left, unless the activity says more."""
 
     def __init__(
-        self,
-        guarded: GuardedAttempt | None = None,
-        turns: Turns | None = None,
-        pacing: Pacing | None = None,
+        self, guarded: GuardedAttempt | None = None, turns: Turns | None = None, pacing: Pacing | None = None
     ) -> None:
         self.turns: Final = turns or Turns()
         self.pacing: Final = pacing or Pacing()
@@ -180,7 +177,7 @@ async def _keep_beating(pulse: Pulse, *, pushed: bool, late: bool) -> None:
     carried = pulse.details()
     try:
         if late:
-            await still_here(carried)
+            await heartbeat_directly(carried)
         while True:
             interval = interval_seconds(len(_beating))
             rest = PUSHED_SECONDS if pushed else interval

@@ -61,7 +61,7 @@ async def to_its_end(
     return work.result()
 
 
-async def still_here(details: tuple[object, ...]) -> None:
+async def heartbeat_directly(details: tuple[object, ...]) -> None:
     """Have the server wait for this activity from now on, if it still does; the SDK's heartbeats may come too late."""
     await _is_awaited(_handle(), details)
 

@@ -14,7 +14,7 @@ STALL_SECONDS: Final = 0.5
 """An event loop that comes to its turn so much too late stood still."""
 
 SLOW_BEGINNINGS: Final = 3
-"""So many calls begin slowly after that, one more for each in whose time the loop stands still again."""
+"""So many calls begin slowly after each time that it stood still."""
 
 PAUSE_SECONDS: Final = 0.001
 """The least time between the beginnings of two calls: enough to notice one that keeps the lock."""

@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.guardian_link import Details
 from activities.heartbeats import Pulse, pulse
-from activities.late_results import still_here
+from activities.late_results import heartbeat_directly
 from activities.repeats import LATE_SECONDS_MAX, refuse_if_unwanted
 from holdfast.core.attempts import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts, lost_for_good
 from holdfast.core.steps import ErrorRecord
@@ -197,7 +197,7 @@ async def _refuse_if_unwanted_by_now(here: Pulse, attempts: ToolAttempts, traits
     unheard = True
     with suppress(TimeoutError):
         async with asyncio.timeout(ASK_SECONDS_MAX):
-            await still_here(here.details())
+            await heartbeat_directly(here.details())
             unheard = (await refuse_if_unwanted(late=True)).unheard
     if unheard and not traits.at_most_once:
         raise _postponed(here, attempts, UNHEARD)

@@ -180,24 +180,15 @@ async def _named(temporal: TemporalClient, agent: str, wanted: WorkflowKind | No
 
 
 async def _latest(temporal: TemporalClient, query: str) -> list[Match]:
-    """Return the last to begin: the server lists those under way in that order, the others as they ended."""
-    under_way = await _listed(temporal, f"{query} AND ExecutionStatus = 'Running'", limit=1)
-    over = await _listed(temporal, f"{query} AND ExecutionStatus NOT IN ('Running', 'ContinuedAsNew')")
-    latest = sorted([*under_way, *over], key=_started)[-1:]
-    for _ in range(LATER_LOOKS_MAX):
-        later = [each for known in latest for each in await _listed(temporal, f"{query} AND {_begun_after(known)}")]
-        if not later or max(map(_started, later)) <= _started(latest[0]):
+    """Return the last to begin; the server lists those under way in that order, then the others as they ended."""
+    latest = await _listed(temporal, query, limit=1)
+    for _ in range(LATER_LOOKS_MAX if latest else 0):
+        later = await _listed(temporal, f"{query} AND StartTime > '{latest[0].started_at.isoformat()}'")
+        newest = max([*latest, *later], key=lambda each: each.started_at)
+        if newest == latest[0]:
             break
-        latest = [max(later, key=_started)]
+        latest = [newest]
     return latest
-
-
-def _started(match: Match) -> datetime:
-    return match.started_at
-
-
-def _begun_after(match: Match) -> str:
-    return f"StartTime > '{match.started_at.isoformat()}'"
 
 
 async def _listed(temporal: TemporalClient, query: str, limit: int = LISTED_ROWS_MAX) -> list[Match]:

@@ -41,15 +41,9 @@ async def test_a_call_whose_last_attempt_the_server_ended_is_not_begun_beyond_it
         return "held"
 
     [activity] = tool_activities([hold], ToolSlots(slots))
-    environment = ActivityEnvironment()
-    environment.info = dataclasses.replace(
-        environment.info,
-        attempt=own + 2,
-        workflow_id=str(uuid4()),
-        heartbeat_details=[ToolAttempts(own=own).model_dump(mode="json")],
-        retry_policy=RetryPolicy(maximum_attempts=ATTEMPTS_MAX + LOST_ATTEMPTS_MAX),
-        start_to_close_timeout=timedelta(seconds=90),
-    )
+    environment = environment_of_a_call()
+    details = [ToolAttempts(own=own).model_dump(mode="json")]
+    environment.info = dataclasses.replace(environment.info, attempt=own + 2, heartbeat_details=details)
 
     async def attempt() -> object:
         pulse().repetition = Repetition(timed_out=True)
@@ -75,7 +69,7 @@ async def test_a_call_that_is_put_off_again_and_again_is_tried_ever_more_rarely(
         return "noted"
 
     [activity] = tool_activities([note])
-    environment = ActivityEnvironment()
+    environment = environment_of_a_call()
     monkeypatch.setattr(tool_attempts, "TURN_SECONDS_MAX", 0.01)
     monkeypatch.setattr(tool_attempts, "PACE_SECONDS_MIN", 0.01)
 
@@ -85,13 +79,8 @@ async def test_a_call_that_is_put_off_again_and_again_is_tried_ever_more_rarely(
 
     pauses: list[float] = []
     for postponed in range(8):
-        environment.info = dataclasses.replace(
-            environment.info,
-            attempt=postponed + 1,
-            workflow_id=str(uuid4()),
-            heartbeat_details=[ToolAttempts(postponed=postponed).model_dump(mode="json")],
-            retry_policy=RetryPolicy(maximum_attempts=ATTEMPTS_MAX + LOST_ATTEMPTS_MAX),
-        )
+        details = [ToolAttempts(postponed=postponed).model_dump(mode="json")]
+        environment.info = dataclasses.replace(environment.info, attempt=postponed + 1, heartbeat_details=details)
         with pytest.raises(AttemptFailure) as put_off:
             await environment.run(attempt)
         assert put_off.value.next_retry_delay
@@ -119,8 +108,8 @@ async def test_a_call_that_has_waited_for_long_is_begun_if_the_server_still_wait
         asked.append("begun")
         return "noted"
 
-    async def still_here(_: object) -> None:
-        asked.append("still here")
+    async def heartbeat_directly(_: object) -> None:
+        asked.append("heartbeat")
 
     async def refuse_if_unwanted(*, late: bool) -> Repetition:
         assert late
@@ -128,7 +117,7 @@ async def test_a_call_that_has_waited_for_long_is_begun_if_the_server_still_wait
             raise ApplicationError("the server no longer waits for this attempt; it was not started")
         return Repetition(unheard=server == "does not answer")
 
-    monkeypatch.setattr(tool_attempts, "still_here", still_here)
+    monkeypatch.setattr(tool_attempts, "heartbeat_directly", heartbeat_directly)
     monkeypatch.setattr(tool_attempts, "refuse_if_unwanted", refuse_if_unwanted)
     monkeypatch.setattr(tool_attempts, "LATE_SECONDS_MAX", 0.01)
     [activity] = tool_activities([note])
@@ -142,7 +131,7 @@ async def test_a_call_that_has_waited_for_long_is_begun_if_the_server_still_wait
 
     with nullcontext() if said == "noted" else pytest.raises(ApplicationError, match=said):
         assert await environment.run(attempt) == said
-    assert asked == ["still here", *(["begun"] if said == "noted" else [])]
+    assert asked == ["heartbeat", *(["begun"] if said == "noted" else [])]
 
 
 async def test_a_server_that_does_not_answer_in_time_puts_the_call_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,10 +140,10 @@ async def test_a_server_that_does_not_answer_in_time_puts_the_call_off(monkeypat
         """Take note."""
         return "noted"
 
-    async def still_here(_: object) -> None:
+    async def heartbeat_directly(_: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(tool_attempts, "still_here", still_here)
+    monkeypatch.setattr(tool_attempts, "heartbeat_directly", heartbeat_directly)
     monkeypatch.setattr(tool_attempts, "LATE_SECONDS_MAX", -1.0)
     monkeypatch.setattr(tool_attempts, "ASK_SECONDS_MAX", 0.01)
     [activity] = tool_activities([note])
@@ -198,8 +187,8 @@ async def test_the_server_waits_anew_for_what_a_busy_worker_comes_to_late(
 ) -> None:
     asked: list[str] = []
 
-    async def still_here(_: object) -> None:
-        asked.append("still here")
+    async def heartbeat_directly(_: object) -> None:
+        asked.append("heartbeat")
 
     async def refuse_if_unwanted() -> Repetition:
         return Repetition()
@@ -212,7 +201,7 @@ async def test_the_server_waits_anew_for_what_a_busy_worker_comes_to_late(
         async def execute_activity(self, input: ExecuteActivityInput) -> str:  # noqa: A002, ARG002  # the SDK's signature
             return "done"
 
-    monkeypatch.setattr(heartbeats, "still_here", still_here)
+    monkeypatch.setattr(heartbeats, "heartbeat_directly", heartbeat_directly)
     monkeypatch.setattr(heartbeats, "refuse_if_unwanted", refuse_if_unwanted)
     monkeypatch.setattr(late_results, "_handle", Reporting)
     environment = environment_of_a_call()
@@ -224,7 +213,7 @@ async def test_the_server_waits_anew_for_what_a_busy_worker_comes_to_late(
         return await first.execute_activity(ExecuteActivityInput(fn=attempt, args=(), executor=None, headers={}))
 
     assert await environment.run(attempt) == "done"
-    assert asked == (["still here", "reported"] if late else [])
+    assert asked == (["heartbeat", "reported"] if late else [])
 
 
 def environment_of_a_call() -> ActivityEnvironment:

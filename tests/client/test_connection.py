@@ -59,7 +59,7 @@ async def test_a_stop_reaches_a_tool_of_a_worker_that_no_server_can_push_to(
             took = time.monotonic() - asked_at
             assert (await client.result(run)).stop_reason is StopReason.USER_REQUESTED
         await model.close()
-    assert took < PUSHED_SECONDS / 2
+    assert took < PUSHED_SECONDS - 1
 
 
 async def test_our_own_runtime_tells_the_server_of_its_workers(settings: Settings) -> None:

@@ -57,10 +57,10 @@ async def of_session(holdfast: Holdfast, agent_id: str) -> tuple[SessionView, Wa
     view = await holdfast.agent(agent_id).view()
     if view.running_id is None:
         return view, None
-    return view, await known(waiting_of_session(holdfast.client.temporal, view.agent_id))
+    return view, await if_known(waiting_of_session(holdfast.client.temporal, view.agent_id))
 
 
-async def known(asking: Awaitable[WaitingCalls]) -> WaitingCalls | None:
+async def if_known(asking: Awaitable[WaitingCalls]) -> WaitingCalls | None:
     """Return which calls wait; none where the server cannot tell, which is said: it is no more than an addition."""
     try:
         return await asking

@@ -92,7 +92,7 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
 
     with busy("reading the run"):
         run = await ToldRun.found(holdfast, execution_id)
-        state, wait, below = await run.whole(), await run.model_wait(), await pending.known(run.waiting_below())
+        state, wait, below = await run.whole(), await run.model_wait(), await pending.if_known(run.waiting_below())
     if as_json:
         waits: dict[str, object] = {} if wait is None else {"model_wait": to_dict(wait)}
         if below:

@@ -182,7 +182,7 @@ def record(found: ExecutionRecord) -> None:
     screen.print(f"run [bold]{found.execution_id}[/bold], number {found.number} of agent {found.agent_id}")
     screen.print(f"    [dim]{escape(found.agent)}, {moment(found.started_at)}[/dim]")
     screen.print(f"[bold]asked[/bold] {escape(printable(found.task))}")
-    screen.print(f"[{colour}]{found.status.replace('_', ' ')}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]")
+    screen.print(f"[{colour}]{found.status}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]")
     if found.answer:
         screen.print()
         screen.print(escape(printable(found.answer)))
