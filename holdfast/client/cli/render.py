@@ -246,8 +246,8 @@ def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
     """Print a run from its beginning to where it is; `agent` is its agent's name."""
     if state.execution:
         started(state.execution.execution_id, page)
-    if asked_whom := " asked: ".join(filter(None, (agent, short(asked_of(state))))):
-        console().print(f"    {escape(printable(asked_whom))}")
+    if task := " was asked: ".join(filter(None, (agent, short(asked_of(state))))):
+        console().print(f"    {escape(printable(task))}")
     for done in state.step_executions:
         announce(done.step.number, done.step.inference_response)
         results(done.step, done.duration.total_seconds())

@@ -140,6 +140,7 @@ def test_show_of_a_run_tells_which_calls_of_its_subagents_wait(project: Project,
     root = asyncio.run(client.start("boss", "multiply"))
     looks = (project.run("show", root) for _ in range(LOOKS_MAX))
     shown = next(each for each in looks if "waits for approval" in each.out)
+    assert "boss was asked: multiply" in shown.out
     assert 'multiply of the subagent warden waits for approval: {"a":6,"b":7}' in shown.out
     [below] = project.run("show", root, "--json").document["subagents_waiting"]
     assert (below["agent"], below["digest"]) == ("warden", DIGEST)
