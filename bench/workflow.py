@@ -1,4 +1,4 @@
-"""What the workflow's own code takes per workflow task, in its sandbox. `python -m bench.workflow`."""
+"""What the workflow's own code takes per workflow task, without the SDK's sandbox. `python -m bench.workflow`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from unittest.mock import patch
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
-from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from activities.provider import OpenAIModel, ProviderSettings
 from bench.report import Goal, hand_over, quantile, show_goals, show_table
@@ -40,8 +39,7 @@ BENCH_SECONDS_MAX: Final = 300.0
 EPILOG: Final = """\
 A workflow task is what the worker does when something has happened in a run: here a model's answer or a tool's result
 has come, the core decides, and the next call is told to the server. Its time is the CPU time of the thread that runs
-the workflow's code, sandbox included; payloads are read and written in it. The first task of a run loads the
-workflow's modules into the sandbox and is told apart.
+the workflow's code; payloads are read and written in it. The first task of a run is shown apart.
 
 JSON: {machine, steps, runs, first_ms: [...], task_ms: [...], goals: [{wanted, measured, met}]}.
 """
@@ -49,28 +47,28 @@ JSON: {machine, steps, runs, first_ms: [...], task_ms: [...], goals: [{wanted, m
 
 @contextmanager
 def clocked() -> Generator[dict[str, list[float]]]:
-    """Put a clock around whatever the sandbox runs; gives, per run, the CPU seconds of each of its activations."""
+    """Put a clock around the workflow's code; gives, per run, the CPU seconds of each of its activations."""
     found: dict[str, list[float]] = {}
-    create = SandboxedWorkflowRunner.create_instance
+    create = UnsandboxedWorkflowRunner.create_instance
 
-    def created(runner: SandboxedWorkflowRunner, det: WorkflowInstanceDetails) -> WorkflowInstance:
+    def created(runner: UnsandboxedWorkflowRunner, det: WorkflowInstanceDetails) -> WorkflowInstance:
         began = time.thread_time()
         instance = create(runner, det)
-        loading = time.thread_time() - began
+        making = time.thread_time() - began
         activate = instance.activate
         seconds = found.setdefault(det.info.run_id, [])
 
         def timed(act: WorkflowActivation) -> WorkflowActivationCompletion:
             began = time.thread_time()
             completion = activate(act)
-            # loading the sandbox counts to the first task
-            seconds.append(time.thread_time() - began + (0.0 if seconds else loading))
+            # making the instance counts to the first task
+            seconds.append(time.thread_time() - began + (0.0 if seconds else making))
             return completion
 
         setattr(instance, "activate", timed)  # noqa: B010  # a method to type checkers
         return instance
 
-    with patch.object(SandboxedWorkflowRunner, "create_instance", created):
+    with patch.object(UnsandboxedWorkflowRunner, "create_instance", created):
         yield found
 
 
@@ -93,7 +91,7 @@ async def run(runs: int, steps: int) -> list[list[float]]:
     if any(state.final_response != task.answer for state in states):
         raise AssertionError("a run has not done its task")
     if len(found) != runs:
-        raise AssertionError(f"{len(found)} of {runs} runs were in the sandbox")
+        raise AssertionError(f"{len(found)} of {runs} runs were seen")
     return list(found.values())
 
 

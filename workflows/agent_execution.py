@@ -17,65 +17,64 @@ from pydantic_core import to_json
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core import limits
-    from holdfast.core.beginning import between_steps, may_change
-    from holdfast.core.carrying import Past
-    from holdfast.core.commands import (
-        AskApproval,
-        CallModel,
-        CallTool,
-        CancelInFlight,
-        Command,
-        Emit,
-        Finish,
-        RunHooks,
-        SpawnSubagent,
-        StartTimer,
-        SummariseBuffer,
-    )
-    from holdfast.core.contracts import AGENT_EXECUTION, Carried, ExecutionInput, StopRequest, ToolCatalog
-    from holdfast.core.defining import as_defined, first_run, new_agent
-    from holdfast.core.errors import HoldfastError
-    from holdfast.core.events import (
-        ChangeRefused,
-        DriverFailed,
-        Event,
-        ExecutionStarted,
-        MessageArrived,
-        ModelCancelled,
-        RunContinued,
-        TimerFired,
-        subagent_cancelled,
-    )
-    from holdfast.core.frozen import replace
-    from holdfast.core.loop import AgentLoop, user_message
-    from holdfast.core.paging import without_bulk
-    from holdfast.core.recording import asked_of, without_record
-    from holdfast.core.result_contracts import ExecutionResult
-    from holdfast.core.session import MESSAGE_ID
-    from holdfast.core.state import AgentState
-    from holdfast.core.steps import ErrorRecord
-    from holdfast.core.subagents import known_subagents
-    from holdfast.core.texts import clamped, error_record
-    from holdfast.core.tools import ToolTraits
-    from holdfast.core.transcript import Opening
-    from workflows import captions
-    from workflows.answering import Answering
-    from workflows.calls import call_error, resolve_tools, take_up
-    from workflows.changing import opening_of, priced, resolved
-    from workflows.hearing import Hearing
-    from workflows.listing import Rate, ended, progress, show, tell
-    from workflows.metering import Metering
-    from workflows.model_waits import ModelWaits
-    from workflows.observing import Observing
-    from workflows.outcome import Kept, result_of
-    from workflows.recording import Unkept, record
-    from workflows.runs import FAULTS, check_start, is_long
-    from workflows.story import Story
-    from workflows.telling import Telling
-    from workflows.waiting import Waiting
-    from workflows.work import SHORTEST, Ends, Work
+from holdfast.core import limits
+from holdfast.core.beginning import between_steps, may_change
+from holdfast.core.carrying import Past
+from holdfast.core.commands import (
+    AskApproval,
+    CallModel,
+    CallTool,
+    CancelInFlight,
+    Command,
+    Emit,
+    Finish,
+    RunHooks,
+    SpawnSubagent,
+    StartTimer,
+    SummariseBuffer,
+)
+from holdfast.core.contracts import AGENT_EXECUTION, Carried, ExecutionInput, StopRequest, ToolCatalog
+from holdfast.core.defining import as_defined, first_run, new_agent
+from holdfast.core.errors import HoldfastError
+from holdfast.core.events import (
+    ChangeRefused,
+    DriverFailed,
+    Event,
+    ExecutionStarted,
+    MessageArrived,
+    ModelCancelled,
+    RunContinued,
+    TimerFired,
+    subagent_cancelled,
+)
+from holdfast.core.frozen import replace
+from holdfast.core.loop import AgentLoop, user_message
+from holdfast.core.paging import without_bulk
+from holdfast.core.recording import asked_of, without_record
+from holdfast.core.result_contracts import ExecutionResult
+from holdfast.core.session import MESSAGE_ID
+from holdfast.core.state import AgentState
+from holdfast.core.steps import ErrorRecord
+from holdfast.core.subagents import known_subagents
+from holdfast.core.texts import clamped, error_record
+from holdfast.core.tools import ToolTraits
+from holdfast.core.transcript import Opening
+from workflows import captions
+from workflows.answering import Answering
+from workflows.calls import call_error, resolve_tools, take_up
+from workflows.changing import opening_of, priced, resolved
+from workflows.hearing import Hearing
+from workflows.listing import Rate, ended, progress, show, tell
+from workflows.metering import Metering
+from workflows.model_waits import ModelWaits
+from workflows.observing import Observing
+from workflows.outcome import Kept, result_of
+from workflows.recording import Unkept, record
+from workflows.runs import FAULTS, check_start, is_long
+from workflows.story import Story
+from workflows.telling import Telling
+from workflows.waiting import Waiting
+from workflows.work import SHORTEST, Ends, Work
 
 CANCEL_PASSES = 5
 """How many passes of the loop a cancel needs from a task to the command that the SDK makes of it."""

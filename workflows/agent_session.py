@@ -13,52 +13,51 @@ from typing import NoReturn
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core import session
-    from holdfast.core.contracts import EVENTS_QUERY, EventsRequest, StopRequest
-    from holdfast.core.errors import HoldfastError, RecordNotFound
-    from holdfast.core.limits import REASON_CHARS_MAX, UPDATES_MAX, UPDATES_PER_RUN
-    from holdfast.core.session import (
-        SessionInput,
-        SessionState,
-        SessionTransition,
-        StartExecution,
-        TellExecution,
-        TurnEnd,
-    )
-    from holdfast.core.session_contracts import (
-        AGENT_SESSION,
-        CHANGE_UPDATE,
-        CLEAR_UPDATE,
-        CLOSE_UPDATE,
-        OPEN_UPDATE,
-        RECEIPT_QUERY,
-        RESUME_UPDATE,
-        REWIND_UPDATE,
-        SEND_UPDATE,
-        SESSION_MISSING,
-        SESSION_QUERY,
-        SESSION_REFUSED,
-        STOP_UPDATE,
-        SUSPEND_UPDATE,
-        Branch,
-        Receipt,
-        SessionChange,
-        SessionMessage,
-        SessionView,
-    )
-    from holdfast.core.session_events import SessionEventsPage
-    from holdfast.core.texts import clamped
-    from holdfast.core.workflow_names import own_id, session_workflow_id
-    from workflows import captions
-    from workflows.calls import call_error
-    from workflows.cancels import in_any_case
-    from workflows.keeping import branched, find_session, keep_session
-    from workflows.listing import STATUS, STEPS, show
-    from workflows.observing import SessionObserving
-    from workflows.runs import FAULTS, check_start, is_long
-    from workflows.session_story import session_details
-    from workflows.turns import ChildExecution
+from holdfast.core import session
+from holdfast.core.contracts import EVENTS_QUERY, EventsRequest, StopRequest
+from holdfast.core.errors import HoldfastError, RecordNotFound
+from holdfast.core.limits import REASON_CHARS_MAX, UPDATES_MAX, UPDATES_PER_RUN
+from holdfast.core.session import (
+    SessionInput,
+    SessionState,
+    SessionTransition,
+    StartExecution,
+    TellExecution,
+    TurnEnd,
+)
+from holdfast.core.session_contracts import (
+    AGENT_SESSION,
+    CHANGE_UPDATE,
+    CLEAR_UPDATE,
+    CLOSE_UPDATE,
+    OPEN_UPDATE,
+    RECEIPT_QUERY,
+    RESUME_UPDATE,
+    REWIND_UPDATE,
+    SEND_UPDATE,
+    SESSION_MISSING,
+    SESSION_QUERY,
+    SESSION_REFUSED,
+    STOP_UPDATE,
+    SUSPEND_UPDATE,
+    Branch,
+    Receipt,
+    SessionChange,
+    SessionMessage,
+    SessionView,
+)
+from holdfast.core.session_events import SessionEventsPage
+from holdfast.core.texts import clamped
+from holdfast.core.workflow_names import own_id, session_workflow_id
+from workflows import captions
+from workflows.calls import call_error
+from workflows.cancels import in_any_case
+from workflows.keeping import branched, find_session, keep_session
+from workflows.listing import STATUS, STEPS, show
+from workflows.observing import SessionObserving
+from workflows.runs import FAULTS, check_start, is_long
+from workflows.session_story import session_details
+from workflows.turns import ChildExecution
 
 
 @workflow.defn(name=AGENT_SESSION, failure_exception_types=FAULTS)

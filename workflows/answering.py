@@ -7,39 +7,37 @@ from typing import Any
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core.carrying import Past
-    from holdfast.core.contracts import (
-        BUDGET_QUERY,
-        BUFFER_QUERY,
-        DEBUG_QUERY,
-        EVENTS_QUERY,
-        PART_QUERY,
-        SNAPSHOT_QUERY,
-        STATE_QUERY,
-        TRANSCRIPT_QUERY,
-        BufferPage,
-        EventsPage,
-        EventsRequest,
-        PageRequest,
-        PartPage,
-        PartRequest,
-        StatePage,
-        TranscriptPage,
-        TranscriptRequest,
-    )
-    from holdfast.core.paging import page
-    from holdfast.core.records import Snapshot
-    from holdfast.core.state import AgentState
-    from holdfast.core.summarising import summary_request
-    from workflows.observing import Observing
-    from workflows.telling import Telling
+from holdfast.core.carrying import Past
+from holdfast.core.contracts import (
+    BUDGET_QUERY,
+    BUFFER_QUERY,
+    DEBUG_QUERY,
+    EVENTS_QUERY,
+    PART_QUERY,
+    SNAPSHOT_QUERY,
+    STATE_QUERY,
+    TRANSCRIPT_QUERY,
+    BufferPage,
+    EventsPage,
+    EventsRequest,
+    PageRequest,
+    PartPage,
+    PartRequest,
+    StatePage,
+    TranscriptPage,
+    TranscriptRequest,
+)
+from holdfast.core.paging import page
+from holdfast.core.records import Snapshot
+from holdfast.core.state import AgentState
+from holdfast.core.summarising import summary_request
+from workflows.observing import Observing
+from workflows.telling import Telling
 
 
 def _now() -> datetime:
     """Return the time of day, for answers alone: a query comes whenever it does, and decides nothing."""
-    with workflow.unsafe.sandbox_unrestricted():
-        return max(datetime.now(UTC), workflow.now())
+    return max(datetime.now(UTC), workflow.now())
 
 
 class Answering:

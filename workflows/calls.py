@@ -22,44 +22,42 @@ from temporalio.workflow import (
     ActivityCancellationType,
 )
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core.approval_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
-    from holdfast.core.attempts import LOST_ATTEMPTS_MAX, WORKER_LOST
-    from holdfast.core.commands import CallModel, CallTool, RunHooks, SummariseBuffer
-    from holdfast.core.contracts import (
-        INFERENCE_ACTIVITY,
-        REPLY_KIND,
-        RESOLVE_TOOLS_ACTIVITY,
-        RUN_HOOKS_ACTIVITY,
-        SUMMARISE_ACTIVITY,
-        TAKE_UP_ACTIVITY,
-        TOOLS_BUSY,
-        WORKER_SHUTDOWN,
-        CallProgress,
-        HooksRan,
-        HooksRequest,
-        InferenceAnswer,
-        InferenceInput,
-        SummaryInput,
-        SummaryText,
-        TakenUp,
-        ToolCatalog,
-        ToolsRequest,
-        waiting_queue,
-    )
-    from holdfast.core.definition import LLM, AgentDefinition
-    from holdfast.core.hooks import HookRun
-    from holdfast.core.limits import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
-    from holdfast.core.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
-    from holdfast.core.state import call_name
-    from holdfast.core.steps import ErrorRecord
-    from holdfast.core.texts import clamped, error_record
-    from holdfast.core.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, never_begun, reply_of
-    from holdfast.core.usage import NOTHING_USED, Usage
-    from workflows import captions
-    from workflows.cancels import locally, outcome
-    from workflows.timeouts import RESOLVE
-
+from holdfast.core.approval_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
+from holdfast.core.attempts import LOST_ATTEMPTS_MAX, WORKER_LOST
+from holdfast.core.commands import CallModel, CallTool, RunHooks, SummariseBuffer
+from holdfast.core.contracts import (
+    INFERENCE_ACTIVITY,
+    REPLY_KIND,
+    RESOLVE_TOOLS_ACTIVITY,
+    RUN_HOOKS_ACTIVITY,
+    SUMMARISE_ACTIVITY,
+    TAKE_UP_ACTIVITY,
+    TOOLS_BUSY,
+    WORKER_SHUTDOWN,
+    CallProgress,
+    HooksRan,
+    HooksRequest,
+    InferenceAnswer,
+    InferenceInput,
+    SummaryInput,
+    SummaryText,
+    TakenUp,
+    ToolCatalog,
+    ToolsRequest,
+    waiting_queue,
+)
+from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.hooks import HookRun
+from holdfast.core.limits import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
+from holdfast.core.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
+from holdfast.core.state import call_name
+from holdfast.core.steps import ErrorRecord
+from holdfast.core.texts import clamped, error_record
+from holdfast.core.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, never_begun, reply_of
+from holdfast.core.usage import NOTHING_USED, Usage
+from workflows import captions
+from workflows.cancels import locally, outcome
+from workflows.timeouts import RESOLVE
 
 HEARTBEAT_TIMEOUT: Final = timedelta(seconds=30)
 """A worker that is silent for so long is lost with its machine: when it dies alone, its guardian says so at once."""

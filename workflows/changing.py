@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from temporalio import workflow
-
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core.contracts import DefinitionChange, ToolCatalog
-    from holdfast.core.definition import LLM, AgentDefinition
-    from holdfast.core.events import DefinitionChanged
-    from holdfast.core.frozen import replace
-    from holdfast.core.subagents import known_subagents, spawn_schema
-    from holdfast.core.transcript import Opening
-    from workflows.calls import resolve_tools
+from holdfast.core.contracts import DefinitionChange, ToolCatalog
+from holdfast.core.definition import LLM, AgentDefinition
+from holdfast.core.events import DefinitionChanged
+from holdfast.core.frozen import replace
+from holdfast.core.subagents import known_subagents, spawn_schema
+from holdfast.core.transcript import Opening
+from workflows.calls import resolve_tools
 
 
 @dataclass(frozen=True, slots=True)

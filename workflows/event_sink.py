@@ -8,9 +8,8 @@ from typing import NoReturn
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core.sink_contracts import DELIVER_ACTIVITY, EVENT_SINK, HEARTBEAT_SECONDS, TURN_SECONDS, SinkStart
-    from workflows.runs import check_start
+from holdfast.core.sink_contracts import DELIVER_ACTIVITY, EVENT_SINK, HEARTBEAT_SECONDS, TURN_SECONDS, SinkStart
+from workflows.runs import check_start
 
 DELIVER_TIMEOUT = timedelta(seconds=TURN_SECONDS + 3600)
 """The activity ends itself after its turn; this is for one that does not."""

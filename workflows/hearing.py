@@ -11,27 +11,26 @@ from pydantic_core import to_json
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core import limits
-    from holdfast.core.contracts import (
-        APPROVAL_SIGNAL,
-        CHANGE_SIGNAL,
-        MESSAGE_SIGNAL,
-        STOP_SIGNAL,
-        ApprovalDecision,
-        DefinitionChange,
-        StopRequest,
-    )
-    from holdfast.core.events import ApprovalGiven, DecisionUnreadable, Event, MessageArrived, StopRequested
-    from holdfast.core.keeping import ROLES, problem_with_message
-    from holdfast.core.messages import Message
-    from holdfast.core.rules import Rules
-    from holdfast.core.session import MESSAGE_ID
-    from holdfast.core.state import AgentState
-    from holdfast.core.stopping import StopSignal
-    from holdfast.core.texts import clamped
-    from workflows.surplus import STEP_SIGNALS_MAX, MessageRoom, SignalCount, with_surplus
-    from workflows.waiting import decision_problem, refuse_arguments, refuse_decision, tool_problem
+from holdfast.core import limits
+from holdfast.core.contracts import (
+    APPROVAL_SIGNAL,
+    CHANGE_SIGNAL,
+    MESSAGE_SIGNAL,
+    STOP_SIGNAL,
+    ApprovalDecision,
+    DefinitionChange,
+    StopRequest,
+)
+from holdfast.core.events import ApprovalGiven, DecisionUnreadable, Event, MessageArrived, StopRequested
+from holdfast.core.keeping import ROLES, problem_with_message
+from holdfast.core.messages import Message
+from holdfast.core.rules import Rules
+from holdfast.core.session import MESSAGE_ID
+from holdfast.core.state import AgentState
+from holdfast.core.stopping import StopSignal
+from holdfast.core.texts import clamped
+from workflows.surplus import STEP_SIGNALS_MAX, MessageRoom, SignalCount, with_surplus
+from workflows.waiting import decision_problem, refuse_arguments, refuse_decision, tool_problem
 
 ToldT = TypeVar("ToldT", bound=BaseModel)
 

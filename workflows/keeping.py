@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core.frozen import canonical
-    from holdfast.core.session import SessionState
-    from holdfast.core.session_contracts import (
-        BRANCH_ACTIVITY,
-        FIND_SESSION_ACTIVITY,
-        KEEP_SESSION_ACTIVITY,
-        Branch,
-        Branched,
-        BranchRequest,
-        FindSession,
-        FoundSession,
-        KeepSession,
-    )
-    from workflows import captions
-    from workflows.calls import HEARTBEAT_TIMEOUT
-    from workflows.timeouts import BRANCH, FIND, KEEP
+from holdfast.core.frozen import canonical
+from holdfast.core.session import SessionState
+from holdfast.core.session_contracts import (
+    BRANCH_ACTIVITY,
+    FIND_SESSION_ACTIVITY,
+    KEEP_SESSION_ACTIVITY,
+    Branch,
+    Branched,
+    BranchRequest,
+    FindSession,
+    FoundSession,
+    KeepSession,
+)
+from workflows import captions
+from workflows.calls import HEARTBEAT_TIMEOUT
+from workflows.timeouts import BRANCH, FIND, KEEP
 
 
 async def find_session(agent_id: str) -> FoundSession:

@@ -11,13 +11,12 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core import cover, listing
-    from holdfast.core.limits import LISTED_MODEL_SECONDS, LISTED_STEPS, WORD_CHARS_MAX
-    from holdfast.core.state import AgentState
-    from holdfast.core.stopping import StopReason
-    from holdfast.core.texts import clamped
-    from holdfast.core.workflow_names import own_id
+from holdfast.core import cover, listing
+from holdfast.core.limits import LISTED_MODEL_SECONDS, LISTED_STEPS, WORD_CHARS_MAX
+from holdfast.core.state import AgentState
+from holdfast.core.stopping import StopReason
+from holdfast.core.texts import clamped
+from holdfast.core.workflow_names import own_id
 
 STATUS = SearchAttributeKey.for_keyword(listing.STATUS)
 STOP_REASON = SearchAttributeKey.for_keyword(listing.STOP_REASON)

@@ -8,15 +8,14 @@ from typing import Any, Final
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core import metering, observed
-    from holdfast.core.events import Event, ExecutionStarted, StopRequested, SubagentReturned
-    from holdfast.core.metering import Labels, Metric
-    from holdfast.core.observed import Observed
-    from holdfast.core.state import AgentState, ExecutionStatus
-    from holdfast.core.steps import ToolExecution
-    from holdfast.core.stopping import StopReason
-    from holdfast.core.subagents import SPAWN_TOOL
+from holdfast.core import metering, observed
+from holdfast.core.events import Event, ExecutionStarted, StopRequested, SubagentReturned
+from holdfast.core.metering import Labels, Metric
+from holdfast.core.observed import Observed
+from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.steps import ToolExecution
+from holdfast.core.stopping import StopReason
+from holdfast.core.subagents import SPAWN_TOOL
 
 UNKNOWN_TOOL: Final = "unknown"
 """The label of what a model asked for and is no tool: its name is the model's own words."""

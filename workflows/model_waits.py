@@ -8,10 +8,9 @@ from typing import Any
 from pydantic_core import to_json
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core.contracts import MODEL_WAIT_SIGNAL, ModelWait
-    from holdfast.core.state import AgentState, call_name
-    from workflows.calls import summary_name
+from holdfast.core.contracts import MODEL_WAIT_SIGNAL, ModelWait
+from holdfast.core.state import AgentState, call_name
+from workflows.calls import summary_name
 
 
 class ModelWaits:

@@ -9,22 +9,20 @@ from collections import deque
 from itertools import islice
 from typing import cast
 
+from pydantic_core import to_json
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from pydantic_core import to_json
-
-    from holdfast.core import limits
-    from holdfast.core.contracts import EventsPage, EventsRequest
-    from holdfast.core.frozen import replace
-    from holdfast.core.observed import AnyObserved, Observed
-    from holdfast.core.session import SessionState
-    from holdfast.core.session_events import (
-        SESSION_EVENTS_MAX,
-        AnySessionEvent,
-        SessionEventsPage,
-        session_events,
-    )
+from holdfast.core import limits
+from holdfast.core.contracts import EventsPage, EventsRequest
+from holdfast.core.frozen import replace
+from holdfast.core.observed import AnyObserved, Observed
+from holdfast.core.session import SessionState
+from holdfast.core.session_events import (
+    SESSION_EVENTS_MAX,
+    AnySessionEvent,
+    SessionEventsPage,
+    session_events,
+)
 
 
 class Observing:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core import limits
-    from holdfast.core.contracts import EXECUTION_FAILED, PageRequest
-    from holdfast.core.frozen import canonical
-    from holdfast.core.paging import page
-    from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
-    from holdfast.core.state import AgentState, ExecutionStatus
-    from holdfast.core.stopping import StopReason
+from holdfast.core import limits
+from holdfast.core.contracts import EXECUTION_FAILED, PageRequest
+from holdfast.core.frozen import canonical
+from holdfast.core.paging import page
+from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
+from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.stopping import StopReason
 
 
 @dataclass(frozen=True, slots=True)

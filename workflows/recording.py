@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core.contracts import RECORD_ACTIVITY, ExecutionInput, Recorded, RecordRequest
-    from holdfast.core.limits import TASK_CHARS_MAX
-    from holdfast.core.texts import clamped
-    from workflows.calls import HEARTBEAT_TIMEOUT, call_error
-    from workflows.cancels import in_any_case
-    from workflows.timeouts import RECORD, SESSION_RECORD
+from holdfast.core.contracts import RECORD_ACTIVITY, ExecutionInput, Recorded, RecordRequest
+from holdfast.core.limits import TASK_CHARS_MAX
+from holdfast.core.texts import clamped
+from workflows.calls import HEARTBEAT_TIMEOUT, call_error
+from workflows.cancels import in_any_case
+from workflows.timeouts import RECORD, SESSION_RECORD
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from temporalio.worker import (
     WorkflowInterceptorClassInput,
 )
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core.errors import PayloadRefused
+from holdfast.core.errors import PayloadRefused
 
 UNSEALED = "it has no encrypted payload, so its sender cannot be verified; use a client that has the key file"
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from temporalio import workflow
-
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core import limits
-    from holdfast.core.amounts import token_count
-    from holdfast.core.cover import limits_of
-    from holdfast.core.excerpts import clock, span
-    from holdfast.core.markdown import code, table
-    from holdfast.core.session import SessionState
-    from workflows.captions import counted, ending
-    from workflows.story import bounded, in_dollars, listed
+from holdfast.core import limits
+from holdfast.core.amounts import token_count
+from holdfast.core.cover import limits_of
+from holdfast.core.excerpts import clock, span
+from holdfast.core.markdown import code, table
+from holdfast.core.session import SessionState
+from workflows.captions import counted, ending
+from workflows.story import bounded, in_dollars, listed
 
 _CHARS = limits.STORY_WORDS_CHARS_MAX
 

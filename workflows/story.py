@@ -12,24 +12,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
-from temporalio import workflow
-
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core import limits
-    from holdfast.core.amounts import ESTIMATED, dollars, short_dollars, token_count
-    from holdfast.core.contracts import ModelWait
-    from holdfast.core.decision_text import DONE
-    from holdfast.core.digests import short_digest
-    from holdfast.core.excerpts import call_line, clock, in_full, span
-    from holdfast.core.frozen import replace
-    from holdfast.core.markdown import bar, block, code, table
-    from holdfast.core.messages import ToolCall
-    from holdfast.core.state import AgentState, ExecutionState, call_name, named_id
-    from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall, Outcome, StepExecution, ToolExecution
-    from holdfast.core.subagents import SPAWN_TOOL
-    from holdfast.core.usage import Usage
-    from holdfast.core.verdicts import Approval
-    from workflows.captions import ending, model_of
+from holdfast.core import limits
+from holdfast.core.amounts import ESTIMATED, dollars, short_dollars, token_count
+from holdfast.core.contracts import ModelWait
+from holdfast.core.decision_text import DONE
+from holdfast.core.digests import short_digest
+from holdfast.core.excerpts import call_line, clock, in_full, span
+from holdfast.core.frozen import replace
+from holdfast.core.markdown import bar, block, code, table
+from holdfast.core.messages import ToolCall
+from holdfast.core.state import AgentState, ExecutionState, call_name, named_id
+from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall, Outcome, StepExecution, ToolExecution
+from holdfast.core.subagents import SPAWN_TOOL
+from holdfast.core.usage import Usage
+from holdfast.core.verdicts import Approval
+from workflows.captions import ending, model_of
 
 WIDTHS: Final = (60, 30, 12)
 """How many characters of a call are told, and twice as many of other words; the next where these leave no room."""

@@ -16,21 +16,20 @@ from temporalio.exceptions import (
 from temporalio.exceptions import TimeoutError as WorkflowTimeoutError
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core import cover
-    from holdfast.core.amounts import SUBAGENTS_MODEL
-    from holdfast.core.budget import ExecutionBudget
-    from holdfast.core.commands import SpawnSubagent
-    from holdfast.core.contracts import AGENT_EXECUTION, EXECUTION_FAILED, ExecutionInput
-    from holdfast.core.events import SubagentReturned
-    from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
-    from holdfast.core.state import ExecutionStatus
-    from holdfast.core.stopping import StopReason
-    from holdfast.core.texts import error_record
-    from holdfast.core.usage import NOTHING_USED, Usage
-    from holdfast.core.workflow_names import named_type
-    from workflows.cancels import begun, outcome
-    from workflows.listing import begun_by, child_at_start
+from holdfast.core import cover
+from holdfast.core.amounts import SUBAGENTS_MODEL
+from holdfast.core.budget import ExecutionBudget
+from holdfast.core.commands import SpawnSubagent
+from holdfast.core.contracts import AGENT_EXECUTION, EXECUTION_FAILED, ExecutionInput
+from holdfast.core.events import SubagentReturned
+from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
+from holdfast.core.state import ExecutionStatus
+from holdfast.core.stopping import StopReason
+from holdfast.core.texts import error_record
+from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.workflow_names import named_type
+from workflows.cancels import begun, outcome
+from workflows.listing import begun_by, child_at_start
 
 STARTING_MAX: Final = 4
 """Subagents started in one workflow task: each input can take some 400 KB, and at 4 MB the server ends the run."""

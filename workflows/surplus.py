@@ -10,19 +10,16 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Final
 
-from temporalio import workflow
-
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core.events import MessageArrived
-    from holdfast.core.frozen import canonical
-    from holdfast.core.keeping import ROLES
-    from holdfast.core.limits import (
-        MESSAGES_WAITING_BYTES_MAX,
-        MESSAGES_WAITING_MAX,
-        WARNINGS_MAX,
-    )
-    from holdfast.core.messages import Message
-    from holdfast.core.state import AgentState
+from holdfast.core.events import MessageArrived
+from holdfast.core.frozen import canonical
+from holdfast.core.keeping import ROLES
+from holdfast.core.limits import (
+    MESSAGES_WAITING_BYTES_MAX,
+    MESSAGES_WAITING_MAX,
+    WARNINGS_MAX,
+)
+from holdfast.core.messages import Message
+from holdfast.core.state import AgentState
 
 STEP_SIGNALS_MAX: Final = 256
 """The most changes that one step takes by signal, and decisions about no call that waits; the others are dropped."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from temporalio import workflow
-
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core import limits
-    from holdfast.core.compiling import View
-    from holdfast.core.contracts import InferenceInput, TranscriptPage, TranscriptRequest
-    from holdfast.core.frozen import replace
-    from holdfast.core.messages import DEFAULT_SECTION
-    from holdfast.core.paging import fitting
-    from holdfast.core.state import AgentState
-    from holdfast.core.transcript import Mark, Opening, advanced, root
+from holdfast.core import limits
+from holdfast.core.compiling import View
+from holdfast.core.contracts import InferenceInput, TranscriptPage, TranscriptRequest
+from holdfast.core.frozen import replace
+from holdfast.core.messages import DEFAULT_SECTION
+from holdfast.core.paging import fitting
+from holdfast.core.state import AgentState
+from holdfast.core.transcript import Mark, Opening, advanced, root
 
 
 class Telling:

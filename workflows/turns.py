@@ -11,26 +11,25 @@ from temporalio import workflow
 from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core import cover
-    from holdfast.core.contracts import (
-        AGENT_EXECUTION,
-        CHANGE_SIGNAL,
-        MESSAGE_SIGNAL,
-        STOP_SIGNAL,
-        DefinitionChange,
-        ExecutionInput,
-        StopRequest,
-    )
-    from holdfast.core.messages import Message
-    from holdfast.core.records import KeptState
-    from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
-    from holdfast.core.session import SessionState, StartExecution, TurnEnd
-    from holdfast.core.state import ExecutionStatus
-    from holdfast.core.stopping import StopReason
-    from holdfast.core.workflow_names import named_type
-    from workflows.listing import begun_by, child_at_start
-    from workflows.subagents import failure_of
+from holdfast.core import cover
+from holdfast.core.contracts import (
+    AGENT_EXECUTION,
+    CHANGE_SIGNAL,
+    MESSAGE_SIGNAL,
+    STOP_SIGNAL,
+    DefinitionChange,
+    ExecutionInput,
+    StopRequest,
+)
+from holdfast.core.messages import Message
+from holdfast.core.records import KeptState
+from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
+from holdfast.core.session import SessionState, StartExecution, TurnEnd
+from holdfast.core.state import ExecutionStatus
+from holdfast.core.stopping import StopReason
+from holdfast.core.workflow_names import named_type
+from workflows.listing import begun_by, child_at_start
+from workflows.subagents import failure_of
 
 SIGNALS: dict[type, str] = {Message: MESSAGE_SIGNAL, StopRequest: STOP_SIGNAL, DefinitionChange: CHANGE_SIGNAL}
 

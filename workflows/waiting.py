@@ -7,17 +7,16 @@ from collections.abc import Iterable
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core.approving import problem_with_decision, problem_with_edit
-    from holdfast.core.contracts import ApprovalDecision
-    from holdfast.core.events import ApprovalGiven, Event
-    from holdfast.core.listing import FOR_APPROVAL
-    from holdfast.core.messages import ToolCall
-    from holdfast.core.rules import Rules
-    from holdfast.core.state import AgentState
-    from holdfast.core.subagents import SPAWN_TOOL
-    from workflows.calls import check_arguments
-    from workflows.listing import WAITING, Updates, progress
+from holdfast.core.approving import problem_with_decision, problem_with_edit
+from holdfast.core.contracts import ApprovalDecision
+from holdfast.core.events import ApprovalGiven, Event
+from holdfast.core.listing import FOR_APPROVAL
+from holdfast.core.messages import ToolCall
+from holdfast.core.rules import Rules
+from holdfast.core.state import AgentState
+from holdfast.core.subagents import SPAWN_TOOL
+from workflows.calls import check_arguments
+from workflows.listing import WAITING, Updates, progress
 
 
 class Waiting:

@@ -11,43 +11,42 @@ from typing import Any, Final
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, RetryState, is_cancelled_exception
 
-with workflow.unsafe.imports_passed_through():
-    from holdfast.core.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
-    from holdfast.core.contracts import SPENT_SIGNAL, ExecutionInput, SpentSoFar
-    from holdfast.core.definition import LLM
-    from holdfast.core.events import (
-        ApprovalExpired,
-        BufferSummarised,
-        Event,
-        HooksReturned,
-        ModelAnswered,
-        ModelCancelled,
-        ModelFailed,
-        SummaryFailed,
-        TimerFired,
-        ToolFailed,
-        ToolReturned,
-    )
-    from holdfast.core.frozen import replace
-    from holdfast.core.state import AgentState, call_name, named_id
-    from holdfast.core.stopping import StopReason
-    from holdfast.core.subagents import reachable
-    from holdfast.core.tools import ToolTraits
-    from holdfast.core.usage import NOTHING_USED, Usage
-    from workflows import captions
-    from workflows.calls import (
-        call_model,
-        call_tool,
-        failed_usage,
-        model_error,
-        run_hooks,
-        summarise,
-        summary_name,
-        tool_error,
-    )
-    from workflows.listing import Rate
-    from workflows.subagents import STARTING_MAX, call_subagent, unheard
-    from workflows.telling import Telling
+from holdfast.core.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
+from holdfast.core.contracts import SPENT_SIGNAL, ExecutionInput, SpentSoFar
+from holdfast.core.definition import LLM
+from holdfast.core.events import (
+    ApprovalExpired,
+    BufferSummarised,
+    Event,
+    HooksReturned,
+    ModelAnswered,
+    ModelCancelled,
+    ModelFailed,
+    SummaryFailed,
+    TimerFired,
+    ToolFailed,
+    ToolReturned,
+)
+from holdfast.core.frozen import replace
+from holdfast.core.state import AgentState, call_name, named_id
+from holdfast.core.stopping import StopReason
+from holdfast.core.subagents import reachable
+from holdfast.core.tools import ToolTraits
+from holdfast.core.usage import NOTHING_USED, Usage
+from workflows import captions
+from workflows.calls import (
+    call_model,
+    call_tool,
+    failed_usage,
+    model_error,
+    run_hooks,
+    summarise,
+    summary_name,
+    tool_error,
+)
+from workflows.listing import Rate
+from workflows.subagents import STARTING_MAX, call_subagent, unheard
+from workflows.telling import Telling
 
 SHORTEST: Final = timedelta(milliseconds=1)
 """The least a timer or a timeout can be set to."""

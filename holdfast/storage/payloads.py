@@ -16,7 +16,6 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
-from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.common import RawValue
@@ -183,6 +182,14 @@ class MarkingCodec(PayloadCodec, WithSerializationContext):
 class PayloadFormat(PydanticPayloadConverter):
     """Values as JSON; the answers of queries are marked, and a `KeptState` is its digest."""
 
+    _in_workflow = False
+
+    def for_workflow(self) -> PayloadFormat:
+        """Return the converter that a workflow uses, which is to decide itself about its own input."""
+        converter = type(self)()
+        converter._in_workflow = True  # noqa: SLF001  # our own class
+        return converter
+
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
         """Return one payload for each value."""
         payloads = super().to_payloads(values)
@@ -203,7 +210,7 @@ class PayloadFormat(PydanticPayloadConverter):
             if hint is RawValue or payload.metadata.get("encoding") != REFUSED_ENCODING:
                 continue
             why = payload.data.decode(errors="replace")
-            if workflow.unsafe.in_sandbox() and (hint in (SessionInput, SinkStart) or not isinstance(hint, type)):
+            if self._in_workflow and (hint in (SessionInput, SinkStart) or not isinstance(hint, type)):
                 return [RefusedStart(why)]
             raise PayloadRefused(why)
         return super().from_payloads(payloads, type_hints)
