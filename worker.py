@@ -24,12 +24,12 @@ from holdfast.client.definitions import load_agents
 from holdfast.client.settings import Settings
 from holdfast.client.worker_process import READY
 from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import HoldfastError, InvalidInput
-from holdfast.core.offer import Offer
-from holdfast.core.registry import AgentRegistry
-from holdfast.core.subagents import SPAWN_TOOL
-from holdfast.core.texts import error_record
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.registry import AgentRegistry
+from holdfast.core.agent.subagents import SPAWN_TOOL
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import HoldfastError, InvalidInput
+from holdfast.core.base.safe_text import error_record
 from holdfast.leaving import leave
 from holdfast.local.calling import offer_reading
 from holdfast.local.prices import PriceList

@@ -28,12 +28,12 @@ from holdfast.client.connection import may_be_pushed
 from holdfast.client.refusals import refusal
 from holdfast.client.settings import Settings
 from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.contracts import waiting_queue
-from holdfast.core.errors import InvalidInput
-from holdfast.core.offer import Offer
-from holdfast.core.remote import RemoteTool
-from holdfast.core.sink_contracts import EVENT_SINK, SinkStart, sink_id, sink_queue
-from holdfast.core.tools import AnyTool
+from holdfast.core.agent.remote_tools import RemoteTool
+from holdfast.core.agent.tools import AnyTool
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.wire.contracts import waiting_queue
+from holdfast.core.wire.sink_contracts import EVENT_SINK, SinkStart, sink_id, sink_queue
 from holdfast.local.calling import Results
 from holdfast.local.foreign import start_apart
 from holdfast.local.prices import PriceList

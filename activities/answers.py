@@ -14,8 +14,8 @@ from typing import Annotated, Final, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from holdfast.core.estimates import answered_usage
-from holdfast.core.limits import (
+from holdfast.core.agent.usage_estimates import answered_usage
+from holdfast.core.base.bounds import (
     ARGUMENTS_BYTES_MAX,
     CALLS_KEPT_MAX,
     REASONING_BYTES_MAX,
@@ -23,10 +23,10 @@ from holdfast.core.limits import (
     RESPONSE_BYTES_MAX,
     WORD_CHARS_MAX,
 )
-from holdfast.core.messages import CUT_OFF, ToolCall
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.texts import clamped, clamped_json, encodable
-from holdfast.core.usage import Usage
+from holdfast.core.base.safe_text import clamped, clamped_json, encodable
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import CUT_OFF, ToolCall
+from holdfast.core.conversation.steps import InferenceResponse
 
 NO_COMPLETION: Final = "the answer is JSON but not a chat completion; check OPENAI_BASE_URL"
 

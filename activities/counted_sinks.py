@@ -8,8 +8,8 @@ from typing import Final
 from temporalio import activity
 from temporalio.common import MetricMeter
 
-from holdfast.core import metering
-from holdfast.core.metering import Metric
+from holdfast.core.wire import metric_definitions
+from holdfast.core.wire.metric_definitions import Metric
 from holdfast.sinks.batches import Away, Batch, Refused, Sink
 
 KINDS: Final[Mapping[type[Exception], str]] = {Away: "away", Refused: "refused"}
@@ -29,9 +29,9 @@ class CountedSink:
 
     async def open(self) -> None:
         """Open it."""
-        self._count(metering.SINK_EVENTS, 0)
+        self._count(metric_definitions.SINK_EVENTS, 0)
         for kind in (*KINDS.values(), "failed"):
-            self._count(metering.SINK_FAILURES, 0, type=kind)
+            self._count(metric_definitions.SINK_FAILURES, 0, type=kind)
         await self._sink.open()
 
     async def deliver(self, batch: Batch) -> None:
@@ -40,9 +40,9 @@ class CountedSink:
             await self._sink.deliver(batch)
         except Exception as error:
             said = (word for kind, word in KINDS.items() if isinstance(error, kind))
-            self._count(metering.SINK_FAILURES, 1, type=next(said, "failed"))
+            self._count(metric_definitions.SINK_FAILURES, 1, type=next(said, "failed"))
             raise
-        self._count(metering.SINK_EVENTS, len(batch.events))
+        self._count(metric_definitions.SINK_EVENTS, len(batch.events))
 
     async def close(self) -> None:
         """Close it."""

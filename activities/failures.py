@@ -2,7 +2,7 @@
 
     what happened                          type                  asked again
     no connection, silence, cut answer     ProviderUnavailable   yes
-    an error status, an error in an answer the table of `holdfast.core.refusals`
+    an error status, an error in an answer the table of `holdfast.core.wire.provider_errors`
     an answer that is no chat completion   UnusableAnswer        yes
     missing key or model                   InvalidInput          no
 
@@ -22,10 +22,10 @@ from openai import APIConnectionError, APIError, APITimeoutError
 from activities.answers import ErrorInAnswer, UnusableAnswer
 from activities.statuses import ErrorStatus, words_of
 from activities.streams import AnswerCut
-from holdfast.core.errors import InvalidInput, ModelFailure
-from holdfast.core.refusals import UNAVAILABLE, Refused, refusal, refusal_within
-from holdfast.core.texts import clamped
-from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.base.errors import InvalidInput, ModelFailure
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.wire.provider_errors import UNAVAILABLE, Refused, refusal, refusal_within
 from holdfast.local.endpoint import ProviderSettings
 
 BODY_CHARS_MAX: Final = 500

@@ -7,7 +7,7 @@ from io import StringIO
 from typing import Any, cast
 
 from activities.answers import NO_COMPLETION, UnusableAnswer, arguments_of, fields_of
-from holdfast.core.limits import CALLS_KEPT_MAX, WORD_CHARS_MAX
+from holdfast.core.base.bounds import CALLS_KEPT_MAX, WORD_CHARS_MAX
 
 
 class _Call:

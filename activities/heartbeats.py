@@ -25,7 +25,7 @@ from activities.late_results import heartbeat_directly, to_its_end
 from activities.pacing import Pacing
 from activities.repeats import ASK_TIMEOUT, FIRST, late_seconds, refuse_if_unwanted
 from activities.turns import Turns
-from holdfast.core.contracts import WORKER_SHUTDOWN, SpentSoFar
+from holdfast.core.wire.contracts import WORKER_SHUTDOWN, SpentSoFar
 
 INTERVAL_SECONDS: Final = 0.3
 """How often a call heartbeats that has something new to tell, or that learns of its cancel that way alone."""

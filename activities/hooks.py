@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from temporalio import activity
 
-from holdfast.core.contracts import RUN_HOOKS_ACTIVITY, HooksRan, HooksRequest
-from holdfast.core.hooks import Hook
+from holdfast.core.agent.hooks import Hook
+from holdfast.core.wire.contracts import RUN_HOOKS_ACTIVITY, HooksRan, HooksRequest
 from holdfast.local.hooking import run_hooks
 
 

@@ -19,9 +19,19 @@ from activities.model_calls import ToldModel
 from activities.patience import TELL_TIMEOUT, Patience
 from activities.provider import OpenAIModel
 from activities.transcripts import Transcript, TranscriptCache
-from holdfast.core.attempts import lost_for_good
-from holdfast.core.compiling import CompilerContext
-from holdfast.core.contracts import (
+from holdfast.core.agent.context_view import CompilerContext
+from holdfast.core.agent.model import ModelRequest
+from holdfast.core.agent.retries import OutputLimits, allowed_output, given_up
+from holdfast.core.agent.tools import ToolSchema
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import SUMMARY_BYTES_MAX
+from holdfast.core.base.errors import CompilerFailed, ModelFailure
+from holdfast.core.base.safe_text import clamped_json, error_record
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.conversation.tool_attempts import lost_for_good
+from holdfast.core.wire.contracts import (
     BUFFER_QUERY,
     INFERENCE_ACTIVITY,
     SPENT_SIGNAL,
@@ -36,17 +46,7 @@ from holdfast.core.contracts import (
     TranscriptPage,
     TranscriptRequest,
 )
-from holdfast.core.errors import CompilerFailed, ModelFailure
-from holdfast.core.inference import ModelRequest
-from holdfast.core.limits import SUMMARY_BYTES_MAX
-from holdfast.core.messages import Message
-from holdfast.core.offer import Offer
-from holdfast.core.retries import OutputLimits, allowed_output, given_up
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.texts import clamped_json, error_record
-from holdfast.core.tools import ToolSchema
-from holdfast.core.transcript import Opening
-from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.wire.transcript import Opening
 from holdfast.local.formats import checked
 from holdfast.local.progress import CANCELLED, Progress
 from holdfast.local.remote import checked_calls

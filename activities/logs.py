@@ -10,7 +10,7 @@ from typing import Any, Final
 from temporalio import activity, workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.core.texts import clamped
+from holdfast.core.base.safe_text import clamped
 
 LINE_CHARS_MAX: Final = 400
 """How long a line about a typed failure is at most."""

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from temporalio import activity
 
 from activities.provider import OpenAIModel
-from holdfast.core import metering
-from holdfast.core.errors import ModelFailure
-from holdfast.core.inference import ModelRequest
-from holdfast.core.metering import Labels
-from holdfast.core.steps import InferenceResponse
+from holdfast.core.agent.model import ModelRequest
+from holdfast.core.base.errors import ModelFailure
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.wire import metric_definitions
+from holdfast.core.wire.metric_definitions import Labels
 
 if TYPE_CHECKING:  # an extra
     from holdfast.telemetry.spans import Spans
@@ -41,9 +41,9 @@ class ToldModel:
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the endpoint's answer; raises as `OpenAIModel` does."""
-        name = request.llm.model or self._model.settings.model or metering.DEFAULT_MODEL
+        name = request.llm.model or self._model.settings.model or metric_definitions.DEFAULT_MODEL
         telling = self._spans.model_call(request, name, self._server) if self._spans else nullcontext()
-        label = MODELS.of(request.llm.model or metering.DEFAULT_MODEL)
+        label = MODELS.of(request.llm.model or metric_definitions.DEFAULT_MODEL)
         begun, outcome = perf_counter(), "failed"
         for kind in REFUSED:
             _count_failures(0, label, kind)
@@ -61,12 +61,12 @@ class ToldModel:
             _count_failures(1, label, KINDS.of(kind))
             raise
         finally:
-            calls, meter = metering.MODEL_CALLS, activity.metric_meter()
+            calls, meter = metric_definitions.MODEL_CALLS, activity.metric_meter()
             told = meter.create_histogram_float(calls.name, calls.about)
             told.record(perf_counter() - begun, {"model": label, "outcome": outcome})
         return response
 
 
 def _count_failures(count: int, model: str, kind: str) -> None:
-    failures, meter = metering.MODEL_FAILURES, activity.metric_meter()
+    failures, meter = metric_definitions.MODEL_FAILURES, activity.metric_meter()
     meter.create_counter(failures.name, failures.about).add(count, {"model": model, "type": kind})

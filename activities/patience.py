@@ -13,10 +13,10 @@ from typing import Final
 from temporalio import activity
 from temporalio.service import RPCError
 
-from holdfast.core.contracts import MODEL_WAIT_SIGNAL, ModelWait
-from holdfast.core.limits import ERROR_CHARS_MAX
-from holdfast.core.retries import next_wait_seconds
-from holdfast.core.texts import clamped
+from holdfast.core.agent.retries import next_wait_seconds
+from holdfast.core.base.bounds import ERROR_CHARS_MAX
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.wire.contracts import MODEL_WAIT_SIGNAL, ModelWait
 
 TELL_TIMEOUT: Final = timedelta(seconds=2)
 """How long telling the run that its call waits may take."""

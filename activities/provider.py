@@ -14,15 +14,15 @@ from activities.failures import is_broken_connection, provider_failure
 from activities.sending import telling_when_sent, trace_sending
 from activities.statuses import refuse_errors
 from activities.streams import StreamedAnswer
-from holdfast.core.errors import InvalidInput
-from holdfast.core.estimates import input_bound
-from holdfast.core.inference import AnswerPart, ModelRequest
-from holdfast.core.messages import Content, ImagePart, Message, Part, TextPart, ToolCall
-from holdfast.core.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
-from holdfast.core.retries import MODEL_SECONDS_MAX
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.tools import ToolSchema
-from holdfast.core.usage import NOTHING_USED
+from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
+from holdfast.core.agent.retries import MODEL_SECONDS_MAX
+from holdfast.core.agent.tools import ToolSchema
+from holdfast.core.agent.usage_estimates import input_bound
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.usage import NOTHING_USED
+from holdfast.core.conversation.messages import Content, ImagePart, Message, Part, TextPart, ToolCall
+from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.local.endpoint import ProviderSettings
 
 __all__ = ["OpenAIModel", "ProviderSettings"]

@@ -19,7 +19,9 @@ from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, Workflow
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from holdfast.core.contracts import (
+from holdfast.core.base.errors import HoldfastError, InvalidInput, RecordNotFound, StorageFailed
+from holdfast.core.base.frozen import replace
+from holdfast.core.wire.contracts import (
     HEAD_ALONE,
     PART_QUERY,
     RECORD_ACTIVITY,
@@ -31,11 +33,9 @@ from holdfast.core.contracts import (
     RecordRequest,
     StatePage,
 )
-from holdfast.core.errors import HoldfastError, InvalidInput, RecordNotFound, StorageFailed
-from holdfast.core.frozen import replace
-from holdfast.core.recording import asked_of, parts_needed, record_of
-from holdfast.core.records import Part, Snapshot
-from holdfast.core.session_contracts import (
+from holdfast.core.wire.execution_record import asked_of, parts_needed, record_of
+from holdfast.core.wire.records import Part, Snapshot
+from holdfast.core.wire.session_contracts import (
     BRANCH_ACTIVITY,
     FIND_SESSION_ACTIVITY,
     KEEP_SESSION_ACTIVITY,

@@ -16,10 +16,10 @@ from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedErr
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from holdfast.core.contracts import DEBUG_QUERY, RECORD_ACTIVITY
-from holdfast.core.limits import LATE_SECONDS
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.usage import Usage
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.bounds import LATE_SECONDS
+from holdfast.core.base.usage import Usage
+from holdfast.core.wire.contracts import DEBUG_QUERY, RECORD_ACTIVITY
 from holdfast.local.progress import Progress
 
 LATE_SECONDS_MAX: Final = 10.0

@@ -11,9 +11,9 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.counted_sinks import CountedSink
-from holdfast.core.contracts import WORKER_SHUTDOWN
-from holdfast.core.errors import HoldfastError
-from holdfast.core.sink_contracts import DELIVER_ACTIVITY, HEARTBEAT_SECONDS, TURN_SECONDS, SinkStart
+from holdfast.core.base.errors import HoldfastError
+from holdfast.core.wire.contracts import WORKER_SHUTDOWN
+from holdfast.core.wire.sink_contracts import DELIVER_ACTIVITY, HEARTBEAT_SECONDS, TURN_SECONDS, SinkStart
 from holdfast.sinks.batches import Sink
 from holdfast.sinks.delivery import Delivery
 from holdfast.storage.records import Records

@@ -22,10 +22,10 @@ from activities.answers import (
     reported,
 )
 from activities.fragments import Calls, joined, word_of
-from holdfast.core.inference import AnswerListener, AnswerPart
-from holdfast.core.limits import ANSWER_BYTES_MAX, STREAM_BYTES_MAX, WORD_CHARS_MAX
-from holdfast.core.texts import encodable
-from holdfast.core.usage import Usage
+from holdfast.core.agent.model import AnswerListener, AnswerPart
+from holdfast.core.base.bounds import ANSWER_BYTES_MAX, STREAM_BYTES_MAX, WORD_CHARS_MAX
+from holdfast.core.base.safe_text import encodable
+from holdfast.core.base.usage import Usage
 
 PLAIN: Final = b"{[<"
 """What begins with one of these is no stream of events but one JSON value, or a web page."""

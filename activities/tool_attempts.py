@@ -16,9 +16,16 @@ from activities.guardian_link import Details
 from activities.heartbeats import Pulse, pulse
 from activities.late_results import heartbeat_directly
 from activities.repeats import LATE_SECONDS_MAX, refuse_if_unwanted
-from holdfast.core.attempts import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts, lost_for_good
-from holdfast.core.steps import ErrorRecord
-from holdfast.core.tools import ToolReply, ToolTraits, ended_without_answer, killed_workers, left_unbegun, lost_too_long
+from holdfast.core.agent.tools import (
+    ToolReply,
+    ToolTraits,
+    ended_without_answer,
+    killed_workers,
+    left_unbegun,
+    lost_too_long,
+)
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.conversation.tool_attempts import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts, lost_for_good
 
 TURN_SECONDS_MAX: Final = 20.0
 """How long a call waits for its turn, where it must; then it gives its place in this worker back."""

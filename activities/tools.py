@@ -21,8 +21,15 @@ from activities.tool_attempts import (
     failure_of,
     refuse_spent,
 )
-from holdfast.core.approval_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
-from holdfast.core.contracts import (
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.policies import ContextPolicy
+from holdfast.core.agent.state import named_id
+from holdfast.core.agent.tools import AnyTool, ToolContext, ToolReply
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.safe_text import error_record
+from holdfast.core.wire.approval_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
+from holdfast.core.wire.contracts import (
     REPLY_KIND,
     RESOLVE_TOOLS_ACTIVITY,
     TAKE_UP_ACTIVITY,
@@ -31,13 +38,6 @@ from holdfast.core.contracts import (
     ToolCatalog,
     ToolsRequest,
 )
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import InvalidInput
-from holdfast.core.offer import Offer
-from holdfast.core.policies import ContextPolicy
-from holdfast.core.state import named_id
-from holdfast.core.texts import error_record
-from holdfast.core.tools import AnyTool, ToolContext, ToolReply
 from holdfast.local.arguments import argument_problem
 from holdfast.local.calling import Results, run_tool
 from holdfast.local.prices import PriceList

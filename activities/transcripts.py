@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.core.contracts import InferenceInput, TranscriptPage, TranscriptRequest
-from holdfast.core.errors import HoldfastError
-from holdfast.core.frozen import canonical
-from holdfast.core.log import Log
-from holdfast.core.messages import Message
-from holdfast.core.transcript import Mark, Opening, advanced, root, size
+from holdfast.core.base.append_list import Log
+from holdfast.core.base.errors import HoldfastError
+from holdfast.core.base.frozen import canonical
+from holdfast.core.conversation.messages import Message
+from holdfast.core.wire.contracts import InferenceInput, TranscriptPage, TranscriptRequest
+from holdfast.core.wire.transcript import Mark, Opening, advanced, root, size
 
 CACHE_BYTES_MAX: Final = 256 * 1024 * 1024
 """How much conversation one worker keeps, in payload bytes; the least recently used goes first."""

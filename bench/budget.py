@@ -27,15 +27,15 @@ from bench.report import Goal, show_goals, show_table
 from holdfast import AgentDefinition, tool
 from holdfast.client import Client, Settings
 from holdfast.client.embedded import EmbeddedServer
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import LLM
-from holdfast.core.errors import ExecutionFailed
-from holdfast.core.hooks import Changes, HookContext, Trigger, hook
-from holdfast.core.loop import user_message
-from holdfast.core.offer import Offer
-from holdfast.core.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
+from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import ExecutionFailed
+from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.agent_loop import user_message
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Turn
 from workers import make_worker

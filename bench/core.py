@@ -17,17 +17,17 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from bench.report import Goal, hand_over, show_goals, show_table
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.defining import new_agent
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.events import ExecutionStarted, ModelAnswered, ToolReturned
-from holdfast.core.loop import AgentLoop, user_message
-from holdfast.core.messages import ToolCall
-from holdfast.core.serialization import from_json, to_json
-from holdfast.core.state import AgentState
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.tools import ToolTraits
-from holdfast.core.usage import Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.loop.agent_loop import AgentLoop, user_message
+from holdfast.core.loop.events import ExecutionStarted, ModelAnswered, ToolReturned
 
 ValueT = TypeVar("ValueT")
 
@@ -50,7 +50,7 @@ READ_MS_MAX: Final = 100.0
 IMPORT_S_MAX: Final = 0.25
 
 TOOL: Final = "read_page"
-MODULES: Final = ("holdfast", "holdfast.core.loop", "holdfast.local")
+MODULES: Final = ("holdfast", "holdfast.core.loop.agent_loop", "holdfast.local")
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 EPILOG: Final = """\

@@ -19,9 +19,9 @@ from bench.runs import Run, histories, largest, measured
 from bench.stage import QUICK, READER, Stage, WrongAnswer, fresh_id, perform, set_stage
 from bench.task import Task
 from holdfast import AgentDefinition
-from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
-from holdfast.core.limits import CONTINUE_EVENTS
-from holdfast.core.result_contracts import ExecutionResult
+from holdfast.core.base.bounds import CONTINUE_EVENTS
+from holdfast.core.wire.contracts import AGENT_EXECUTION, ExecutionInput
+from holdfast.core.wire.result_contracts import ExecutionResult
 from holdfast.leaving import leave
 from workflows.registration import WORKFLOWS, AgentWorkflowRunner
 

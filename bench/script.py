@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from bench.task import TOOL, Task, page_text
 from holdfast import tool
-from holdfast.core.compiling import CompilerContext, compiler
-from holdfast.core.messages import Message
+from holdfast.core.agent.context_view import CompilerContext, compiler
+from holdfast.core.conversation.messages import Message
 from holdfast.testing.script import Turn, call, say, turn_number
 
 SHOWN_MESSAGES: Final = 20

@@ -18,8 +18,8 @@ from bench.report import Goal, hand_over, quantile, show_goals, show_table
 from bench.runs import largest
 from bench.stage import QUICK, Stage, WrongAnswer, perform, set_stage
 from bench.talks import Talk, accepted, all_runs, bytes_in, resident_bytes, words
-from holdfast.core.session import MESSAGE_ID
-from holdfast.core.session_contracts import Branch, WhileRunning
+from holdfast.core.session.session_state import MESSAGE_ID
+from holdfast.core.wire.session_contracts import Branch, WhileRunning
 from holdfast.leaving import leave
 
 TURNS: Final = 2_000

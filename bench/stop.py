@@ -23,8 +23,8 @@ from holdfast import AgentDefinition, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
 from holdfast.client.connection import connect
 from holdfast.client.embedded import EmbeddedServer
-from holdfast.core.offer import Offer
-from holdfast.core.state import AgentState
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.toolset import Offer
 from holdfast.leaving import leave
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn, call, say

@@ -22,7 +22,7 @@ from holdfast.client import Client, Settings
 from holdfast.client.connection import connect
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.watched import TextDelta
-from holdfast.core.offer import Offer
+from holdfast.core.agent.toolset import Offer
 from holdfast.leaving import leave
 from workers import make_worker
 

@@ -24,8 +24,8 @@ from bench.runs import Run, histories, measured
 from bench.stage import Stage, fresh_id
 from bench.task import page_text
 from holdfast import AgentDefinition
-from holdfast.core.session import SessionInput
-from holdfast.core.session_contracts import (
+from holdfast.core.session.session_state import SessionInput
+from holdfast.core.wire.session_contracts import (
     AGENT_SESSION,
     OPEN_UPDATE,
     RECEIPT_QUERY,
@@ -38,7 +38,7 @@ from holdfast.core.session_contracts import (
     SessionView,
     WhileRunning,
 )
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_names import session_workflow_id
 
 ATTEMPTS_MAX: Final = 5
 LOOK_SECONDS: Final = 0.02

@@ -25,7 +25,7 @@ from bench.task import Task
 from holdfast.client import Client, Settings
 from holdfast.client.connection import connect
 from holdfast.client.embedded import EmbeddedServer
-from holdfast.core.offer import Offer
+from holdfast.core.agent.toolset import Offer
 from holdfast.leaving import leave
 from holdfast.testing.openai_server import FakeOpenAI
 from workers import make_worker

@@ -9,7 +9,7 @@ import asyncio
 from contextlib import aclosing
 
 from holdfast import AgentDefinition, AgentState, tool
-from holdfast.core.serialization import from_json, to_json
+from holdfast.core.agent.state_json import from_json, to_json
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, call, say
 

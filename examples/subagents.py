@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 from holdfast import Agent, AgentState, ExecutionBudget
-from holdfast.core.observed import SubagentCompleted
+from holdfast.core.wire.execution_events import SubagentCompleted
 from holdfast.local import LocalDriver
 from holdfast.testing import Call, Script, ScriptedModel, Turn, calls, say
 

@@ -1,22 +1,22 @@
 """The names that `holdfast` offers by its own name; it loads them when the first of them is asked for."""
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.building import Agent
-from holdfast.core.capabilities import Capability
-from holdfast.core.compiling import Compiler, CompilerContext, compiler
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import HoldfastError
-from holdfast.core.formats import format_of, typed
-from holdfast.core.hooks import Changes, Hook, HookContext, hook
-from holdfast.core.messages import ImagePart, Message, TextPart, ToolCall
-from holdfast.core.registry import AgentRegistry
-from holdfast.core.remote import RemoteTool, remote_tool
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import AgentStepType
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import StopRun, Tool, ToolContext, tool
-from holdfast.core.usage import Prices, Usage
-from holdfast.core.verdicts import Verdict
+from holdfast.core.agent.agent_builder import Agent
+from holdfast.core.agent.answer_types import format_of, typed
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.capabilities import Capability
+from holdfast.core.agent.context_view import Compiler, CompilerContext, compiler
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.hooks import Changes, Hook, HookContext, hook
+from holdfast.core.agent.registry import AgentRegistry
+from holdfast.core.agent.remote_tools import RemoteTool, remote_tool
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.tools import StopRun, Tool, ToolContext, tool
+from holdfast.core.base.errors import HoldfastError
+from holdfast.core.base.usage import Prices, Usage
+from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall
+from holdfast.core.conversation.steps import AgentStepType
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.conversation.verdicts import Verdict
 
 __all__ = [
     "LLM",

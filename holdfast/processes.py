@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final, cast
 
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 from holdfast.interrupts import shielded
 from holdfast.local.foreign import call_foreign
 

@@ -11,7 +11,7 @@ from activities.provider import OpenAIModel, ProviderSettings
 from activities.transcripts import TranscriptCache
 from holdfast.client import Client, Settings
 from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.offer import Offer
+from holdfast.core.agent.toolset import Offer
 from holdfast.local.calling import Results
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Scripts

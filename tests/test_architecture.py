@@ -104,7 +104,7 @@ def test_workflows_and_activities_share_only_the_core() -> None:
 
 def test_the_core_works_without_temporal_and_openai() -> None:
     hide = "import sys; sys.modules.update(temporalio=None, openai=None, aiohttp=None, obstore=None); "
-    use = "import holdfast, holdfast.core.loop, holdfast.local, holdfast.testing.scripted, holdfast.client"
+    use = "import holdfast, holdfast.core.loop.agent_loop, holdfast.local, holdfast.testing.scripted, holdfast.client"
     subprocess.run([sys.executable, "-c", hide + use], check=True, cwd=ROOT)
 
 

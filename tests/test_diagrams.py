@@ -8,9 +8,9 @@ from docs.diagrams.picture import is_of
 from docs.diagrams.walk import FATAL, FAULT, LOOP, RAISES, STOP_NOW, Notes, walked
 from docs.diagrams.write import HERE, PAGE, drawn, loop_diagram, sources
 from holdfast import ExecutionStatus
-from holdfast.core.hooks import Trigger
-from holdfast.core.loop import AFTER
-from holdfast.core.steps import CallStage, Outcome
+from holdfast.core.agent.hooks import Trigger
+from holdfast.core.conversation.steps import CallStage, Outcome
+from holdfast.core.loop.agent_loop import AFTER
 
 NOTES = walked()
 

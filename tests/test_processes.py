@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import processes
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 from holdfast.local.foreign import call_foreign
 from tests.pids import until_gone
 

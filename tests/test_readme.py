@@ -17,7 +17,7 @@ from holdfast import LLM, AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Settings
 from holdfast.client.cli.main import app
 from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
-from holdfast.core.tools import ToolOptions
+from holdfast.core.agent.tools import ToolOptions
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn, call, say
 

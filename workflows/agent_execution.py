@@ -1,4 +1,4 @@
-"""The workflow `AgentExecution`: one request of one agent, durably. The rules are `holdfast.core.loop`'s.
+"""The workflow `AgentExecution`: one request of one agent, durably. The rules are `holdfast.core.loop.agent_loop`'s.
 
 Signals, timers and ended calls become events in an inbox; the core answers with a new state and commands; commands
 become activities and timers. The history grows by what is new in each step, never by the conversation, and an execution
@@ -17,10 +17,17 @@ from pydantic_core import to_json
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
-from holdfast.core import limits
-from holdfast.core.beginning import between_steps, may_change
-from holdfast.core.carrying import Past
-from holdfast.core.commands import (
+from holdfast.core.agent.initial_state import as_defined, first_run, new_agent
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.subagents import known_subagents
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.base import bounds
+from holdfast.core.base.errors import HoldfastError
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.safe_text import clamped, error_record
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.loop.agent_loop import AgentLoop, user_message
+from holdfast.core.loop.commands import (
     AskApproval,
     CallModel,
     CallTool,
@@ -33,10 +40,7 @@ from holdfast.core.commands import (
     StartTimer,
     SummariseBuffer,
 )
-from holdfast.core.contracts import AGENT_EXECUTION, Carried, ExecutionInput, StopRequest, ToolCatalog
-from holdfast.core.defining import as_defined, first_run, new_agent
-from holdfast.core.errors import HoldfastError
-from holdfast.core.events import (
+from holdfast.core.loop.events import (
     ChangeRefused,
     DriverFailed,
     Event,
@@ -47,18 +51,14 @@ from holdfast.core.events import (
     TimerFired,
     subagent_cancelled,
 )
-from holdfast.core.frozen import replace
-from holdfast.core.loop import AgentLoop, user_message
-from holdfast.core.paging import without_bulk
-from holdfast.core.recording import asked_of, without_record
-from holdfast.core.result_contracts import ExecutionResult
-from holdfast.core.session import MESSAGE_ID
-from holdfast.core.state import AgentState
-from holdfast.core.steps import ErrorRecord
-from holdfast.core.subagents import known_subagents
-from holdfast.core.texts import clamped, error_record
-from holdfast.core.tools import ToolTraits
-from holdfast.core.transcript import Opening
+from holdfast.core.loop.start import between_steps, may_change
+from holdfast.core.session.session_state import MESSAGE_ID
+from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.contracts import AGENT_EXECUTION, Carried, ExecutionInput, StopRequest, ToolCatalog
+from holdfast.core.wire.execution_record import asked_of, without_record
+from holdfast.core.wire.paging import without_bulk
+from holdfast.core.wire.result_contracts import ExecutionResult
+from holdfast.core.wire.transcript import Opening
 from workflows import captions
 from workflows.answering import Answering
 from workflows.calls import call_error, resolve_tools, take_up
@@ -309,7 +309,7 @@ class AgentExecution(Answering, Hearing):
         """End this run and begin the next, which asks for what comes now: nothing of it has been asked for here."""
         steps, messages = self._past.seal(self._state)
         size = self._past.size
-        if size > limits.CARRIED_BYTES_MAX:
+        if size > bounds.CARRIED_BYTES_MAX:
             text = f"the conversation and its steps take {size:,} bytes; start a new run from its answer so far"
             error = ErrorRecord(type="HistoryLimit", message=text, source="driver")
             self._inbox.append(DriverFailed(error=error, at=workflow.now()))
@@ -337,7 +337,7 @@ class AgentExecution(Answering, Hearing):
         reason = workflow.cancellation_reason()
         if reason is None:
             raise  # noqa: PLE0704  # not somebody's wish but the worker putting this run aside
-        told = clamped(reason, limits.REASON_CHARS_MAX)
+        told = clamped(reason, bounds.REASON_CHARS_MAX)
         self._request_stop(StopRequest(reason=told, source="cancelled"))
 
     async def _prepare(self) -> None:
@@ -452,7 +452,7 @@ class AgentExecution(Answering, Hearing):
     async def _give_up(self) -> Ends:
         """Tell of what was cancelled and has not reported in time; it counts as the most that it can have used."""
         calls = self._state.running.open_calls
-        seconds = limits.SUBAGENT_GRACE_SECONDS if calls else limits.MODEL_GRACE_SECONDS
+        seconds = bounds.SUBAGENT_GRACE_SECONDS if calls else bounds.MODEL_GRACE_SECONDS
         await workflow.sleep(seconds, summary=captions.of_grace(len(calls)))
         at = workflow.now()
         return self._work.children_unheard(at) if calls else (self._work.cancelled_unheard(at),)

@@ -1,4 +1,4 @@
-"""The workflow `AgentSession`: an agent over time. What its messages come to is `holdfast.core.session`'s to say.
+"""The workflow `AgentSession`: an agent over time. What its messages come to is `holdfast.core.session.session_state`'s to say.
 
 Each execution is a child workflow with a history of its own. The session keeps no conversation, only the name of the
 snapshot that holds it: however long it lives, a message costs it the same, and a new run takes over a few kilobytes.
@@ -13,11 +13,12 @@ from typing import NoReturn
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from holdfast.core import session
-from holdfast.core.contracts import EVENTS_QUERY, EventsRequest, StopRequest
-from holdfast.core.errors import HoldfastError, RecordNotFound
-from holdfast.core.limits import REASON_CHARS_MAX, UPDATES_MAX, UPDATES_PER_RUN
-from holdfast.core.session import (
+from holdfast.core.base.bounds import REASON_CHARS_MAX, UPDATES_MAX, UPDATES_PER_RUN
+from holdfast.core.base.errors import HoldfastError, RecordNotFound
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.session import session_state
+from holdfast.core.session.session_events import SessionEventsPage
+from holdfast.core.session.session_state import (
     SessionInput,
     SessionState,
     SessionTransition,
@@ -25,7 +26,8 @@ from holdfast.core.session import (
     TellExecution,
     TurnEnd,
 )
-from holdfast.core.session_contracts import (
+from holdfast.core.wire.contracts import EVENTS_QUERY, EventsRequest, StopRequest
+from holdfast.core.wire.session_contracts import (
     AGENT_SESSION,
     CHANGE_UPDATE,
     CLEAR_UPDATE,
@@ -46,9 +48,7 @@ from holdfast.core.session_contracts import (
     SessionMessage,
     SessionView,
 )
-from holdfast.core.session_events import SessionEventsPage
-from holdfast.core.texts import clamped
-from holdfast.core.workflow_names import own_id, session_workflow_id
+from holdfast.core.wire.workflow_names import own_id, session_workflow_id
 from workflows import captions
 from workflows.calls import call_error
 from workflows.cancels import in_any_case
@@ -112,46 +112,46 @@ class AgentSession:
     async def send(self, message: SessionMessage) -> Receipt:
         """Take a message; the same one again is the same message."""
         state = await self._ready()
-        _refuse(session.problem_with_message(state, message))
-        self._take(session.sent(state, message, workflow.now()))
-        receipt = session.receipt(self._state, message.message_id)
+        _refuse(session_state.problem_with_message(state, message))
+        self._take(session_state.sent(state, message, workflow.now()))
+        receipt = session_state.receipt(self._state, message.message_id)
         assert receipt is not None  # noqa: S101  # it was taken just now
         return receipt
 
     @send.validator
     def _refuse_message(self, message: SessionMessage) -> None:
         if self._known is not None:
-            _refuse(session.problem_with_message(self._known, message))
+            _refuse(session_state.problem_with_message(self._known, message))
 
     @workflow.update(name=STOP_UPDATE, description="Stop the execution under way; what waits goes on after it.")
     async def stop(self, stop: StopRequest | None = None) -> SessionView:
         """Stop what runs, if anything does."""
-        return self._take(session.stopped(await self._ready(), stop or StopRequest(), workflow.now()))
+        return self._take(session_state.stopped(await self._ready(), stop or StopRequest(), workflow.now()))
 
     @workflow.update(name=CHANGE_UPDATE, description="Change the agent; what runs changes at its next step.")
     async def change(self, change: SessionChange) -> SessionView:
         """Make the agent what is asked for."""
-        return self._take(session.changed(await self._ready(), change, workflow.now()))
+        return self._take(session_state.changed(await self._ready(), change, workflow.now()))
 
     @workflow.update(name=CLEAR_UPDATE, description="Forget the conversation; records stay.")
     async def clear(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
         """Forget what was said, at the end of what runs."""
-        return self._take((session.cleared(await self._ready(), workflow.now()), ()))
+        return self._take((session_state.cleared(await self._ready(), workflow.now()), ()))
 
     @workflow.update(name=SUSPEND_UPDATE, description="Begin nothing until `resume`; what runs goes on to its end.")
     async def suspend(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
         """Let messages wait."""
-        return self._take((session.suspended(await self._ready(), workflow.now()), ()))
+        return self._take((session_state.suspended(await self._ready(), workflow.now()), ()))
 
     @workflow.update(name=RESUME_UPDATE, description="Go on with the messages that wait.")
     async def resume(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
         """Let messages have their turns again."""
-        return self._take((session.resumed(await self._ready(), workflow.now()), ()))
+        return self._take((session_state.resumed(await self._ready(), workflow.now()), ()))
 
     @workflow.update(name=CLOSE_UPDATE, description="Take nothing any more; what was taken gets its turn, or is kept.")
     async def close(self, stop: StopRequest | None = None) -> SessionView:
         """Come to an end: after what waits, or at once with a stop."""
-        return self._take(session.closed(await self._ready(), stop, workflow.now()))
+        return self._take(session_state.closed(await self._ready(), stop, workflow.now()))
 
     @workflow.update(name=REWIND_UPDATE, description="Go back to the end of an execution, or to a step of it.")
     async def rewind(self, branch: Branch) -> SessionView:
@@ -160,7 +160,7 @@ class AgentSession:
         while self._rewinding:
             await workflow.wait_condition(lambda: not self._rewinding)
         # from here to the flag nothing may be awaited: a turn could begin, and its end would undo this
-        _refuse(session.problem_with_rewinding(self._state))
+        _refuse(session_state.problem_with_rewinding(self._state))
         self._rewinding = True  # nothing begins meanwhile
         try:
             found = await branched(branch, self._state.agent_id)
@@ -170,7 +170,7 @@ class AgentSession:
             raise ApplicationError(told.message, type=kind) from None
         finally:
             self._rewinding = False
-        return self._take((session.branched(self._state, branch, found, workflow.now()), ()))
+        return self._take((session_state.branched(self._state, branch, found, workflow.now()), ()))
 
     @open.validator  # noqa: A003  # the handler above is meant
     @clear.validator
@@ -198,7 +198,7 @@ class AgentSession:
     @workflow.query(name=RECEIPT_QUERY, description="What has become of a message, by its id.")
     def receipt(self, message_id: str) -> Receipt | None:
         """Return what is known of a message."""
-        return session.receipt(self._known, message_id) if self._known else None
+        return session_state.receipt(self._known, message_id) if self._known else None
 
     @workflow.query(name=EVENTS_QUERY, description="What has happened to the session, from a place on.")
     def events(self, request: EventsRequest | None = None) -> SessionEventsPage:
@@ -229,14 +229,14 @@ class AgentSession:
         try:
             found = await find_session(agent_id)
             if found.kept is None:
-                state = session.new_session(given, agent_id, workflow.now())
+                state = session_state.new_session(given, agent_id, workflow.now())
             else:
                 state = SessionState.model_validate_json(found.kept)
                 self._observing.go_on(state)
             if found.latest is not None:
-                state = session.continued(state, found.latest, workflow.now())
+                state = session_state.continued(state, found.latest, workflow.now())
             elif given.forked_from is not None and found.kept is None:
-                state = session.branched(
+                state = session_state.branched(
                     state, given.forked_from, await branched(given.forked_from, agent_id), workflow.now()
                 )
             self._searchable = state.settings.searchable
@@ -274,18 +274,18 @@ class AgentSession:
 
     @property
     def _may_begin(self) -> bool:
-        return session.may_begin(self._state) and not self._rewinding
+        return session_state.may_begin(self._state) and not self._rewinding
 
     def _begin_next(self) -> None:
         if self._may_begin:
-            self._take(session.next_turn(self._state, str(workflow.uuid4()), workflow.now()))
+            self._take(session_state.next_turn(self._state, str(workflow.uuid4()), workflow.now()))
 
     async def _run(self, child: ChildExecution, command: StartExecution) -> None:
         end = await child.run(command, self._state)
         if end.snapshot is None:
             end = await self._as_recorded(end)
         self._child = None
-        self._become(session.ended(self._state, end))
+        self._become(session_state.ended(self._state, end))
 
     async def _as_recorded(self, end: TurnEnd) -> TurnEnd:
         """Return the end as the execution's record has it: one can be terminated just after it was kept."""
@@ -296,7 +296,7 @@ class AgentSession:
         turn = self._state.turn
         if turn is None or latest is None or latest.execution_id != end.execution_id:
             return end
-        return session.end_as_recorded(turn, latest, end.at)
+        return session_state.end_as_recorded(turn, latest, end.at)
 
     @property
     def _turn_fault(self) -> BaseException | None:
@@ -331,10 +331,10 @@ class AgentSession:
         reason = workflow.cancellation_reason()
         if reason is not None and not self._state.at_once:
             stop = StopRequest(reason=clamped(reason, REASON_CHARS_MAX), source="cancelled")
-            self._take(session.closed(self._state, stop, workflow.now()))
+            self._take(session_state.closed(self._state, stop, workflow.now()))
 
     def _is_idle(self) -> bool:
-        return self._state.turn is None and not session.may_begin(self._state) and not self._rewinding
+        return self._state.turn is None and not session_state.may_begin(self._state) and not self._rewinding
 
     async def _left(self) -> bool:
         """Have the session kept and return whether nothing came meanwhile, so that it can leave the server."""

@@ -7,8 +7,10 @@ from typing import Any
 
 from temporalio import workflow
 
-from holdfast.core.carrying import Past
-from holdfast.core.contracts import (
+from holdfast.core.agent.state import AgentState
+from holdfast.core.loop.conversation_summary import summary_request
+from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.contracts import (
     BUDGET_QUERY,
     BUFFER_QUERY,
     DEBUG_QUERY,
@@ -27,10 +29,8 @@ from holdfast.core.contracts import (
     TranscriptPage,
     TranscriptRequest,
 )
-from holdfast.core.paging import page
-from holdfast.core.records import Snapshot
-from holdfast.core.state import AgentState
-from holdfast.core.summarising import summary_request
+from holdfast.core.wire.paging import page
+from holdfast.core.wire.records import Snapshot
 from workflows.observing import Observing
 from workflows.telling import Telling
 

@@ -22,10 +22,19 @@ from temporalio.workflow import (
     ActivityCancellationType,
 )
 
-from holdfast.core.approval_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
-from holdfast.core.attempts import LOST_ATTEMPTS_MAX, WORKER_LOST
-from holdfast.core.commands import CallModel, CallTool, RunHooks, SummariseBuffer
-from holdfast.core.contracts import (
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.hooks import HookRun
+from holdfast.core.agent.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
+from holdfast.core.agent.state import call_name
+from holdfast.core.agent.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, never_begun, reply_of
+from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
+from holdfast.core.base.safe_text import clamped, error_record
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.conversation.tool_attempts import LOST_ATTEMPTS_MAX, WORKER_LOST
+from holdfast.core.loop.commands import CallModel, CallTool, RunHooks, SummariseBuffer
+from holdfast.core.wire.approval_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
+from holdfast.core.wire.contracts import (
     INFERENCE_ACTIVITY,
     REPLY_KIND,
     RESOLVE_TOOLS_ACTIVITY,
@@ -46,15 +55,6 @@ from holdfast.core.contracts import (
     ToolsRequest,
     waiting_queue,
 )
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.hooks import HookRun
-from holdfast.core.limits import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
-from holdfast.core.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
-from holdfast.core.state import call_name
-from holdfast.core.steps import ErrorRecord
-from holdfast.core.texts import clamped, error_record
-from holdfast.core.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, never_begun, reply_of
-from holdfast.core.usage import NOTHING_USED, Usage
 from workflows import captions
 from workflows.cancels import locally, outcome
 from workflows.timeouts import RESOLVE

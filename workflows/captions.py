@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from holdfast.core.amounts import ESTIMATED
-from holdfast.core.commands import AskApproval, CallTool, RunHooks
-from holdfast.core.excerpts import amount, call_line, clock, on_a_line, span, summary_line
-from holdfast.core.session import SessionState
-from holdfast.core.session_contracts import Branch
-from holdfast.core.state import AgentState, ExecutionState, ExecutionStatus
-from holdfast.core.stopping import StopReason
+from holdfast.core.agent.state import AgentState, ExecutionState, ExecutionStatus
+from holdfast.core.conversation.amounts import ESTIMATED
+from holdfast.core.conversation.display_text import amount, call_line, clock, on_a_line, span, summary_line
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.commands import AskApproval, CallTool, RunHooks
+from holdfast.core.session.session_state import SessionState
+from holdfast.core.wire.session_contracts import Branch
 
 MODEL_CHARS_MAX = 30
 CALL_CHARS_MAX = 40

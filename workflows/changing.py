@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.core.contracts import DefinitionChange, ToolCatalog
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.events import DefinitionChanged
-from holdfast.core.frozen import replace
-from holdfast.core.subagents import known_subagents, spawn_schema
-from holdfast.core.transcript import Opening
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.subagents import known_subagents, spawn_schema
+from holdfast.core.base.frozen import replace
+from holdfast.core.loop.events import DefinitionChanged
+from holdfast.core.wire.contracts import DefinitionChange, ToolCatalog
+from holdfast.core.wire.transcript import Opening
 from workflows.calls import resolve_tools
 
 

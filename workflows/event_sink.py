@@ -8,7 +8,7 @@ from typing import NoReturn
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from holdfast.core.sink_contracts import DELIVER_ACTIVITY, EVENT_SINK, HEARTBEAT_SECONDS, TURN_SECONDS, SinkStart
+from holdfast.core.wire.sink_contracts import DELIVER_ACTIVITY, EVENT_SINK, HEARTBEAT_SECONDS, TURN_SECONDS, SinkStart
 from workflows.runs import check_start
 
 DELIVER_TIMEOUT = timedelta(seconds=TURN_SECONDS + 3600)

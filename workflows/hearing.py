@@ -11,8 +11,16 @@ from pydantic_core import to_json
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.core import limits
-from holdfast.core.contracts import (
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base import bounds
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.stop_reasons import StopSignal
+from holdfast.core.loop.events import ApprovalGiven, DecisionUnreadable, Event, MessageArrived, StopRequested
+from holdfast.core.loop.pending_messages import ROLES, problem_with_message
+from holdfast.core.loop.rules import Rules
+from holdfast.core.session.session_state import MESSAGE_ID
+from holdfast.core.wire.contracts import (
     APPROVAL_SIGNAL,
     CHANGE_SIGNAL,
     MESSAGE_SIGNAL,
@@ -21,14 +29,6 @@ from holdfast.core.contracts import (
     DefinitionChange,
     StopRequest,
 )
-from holdfast.core.events import ApprovalGiven, DecisionUnreadable, Event, MessageArrived, StopRequested
-from holdfast.core.keeping import ROLES, problem_with_message
-from holdfast.core.messages import Message
-from holdfast.core.rules import Rules
-from holdfast.core.session import MESSAGE_ID
-from holdfast.core.state import AgentState
-from holdfast.core.stopping import StopSignal
-from holdfast.core.texts import clamped
 from workflows.surplus import STEP_SIGNALS_MAX, MessageRoom, SignalCount, with_surplus
 from workflows.waiting import decision_problem, refuse_arguments, refuse_decision, tool_problem
 
@@ -51,7 +51,7 @@ def _told(kind: type[ToldT], given: Sequence[object]) -> ToldT | None:
     try:
         return kind.model_validate_json(to_json(given[0])) if given else None
     except ValueError as error:
-        workflow.logger.warning("a signal was not taken: %s", clamped(str(error), limits.ERROR_CHARS_MAX))
+        workflow.logger.warning("a signal was not taken: %s", clamped(str(error), bounds.ERROR_CHARS_MAX))
         return None
 
 
@@ -78,10 +78,10 @@ class Hearing:
     @workflow.signal(name=STOP_SIGNAL, description="Stop the run: now (default) or after the step under way.")
     def stop(self, *given: Any) -> None:  # noqa: ANN401  # see `_told`
         """Take note of a stop; the loop acts on it in the same workflow task."""
-        if self._has_enough("now", limits.STOP_SIGNALS_MAX):
+        if self._has_enough("now", bounds.STOP_SIGNALS_MAX):
             return  # unread: it stops already
         request = _told(StopRequest, given) if given and given[0] is not None else StopRequest()
-        if request is not None and not self._has_enough(request.mode, limits.STOP_SIGNALS_MAX):
+        if request is not None and not self._has_enough(request.mode, bounds.STOP_SIGNALS_MAX):
             self._request_stop(request)
 
     @workflow.signal(name=MESSAGE_SIGNAL, description="Say something: the model sees it with its next call.")

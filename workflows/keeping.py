@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from temporalio import workflow
 
-from holdfast.core.frozen import canonical
-from holdfast.core.session import SessionState
-from holdfast.core.session_contracts import (
+from holdfast.core.base.frozen import canonical
+from holdfast.core.session.session_state import SessionState
+from holdfast.core.wire.session_contracts import (
     BRANCH_ACTIVITY,
     FIND_SESSION_ACTIVITY,
     KEEP_SESSION_ACTIVITY,

@@ -11,22 +11,22 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
 
-from holdfast.core import cover, listing
-from holdfast.core.limits import LISTED_MODEL_SECONDS, LISTED_STEPS, WORD_CHARS_MAX
-from holdfast.core.state import AgentState
-from holdfast.core.stopping import StopReason
-from holdfast.core.texts import clamped
-from holdfast.core.workflow_names import own_id
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.bounds import LISTED_MODEL_SECONDS, LISTED_STEPS, WORD_CHARS_MAX
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire import run_metadata, search_attributes
+from holdfast.core.wire.workflow_names import own_id
 
-STATUS = SearchAttributeKey.for_keyword(listing.STATUS)
-STOP_REASON = SearchAttributeKey.for_keyword(listing.STOP_REASON)
-STEPS = SearchAttributeKey.for_int(listing.STEPS)
-TOKENS = SearchAttributeKey.for_int(listing.TOKENS)
-COST = SearchAttributeKey.for_float(listing.COST)
-ESTIMATED = SearchAttributeKey.for_int(listing.ESTIMATED)
-UNPRICED = SearchAttributeKey.for_keyword(listing.UNPRICED)
-TENANT = SearchAttributeKey.for_keyword(listing.TENANT)
-WAITING = SearchAttributeKey.for_keyword(listing.WAITING)
+STATUS = SearchAttributeKey.for_keyword(search_attributes.STATUS)
+STOP_REASON = SearchAttributeKey.for_keyword(search_attributes.STOP_REASON)
+STEPS = SearchAttributeKey.for_int(search_attributes.STEPS)
+TOKENS = SearchAttributeKey.for_int(search_attributes.TOKENS)
+COST = SearchAttributeKey.for_float(search_attributes.COST)
+ESTIMATED = SearchAttributeKey.for_int(search_attributes.ESTIMATED)
+UNPRICED = SearchAttributeKey.for_keyword(search_attributes.UNPRICED)
+TENANT = SearchAttributeKey.for_keyword(search_attributes.TENANT)
+WAITING = SearchAttributeKey.for_keyword(search_attributes.WAITING)
 
 Updates = Sequence[SearchAttributeUpdate[Any]]
 
@@ -58,7 +58,7 @@ class Rate:
 def child_at_start(agent: str) -> TypedSearchAttributes:
     """Return what a child's run can be listed by from its beginning: by whose it is, too."""
     tenant = workflow.info().typed_search_attributes.get(TENANT) or ""
-    known = listing.begun(agent, parent=own_id(workflow.info().workflow_id), tenant=tenant)
+    known = search_attributes.begun(agent, parent=own_id(workflow.info().workflow_id), tenant=tenant)
     return TypedSearchAttributes(
         [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in known.items()]
     )
@@ -66,7 +66,7 @@ def child_at_start(agent: str) -> TypedSearchAttributes:
 
 def begun_by() -> str:
     """Return which Holdfast began this run, as its memo says; nothing for one that was begun without."""
-    return workflow.memo_value(cover.VERSION, "", type_hint=str)
+    return workflow.memo_value(run_metadata.VERSION, "", type_hint=str)
 
 
 def ended(state: AgentState) -> list[SearchAttributeUpdate[Any]]:

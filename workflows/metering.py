@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from temporalio import workflow
 
-from holdfast.core import metering, observed
-from holdfast.core.events import Event, ExecutionStarted, StopRequested, SubagentReturned
-from holdfast.core.metering import Labels, Metric
-from holdfast.core.observed import Observed
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import ToolExecution
-from holdfast.core.stopping import StopReason
-from holdfast.core.subagents import SPAWN_TOOL
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.subagents import SPAWN_TOOL
+from holdfast.core.conversation.steps import ToolExecution
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.events import Event, ExecutionStarted, StopRequested, SubagentReturned
+from holdfast.core.wire import execution_events, metric_definitions
+from holdfast.core.wire.execution_events import Observed
+from holdfast.core.wire.metric_definitions import Labels, Metric
 
 UNKNOWN_TOOL: Final = "unknown"
 """The label of what a model asked for and is no tool: its name is the model's own words."""
@@ -51,62 +51,62 @@ class Metering:
 
     def count_unkept(self) -> None:
         """Count that no record could be kept."""
-        self._add(metering.UNKEPT, 1)
+        self._add(metric_definitions.UNKEPT, 1)
 
     def _count_use(self, before: AgentState, after: AgentState) -> None:
-        model = {"model": MODELS.of((after.llm.model if after.llm else None) or metering.DEFAULT_MODEL)}
+        model = {"model": MODELS.of((after.llm.model if after.llm else None) or metric_definitions.DEFAULT_MODEL)}
         tokens_in = after.usage.input_tokens - before.usage.input_tokens
         tokens_out = after.usage.output_tokens - before.usage.output_tokens
         if tokens_in > 0:
-            self._add(metering.TOKENS, tokens_in, direction="input", **model)
+            self._add(metric_definitions.TOKENS, tokens_in, direction="input", **model)
         if tokens_out > 0:
-            self._add(metering.TOKENS, tokens_out, direction="output", **model)
+            self._add(metric_definitions.TOKENS, tokens_out, direction="output", **model)
         if after.cost > before.cost:
-            self._record(metering.COST, after.cost - before.cost, **model)
+            self._record(metric_definitions.COST, after.cost - before.cost, **model)
 
     def _count_told(self, told: Observed) -> None:
         match told:
-            case observed.AgentExecutionStarted(resumed=False):
-                self._add(metering.STARTED, 1)
+            case execution_events.AgentExecutionStarted(resumed=False):
+                self._add(metric_definitions.STARTED, 1)
                 self._announce()
-            case observed.AgentStepCompleted():
-                self._add(metering.STEPS, 1)
-            case observed.ToolCallCompleted() | observed.ToolCallBlocked():
+            case execution_events.AgentStepCompleted():
+                self._add(metric_definitions.STEPS, 1)
+            case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
                 self._count_call(told.tool_execution)
-            case observed.ApprovalRequested():
+            case execution_events.ApprovalRequested():
                 self._asked_at[told.call.id] = told.at
-                self._add(metering.APPROVALS, 1)
-            case observed.ApprovalResolved():
+                self._add(metric_definitions.APPROVALS, 1)
+            case execution_events.ApprovalResolved():
                 self._count_decision(told.call_id, told.decision, told.at)
             case _:
                 pass
 
     def _announce(self) -> None:
         """Tell of what alerts are about before it happens: a rate sees nothing of a counter that begins with 1."""
-        self._add(metering.ENDED, 0, status=ExecutionStatus.FAILED.value, stop_reason=StopReason.ERROR.value)
-        self._add(metering.APPROVALS, 0)
-        self._add(metering.UNKEPT, 0)
+        self._add(metric_definitions.ENDED, 0, status=ExecutionStatus.FAILED.value, stop_reason=StopReason.ERROR.value)
+        self._add(metric_definitions.APPROVALS, 0)
+        self._add(metric_definitions.UNKEPT, 0)
 
     def _count_call(self, ran: ToolExecution) -> None:
         name = ran.call.name
         tool = TOOLS.of(name) if name in self._tools() or name == SPAWN_TOOL else UNKNOWN_TOOL
         seconds = (ran.completed_at - ran.started_at).total_seconds()
-        self._record(metering.TOOL_CALLS, seconds, tool=tool, outcome=ran.outcome.value)
+        self._record(metric_definitions.TOOL_CALLS, seconds, tool=tool, outcome=ran.outcome.value)
 
     def _count_decision(self, call_id: str, decision: str, at: datetime) -> None:
         asked_at = self._asked_at.pop(call_id, at)
-        self._record(metering.APPROVAL_WAIT, (at - asked_at).total_seconds(), decision=decision)
+        self._record(metric_definitions.APPROVAL_WAIT, (at - asked_at).total_seconds(), decision=decision)
 
     def _count_end(self, state: AgentState) -> None:
         execution, reason = state.running, state.stop_reason or StopReason.UNKNOWN
         at = execution.completed_at or execution.started_at
         for call_id in tuple(self._asked_at):
             self._count_decision(call_id, WITHDRAWN, at)
-        self._add(metering.ENDED, 1, status=state.status.value, stop_reason=reason.value)
+        self._add(metric_definitions.ENDED, 1, status=state.status.value, stop_reason=reason.value)
         seconds = (at - execution.started_at).total_seconds()
-        self._record(metering.LASTED, seconds, status=state.status.value)
+        self._record(metric_definitions.LASTED, seconds, status=state.status.value)
         if self._stop_at is not None:
-            self._record(metering.STOP_LATENCY, (at - self._stop_at).total_seconds())
+            self._record(metric_definitions.STOP_LATENCY, (at - self._stop_at).total_seconds())
         budget = execution.budget
         uses = (
             ("steps", state.steps_used, budget.max_steps),
@@ -116,7 +116,7 @@ class Metering:
         )
         for kind, used, limit in uses:
             if limit is not None:
-                self._record(metering.BUDGET_USE, used / limit if limit else 1.0, kind=kind)
+                self._record(metric_definitions.BUDGET_USE, used / limit if limit else 1.0, kind=kind)
 
     def _add(self, metric: Metric, count: int, **labels: str) -> None:
         if metric.name not in self._made:

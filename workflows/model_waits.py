@@ -8,8 +8,8 @@ from typing import Any
 from pydantic_core import to_json
 from temporalio import workflow
 
-from holdfast.core.contracts import MODEL_WAIT_SIGNAL, ModelWait
-from holdfast.core.state import AgentState, call_name
+from holdfast.core.agent.state import AgentState, call_name
+from holdfast.core.wire.contracts import MODEL_WAIT_SIGNAL, ModelWait
 from workflows.calls import summary_name
 
 

@@ -12,17 +12,17 @@ from typing import cast
 from pydantic_core import to_json
 from temporalio import workflow
 
-from holdfast.core import limits
-from holdfast.core.contracts import EventsPage, EventsRequest
-from holdfast.core.frozen import replace
-from holdfast.core.observed import AnyObserved, Observed
-from holdfast.core.session import SessionState
-from holdfast.core.session_events import (
+from holdfast.core.base import bounds
+from holdfast.core.base.frozen import replace
+from holdfast.core.session.session_events import (
     SESSION_EVENTS_MAX,
     AnySessionEvent,
     SessionEventsPage,
     session_events,
 )
+from holdfast.core.session.session_state import SessionState
+from holdfast.core.wire.contracts import EventsPage, EventsRequest
+from holdfast.core.wire.execution_events import AnyObserved, Observed
 
 
 class Observing:
@@ -49,7 +49,7 @@ class Observing:
         used = 0
         for event in self._events[start - self._before :]:
             used += len(to_json(event))
-            if told and used > limits.PAGE_BYTES_MAX:
+            if told and used > bounds.PAGE_BYTES_MAX:
                 break
             told.append(event)
         return EventsPage(
@@ -97,7 +97,7 @@ class SessionObserving:
         used = 0
         for event in islice(self._events, start - first, None):
             used += len(to_json(event))
-            if found and used > limits.PAGE_BYTES_MAX:
+            if found and used > bounds.PAGE_BYTES_MAX:
                 break
             found.append(event)
         return SessionEventsPage(

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from temporalio.exceptions import ApplicationError
 
-from holdfast.core import limits
-from holdfast.core.contracts import EXECUTION_FAILED, PageRequest
-from holdfast.core.frozen import canonical
-from holdfast.core.paging import page
-from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.stopping import StopReason
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base import bounds
+from holdfast.core.base.frozen import canonical
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.contracts import EXECUTION_FAILED, PageRequest
+from holdfast.core.wire.paging import page
+from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,6 @@ def _failure_of(state: AgentState, kept: Kept) -> ApplicationError:
 
 def _small(state: AgentState) -> AgentState | None:
     """Return the state when it fits the result, else none: `page` answers without reading more than that much."""
-    first = page(state, PageRequest(), limits.RESULT_BYTES_MAX)
+    first = page(state, PageRequest(), bounds.RESULT_BYTES_MAX)
     whole = len(first.messages) == first.messages_total and len(first.steps) == first.steps_total
-    return state if whole and len(canonical(state)) <= limits.RESULT_BYTES_MAX else None
+    return state if whole and len(canonical(state)) <= bounds.RESULT_BYTES_MAX else None

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from holdfast.core.contracts import RECORD_ACTIVITY, ExecutionInput, Recorded, RecordRequest
-from holdfast.core.limits import TASK_CHARS_MAX
-from holdfast.core.texts import clamped
+from holdfast.core.base.bounds import TASK_CHARS_MAX
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.wire.contracts import RECORD_ACTIVITY, ExecutionInput, Recorded, RecordRequest
 from workflows.calls import HEARTBEAT_TIMEOUT, call_error
 from workflows.cancels import in_any_case
 from workflows.timeouts import RECORD, SESSION_RECORD

@@ -17,9 +17,9 @@ from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
-from holdfast.core.contracts import AGENT_EXECUTION
-from holdfast.core.session_contracts import AGENT_SESSION
-from holdfast.core.workflow_names import base_type
+from holdfast.core.wire.contracts import AGENT_EXECUTION
+from holdfast.core.wire.session_contracts import AGENT_SESSION
+from holdfast.core.wire.workflow_names import base_type
 from workflows.agent_execution import AgentExecution
 from workflows.agent_session import AgentSession
 from workflows.query_order import OrderedInstance

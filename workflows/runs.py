@@ -5,9 +5,9 @@ from __future__ import annotations
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.core.errors import HoldfastError, PayloadRefused
-from holdfast.core.limits import CONTINUE_BYTES
-from holdfast.core.refused import RefusedStart
+from holdfast.core.base.bounds import CONTINUE_BYTES
+from holdfast.core.base.errors import HoldfastError, PayloadRefused
+from holdfast.core.wire.refused_start import RefusedStart
 
 # Faults of our own end a run with their cause instead of repeating its task for ever. Not plain Exception: that would
 # take in the SDK's NondeterminismError, after which a run must wait for a worker with the right code.

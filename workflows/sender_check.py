@@ -18,7 +18,7 @@ from temporalio.worker import (
     WorkflowInterceptorClassInput,
 )
 
-from holdfast.core.errors import PayloadRefused
+from holdfast.core.base.errors import PayloadRefused
 
 UNSEALED = "it has no encrypted payload, so its sender cannot be verified; use a client that has the key file"
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from holdfast.core import limits
-from holdfast.core.amounts import token_count
-from holdfast.core.cover import limits_of
-from holdfast.core.excerpts import clock, span
-from holdfast.core.markdown import code, table
-from holdfast.core.session import SessionState
+from holdfast.core.base import bounds
+from holdfast.core.conversation.amounts import token_count
+from holdfast.core.conversation.display_text import clock, span
+from holdfast.core.conversation.markdown import code, table
+from holdfast.core.session.session_state import SessionState
+from holdfast.core.wire.run_metadata import limits_of
 from workflows.captions import counted, ending
 from workflows.story import bounded, in_dollars, listed
 
-_CHARS = limits.STORY_WORDS_CHARS_MAX
+_CHARS = bounds.STORY_WORDS_CHARS_MAX
 
 
 def session_details(state: SessionState) -> str:
@@ -49,7 +49,7 @@ def _queue(state: SessionState) -> str:
     """Return the messages that come next, and how many there are besides."""
     if not state.queue:
         return ""
-    shown = state.queue[: limits.STORY_LISTED_MAX]
+    shown = state.queue[: bounds.STORY_LISTED_MAX]
     more = len(state.queue) - len(shown)
     lines = [f"{place}. {code(each.text, _CHARS)}" for place, each in enumerate(shown, 1)]
     if more:
@@ -66,7 +66,7 @@ def _executions(state: SessionState) -> str:
     """Return the latest executions, the newest first."""
     messages: dict[str, int] = {}
     for each in reversed(state.known):
-        if each.execution_id not in messages and len(messages) == limits.STORY_LISTED_MAX:
+        if each.execution_id not in messages and len(messages) == bounds.STORY_LISTED_MAX:
             break
         messages[each.execution_id] = messages.get(each.execution_id, 0) + 1
     rows = [(f"`{id_}`", str(count), _standing(state, id_)) for id_, count in messages.items()]
@@ -85,12 +85,12 @@ def _settings(state: SessionState) -> str:
     settings, model = state.settings, state.definition.llm.model
     idle = "never" if settings.idle_seconds is None else f"after {span(settings.idle_seconds)} without a message"
     rows = [
-        ("model", code(model, limits.WORD_CHARS_MAX) if model else "the worker's"),
+        ("model", code(model, bounds.WORD_CHARS_MAX) if model else "the worker's"),
         ("a message while it runs", settings.while_running),
         ("leaves the server", idle),
     ]
     if settings.tenant:
-        rows.append(("tenant", code(settings.tenant, limits.TENANT_CHARS_MAX)))
+        rows.append(("tenant", code(settings.tenant, bounds.TENANT_CHARS_MAX)))
     if state.place is not None:
         after = "" if state.place.steps is None else f", after {state.place.steps:,} steps"
         rows.append(("the conversation stands at", f"execution `{state.place.execution_id}`{after}"))

@@ -1,7 +1,7 @@
 """A run as Markdown, as the stock Web UI shows it under "Current details". Reads, never decides.
 
 Told from the state alone, when the run comes to wait: between two events nobody can look. What people, models and tools
-have said is escaped (`holdfast.core.markdown`), and every list has its bound, so that all of it has one, too.
+have said is escaped (`holdfast.core.conversation.markdown`), and every list has its bound, so that all of it has one, too.
 """
 
 from __future__ import annotations
@@ -12,20 +12,28 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
-from holdfast.core import limits
-from holdfast.core.amounts import ESTIMATED, dollars, short_dollars, token_count
-from holdfast.core.contracts import ModelWait
-from holdfast.core.decision_text import DONE
-from holdfast.core.digests import short_digest
-from holdfast.core.excerpts import call_line, clock, in_full, span
-from holdfast.core.frozen import replace
-from holdfast.core.markdown import bar, block, code, table
-from holdfast.core.messages import ToolCall
-from holdfast.core.state import AgentState, ExecutionState, call_name, named_id
-from holdfast.core.steps import AgentStep, CallStage, ErrorRecord, OpenCall, Outcome, StepExecution, ToolExecution
-from holdfast.core.subagents import SPAWN_TOOL
-from holdfast.core.usage import Usage
-from holdfast.core.verdicts import Approval
+from holdfast.core.agent.state import AgentState, ExecutionState, call_name, named_id
+from holdfast.core.agent.subagents import SPAWN_TOOL
+from holdfast.core.base import bounds
+from holdfast.core.base.digests import short_digest
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.amounts import ESTIMATED, dollars, short_dollars, token_count
+from holdfast.core.conversation.decision_text import DONE
+from holdfast.core.conversation.display_text import call_line, clock, in_full, span
+from holdfast.core.conversation.markdown import bar, block, code, table
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import (
+    AgentStep,
+    CallStage,
+    ErrorRecord,
+    OpenCall,
+    Outcome,
+    StepExecution,
+    ToolExecution,
+)
+from holdfast.core.conversation.verdicts import Approval
+from holdfast.core.wire.contracts import ModelWait
 from workflows.captions import ending, model_of
 
 WIDTHS: Final = (60, 30, 12)
@@ -80,12 +88,12 @@ class Story:
         execution = state.execution
         if execution is None:
             return f"**{state.status}** · agent `{agent}`"
-        done = execution.step_executions[-limits.STORY_STEPS_MAX :]
+        done = execution.step_executions[-bounds.STORY_STEPS_MAX :]
         while True:
             width = self._widths[0]
             steps = [self._step(each, width) for each in done]
             told = "\n\n".join(filter(None, _parts(state, execution, agent, steps, width, wait)))
-            fits = len(told) * 4 <= limits.STORY_BYTES_MAX or len(told.encode()) <= limits.STORY_BYTES_MAX
+            fits = len(told) * 4 <= bounds.STORY_BYTES_MAX or len(told.encode()) <= bounds.STORY_BYTES_MAX
             if fits or len(self._widths) == 1:
                 return bounded(told)
             self._steps.clear()  # from here on it is told in fewer words
@@ -94,7 +102,7 @@ class Story:
     def _step(self, done: StepExecution, width: int) -> ToldStep:
         number = done.step.number
         if number not in self._steps:
-            if len(self._steps) >= 2 * limits.STORY_STEPS_MAX:
+            if len(self._steps) >= 2 * bounds.STORY_STEPS_MAX:
                 self._steps.clear()
             self._steps[number] = _told_step(done, width)
         return self._steps[number]
@@ -116,10 +124,10 @@ def _told_step(done: StepExecution, width: int) -> ToldStep:
 def bounded(told: str) -> str:
     """Return `told`, where it is too long the lines that there is room for."""
     data = told.encode()
-    if len(data) <= limits.STORY_BYTES_MAX:
+    if len(data) <= bounds.STORY_BYTES_MAX:
         return told
     note = "\n\n(There is more: `holdfast show` has all of it.)"
-    kept = data[: limits.STORY_BYTES_MAX - len(note)]
+    kept = data[: bounds.STORY_BYTES_MAX - len(note)]
     return kept[: kept.rindex(b"\n")].decode() + note
 
 
@@ -127,7 +135,7 @@ def listed(heading: str, items: Sequence[ItemT], told: Callable[[ItemT], str]) -
     """Return a list of the last of `items` under its heading, and how many there were before them; nothing of none."""
     if not items:
         return ""
-    shown = items[-limits.STORY_LISTED_MAX :]
+    shown = items[-bounds.STORY_LISTED_MAX :]
     before = len(items) - len(shown)
     lines = [f"({before:,} more before these)"] if before else []
     return "\n".join((f"**{heading}**", "", *(f"- {line}" for line in (*lines, *map(told, shown)))))
@@ -141,7 +149,7 @@ def _parts(
     width: int,
     wait: ModelWait | None,
 ) -> Iterator[str]:
-    chars = min(2 * width, limits.STORY_WORDS_CHARS_MAX)
+    chars = min(2 * width, bounds.STORY_WORDS_CHARS_MAX)
     yield _status(state, execution, agent)
     yield _budget(state, execution)
     yield _model_wait(execution, wait, chars)
@@ -157,14 +165,14 @@ def _parts(
 
 def _status(state: AgentState, execution: ExecutionState, agent: str) -> str:
     model, since = model_of(state), execution.started_at
-    facts = [f"agent `{agent}`", f"model {code(model, limits.WORD_CHARS_MAX)}" if model else "the worker's model"]
+    facts = [f"agent `{agent}`", f"model {code(model, bounds.WORD_CHARS_MAX)}" if model else "the worker's model"]
     if execution.completed_at is not None:
         took = (execution.completed_at - since).total_seconds()
         facts.append(f"{clock(since)} to {clock(execution.completed_at, since)}, {span(took)}")
     else:
         facts.append(f"since {clock(since)}; this is of {clock(state.updated_at, since)}")
     signal = state.stop_signal
-    why = f"\n\nWhy: {code(signal.message, limits.STORY_WORDS_CHARS_MAX)}" if signal and signal.message else ""
+    why = f"\n\nWhy: {code(signal.message, bounds.STORY_WORDS_CHARS_MAX)}" if signal and signal.message else ""
     return " · ".join((f"**{ending(state.status, state.stop_reason)}**", *facts)) + why
 
 
@@ -185,7 +193,7 @@ def _budget(state: AgentState, execution: ExecutionState) -> str:
 
 def in_dollars(cost: float, unpriced: Sequence[str], *, unit: str = " USD") -> str:
     """Return a cost as Markdown; the names of models are as foreign as any."""
-    return dollars(cost, unpriced, unit=unit, written=lambda model: code(model, limits.NAME_CHARS_MAX))
+    return dollars(cost, unpriced, unit=unit, written=lambda model: code(model, bounds.NAME_CHARS_MAX))
 
 
 def _limited(name: str, told: str, used: float, limit: float | None) -> tuple[str, str, str, str]:
@@ -236,11 +244,11 @@ def _approvals(state: AgentState, execution: ExecutionState, chars: int) -> str:
     rows = [
         (
             code(call_line(each.call, chars), chars),
-            code(each.call.id, limits.CALL_ID_KEPT_CHARS_MAX),
+            code(each.call.id, bounds.CALL_ID_KEPT_CHARS_MAX),
             f"`{short_digest(each.digest or each.call.digest)}`",
             clock(each.expires_at, since) if each.expires_at else "never",
         )
-        for each in waiting[: limits.STORY_LISTED_MAX]
+        for each in waiting[: bounds.STORY_LISTED_MAX]
     ]
     more = f"\n\n({len(waiting) - len(rows):,} more wait.)" if len(waiting) > len(rows) else ""
     which = "" if len(waiting) == 1 else " CALL"
@@ -308,7 +316,7 @@ def _deeds(step: AgentStep, width: int) -> str:
             return f"✗ {code(step.errors[-1].type, width)}"
         return f"says {code(said.text, width)}" if said else "no answer"
     ended = {each.call.id: each for each in step.tool_executions}
-    most = limits.STORY_LISTED_MAX
+    most = bounds.STORY_LISTED_MAX
     told = [_deed(call, ended.get(call.id), width) for call in calls[:most]]
     if len(calls) > most:
         outcomes = Counter(ended[call.id].outcome if call.id in ended else "open" for call in calls[most:])
@@ -356,7 +364,7 @@ def _subagents(execution: ExecutionState, steps: Sequence[ToldStep], width: int)
     def line(child: Child) -> str:
         arguments = child[0].arguments
         agent, task = (str(arguments.get(name, "")) for name in ("agent", "task"))
-        return f"{code(agent, limits.NAME_CHARS_MAX)} {code(task, width)}: {child[1]}, `{child[2]}`"
+        return f"{code(agent, bounds.NAME_CHARS_MAX)} {code(task, width)}: {child[1]}, `{child[2]}`"
 
     return listed("Subagents", told, line)
 
@@ -374,4 +382,4 @@ def _problems(state: AgentState, execution: ExecutionState, steps: Sequence[Told
 def _answer(state: AgentState) -> str:
     if not state.final_response:
         return ""
-    return f"**Answer**\n\n{block(state.final_response, limits.STORY_ANSWER_CHARS_MAX)}"
+    return f"**Answer**\n\n{block(state.final_response, bounds.STORY_ANSWER_CHARS_MAX)}"

@@ -16,18 +16,18 @@ from temporalio.exceptions import (
 from temporalio.exceptions import TimeoutError as WorkflowTimeoutError
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 
-from holdfast.core import cover
-from holdfast.core.amounts import SUBAGENTS_MODEL
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import SpawnSubagent
-from holdfast.core.contracts import AGENT_EXECUTION, EXECUTION_FAILED, ExecutionInput
-from holdfast.core.events import SubagentReturned
-from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.texts import error_record
-from holdfast.core.usage import NOTHING_USED, Usage
-from holdfast.core.workflow_names import named_type
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.safe_text import error_record
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.amounts import SUBAGENTS_MODEL
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.commands import SpawnSubagent
+from holdfast.core.loop.events import SubagentReturned
+from holdfast.core.wire import run_metadata
+from holdfast.core.wire.contracts import AGENT_EXECUTION, EXECUTION_FAILED, ExecutionInput
+from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResult
+from holdfast.core.wire.workflow_names import named_type
 from workflows.cancels import begun, outcome
 from workflows.listing import begun_by, child_at_start
 
@@ -78,7 +78,7 @@ async def _child(
     command: SpawnSubagent, start: ExecutionInput, execution_id: str
 ) -> ChildWorkflowHandle[Any, ExecutionResult]:
     """Start the subagent's run; the server keeps it from outliving ours."""
-    about = cover.of_subagent(start.definition, command.task, command.budget, begun_by())
+    about = run_metadata.of_subagent(start.definition, command.task, command.budget, begun_by())
     handle: ChildWorkflowHandle[Any, ExecutionResult] = await workflow.start_child_workflow(
         named_type(AGENT_EXECUTION, start.definition.name),
         start,

@@ -10,16 +10,16 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.core.events import MessageArrived
-from holdfast.core.frozen import canonical
-from holdfast.core.keeping import ROLES
-from holdfast.core.limits import (
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.bounds import (
     MESSAGES_WAITING_BYTES_MAX,
     MESSAGES_WAITING_MAX,
     WARNINGS_MAX,
 )
-from holdfast.core.messages import Message
-from holdfast.core.state import AgentState
+from holdfast.core.base.frozen import canonical
+from holdfast.core.conversation.messages import Message
+from holdfast.core.loop.events import MessageArrived
+from holdfast.core.loop.pending_messages import ROLES
 
 STEP_SIGNALS_MAX: Final = 256
 """The most changes that one step takes by signal, and decisions about no call that waits; the others are dropped."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from holdfast.core import limits
-from holdfast.core.compiling import View
-from holdfast.core.contracts import InferenceInput, TranscriptPage, TranscriptRequest
-from holdfast.core.frozen import replace
-from holdfast.core.messages import DEFAULT_SECTION
-from holdfast.core.paging import fitting
-from holdfast.core.state import AgentState
-from holdfast.core.transcript import Mark, Opening, advanced, root
+from holdfast.core.agent.context_view import View
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base import bounds
+from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.messages import DEFAULT_SECTION
+from holdfast.core.wire.contracts import InferenceInput, TranscriptPage, TranscriptRequest
+from holdfast.core.wire.paging import fitting
+from holdfast.core.wire.transcript import Mark, Opening, advanced, root
 
 
 class Telling:
@@ -53,7 +53,7 @@ class Telling:
         new = [said[index] for index in range(base.length, len(said))]
         target = advanced(base, new)
         # what was said long ago is in the history already: the worker asks for it
-        delta = fitting(new, limits.RETOLD_BYTES_MAX if self._retelling else limits.DELTA_BYTES_MAX)
+        delta = fitting(new, bounds.RETOLD_BYTES_MAX if self._retelling else bounds.DELTA_BYTES_MAX)
         self._told, self._retelling = target, False
         return InferenceInput(
             opening=self.opening if first and base.length == 0 else None,
@@ -84,7 +84,7 @@ class Telling:
         said = self._view.messages if self._view else ()
         stop = min(request.stop, len(said))
         asked = (said[index] for index in range(request.start, stop))
-        messages = fitting(asked, limits.PAGE_BYTES_MAX, at_least=1)
+        messages = fitting(asked, bounds.PAGE_BYTES_MAX, at_least=1)
         return TranscriptPage(opening=self.opening, start=request.start, messages=messages)
 
     def told(self, state: AgentState) -> Mark | None:

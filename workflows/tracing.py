@@ -42,21 +42,21 @@ from temporalio.worker import (
 )
 from temporalio.workflow import ActivityHandle, ChildWorkflowHandle
 
-from holdfast.core.contracts import ExecutionInput
-from holdfast.core.limits import QUEUE_MAX, SPAN_TEXT_CHARS_MAX
-from holdfast.core.session import MESSAGE_ID
-from holdfast.core.session_contracts import SEND_UPDATE
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.texts import clamped
-from holdfast.core.workflow_names import kind_of
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.bounds import QUEUE_MAX, SPAN_TEXT_CHARS_MAX
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.session.session_state import MESSAGE_ID
+from holdfast.core.wire.contracts import ExecutionInput
+from holdfast.core.wire.session_contracts import SEND_UPDATE
+from holdfast.core.wire.workflow_names import kind_of
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 SCOPE: Final = InstrumentationScope("holdfast")
 
 CALL: Final = re.compile(r"step-[0-9]+-tool-([0-9]+)")
-"""The id of a tool call's activity (`core.state.call_name`)."""
+"""The id of a tool call's activity (`core.agent.state.call_name`)."""
 
 CALL_STATE: Final = "holdfast"
 """The trace state's entry for the id of the call, which a tool's input does not hold."""

@@ -11,8 +11,12 @@ from temporalio import workflow
 from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
-from holdfast.core import cover
-from holdfast.core.contracts import (
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.session.session_state import SessionState, StartExecution, TurnEnd
+from holdfast.core.wire import run_metadata
+from holdfast.core.wire.contracts import (
     AGENT_EXECUTION,
     CHANGE_SIGNAL,
     MESSAGE_SIGNAL,
@@ -21,13 +25,9 @@ from holdfast.core.contracts import (
     ExecutionInput,
     StopRequest,
 )
-from holdfast.core.messages import Message
-from holdfast.core.records import KeptState
-from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
-from holdfast.core.session import SessionState, StartExecution, TurnEnd
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.workflow_names import named_type
+from holdfast.core.wire.records import KeptState
+from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResult
+from holdfast.core.wire.workflow_names import named_type
 from workflows.listing import begun_by, child_at_start
 from workflows.subagents import failure_of
 
@@ -79,7 +79,7 @@ class ChildExecution:
             session=start,
         )
         number, said = start.executions + 1, start.messages[-1].text
-        about = cover.of_execution(command.definition, number, said, begun_by())
+        about = run_metadata.of_execution(command.definition, number, said, begun_by())
         return await workflow.start_child_workflow(
             named_type(AGENT_EXECUTION, command.definition.name),
             args=[given, KeptState(snapshot=start.snapshot)] if start.snapshot else [given],

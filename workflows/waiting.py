@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.core.approving import problem_with_decision, problem_with_edit
-from holdfast.core.contracts import ApprovalDecision
-from holdfast.core.events import ApprovalGiven, Event
-from holdfast.core.listing import FOR_APPROVAL
-from holdfast.core.messages import ToolCall
-from holdfast.core.rules import Rules
-from holdfast.core.state import AgentState
-from holdfast.core.subagents import SPAWN_TOOL
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.subagents import SPAWN_TOOL
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.loop.approvals import problem_with_decision, problem_with_edit
+from holdfast.core.loop.events import ApprovalGiven, Event
+from holdfast.core.loop.rules import Rules
+from holdfast.core.wire.contracts import ApprovalDecision
+from holdfast.core.wire.search_attributes import FOR_APPROVAL
 from workflows.calls import check_arguments
 from workflows.listing import WAITING, Updates, progress
 

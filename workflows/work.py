@@ -11,10 +11,15 @@ from typing import Any, Final
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, RetryState, is_cancelled_exception
 
-from holdfast.core.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
-from holdfast.core.contracts import SPENT_SIGNAL, ExecutionInput, SpentSoFar
-from holdfast.core.definition import LLM
-from holdfast.core.events import (
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.subagents import reachable
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
+from holdfast.core.loop.events import (
     ApprovalExpired,
     BufferSummarised,
     Event,
@@ -27,12 +32,7 @@ from holdfast.core.events import (
     ToolFailed,
     ToolReturned,
 )
-from holdfast.core.frozen import replace
-from holdfast.core.state import AgentState, call_name, named_id
-from holdfast.core.stopping import StopReason
-from holdfast.core.subagents import reachable
-from holdfast.core.tools import ToolTraits
-from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.wire.contracts import SPENT_SIGNAL, ExecutionInput, SpentSoFar
 from workflows import captions
 from workflows.calls import (
     call_model,

@@ -14,9 +14,17 @@ from typing import Final, get_args
 from uuid import UUID
 
 from holdfast import AgentDefinition, AgentState, Changes, ExecutionBudget, ToolCall, Usage
-from holdfast.core.commands import CallModel, Command, Emit, Finish, RunHooks, SummariseBuffer
-from holdfast.core.defining import new_agent
-from holdfast.core.events import (
+from holdfast.core.agent.hooks import AROUND_TOOLS, HookRun, HookTraits, Trigger
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, ErrorPolicy, SummaryPolicy
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall
+from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.agent_loop import AgentLoop, Transition, user_message
+from holdfast.core.loop.commands import CallModel, Command, Emit, Finish, RunHooks, SummariseBuffer
+from holdfast.core.loop.events import (
     ApprovalExpired,
     ApprovalGiven,
     BufferSummarised,
@@ -33,14 +41,6 @@ from holdfast.core.events import (
     ToolFailed,
     ToolReturned,
 )
-from holdfast.core.frozen import replace
-from holdfast.core.hooks import AROUND_TOOLS, HookRun, HookTraits, Trigger
-from holdfast.core.loop import AgentLoop, Transition, user_message
-from holdfast.core.policies import ApprovalRule, ContextPolicy, ErrorPolicy, SummaryPolicy
-from holdfast.core.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall
-from holdfast.core.stopping import StopReason, StopSignal
-from holdfast.core.tools import ToolTraits
-from holdfast.core.verdicts import Verdict
 
 BEGIN: Final = "ExecutionStarted"
 CALLS: Final = "the tool calls"

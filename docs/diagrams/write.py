@@ -10,13 +10,13 @@ from uuid import UUID
 from docs.diagrams.picture import is_of, pictures
 from docs.diagrams.walk import ANYWHERE, BEGIN, CALLS, END, LOOP, NOON, REQUESTED, Notes, stepped, walked
 from holdfast import ExecutionBudget, ExecutionStatus, StopReason
-from holdfast.core import observed
-from holdfast.core.defining import new_agent
-from holdfast.core.events import ExecutionStarted, StopRequested
-from holdfast.core.hooks import ENDING, Trigger
-from holdfast.core.loop import AgentLoop, user_message
-from holdfast.core.steps import CallStage, Outcome
-from holdfast.core.stopping import OVERRIDABLE, StopSignal
+from holdfast.core.agent.hooks import ENDING, Trigger
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.conversation.steps import CallStage, Outcome
+from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopSignal
+from holdfast.core.loop.agent_loop import AgentLoop, user_message
+from holdfast.core.loop.events import ExecutionStarted, StopRequested
+from holdfast.core.wire import execution_events
 
 HERE: Final = Path(__file__).resolve().parent
 PAGE: Final = HERE.parent / "concepts.md"
@@ -138,8 +138,12 @@ def event_table(_: Notes) -> Iterator[str]:
     """Yield the events that listeners hear, in the order of their module."""
     yield "| event | says |"
     yield "|---|---|"
-    for kind in vars(observed).values():
-        if isinstance(kind, type) and issubclass(kind, observed.Observed) and kind is not observed.Observed:
+    for kind in vars(execution_events).values():
+        if (
+            isinstance(kind, type)
+            and issubclass(kind, execution_events.Observed)
+            and kind is not execution_events.Observed
+        ):
             yield f"| `{kind.__name__}` | {' '.join((kind.__doc__ or '').split())} |"
 
 

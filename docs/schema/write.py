@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from holdfast.client.report.document import RunExport
-from holdfast.core import numbered
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.observed import KINDS
-from holdfast.core.session_events import SESSION_KINDS
-from holdfast.core.state import AgentState
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import AgentState
+from holdfast.core.session.session_events import SESSION_KINDS
+from holdfast.core.wire import event_envelope
+from holdfast.core.wire.execution_events import KINDS
 
 FOLDER: Final = Path(__file__).resolve().parent
 
 SCHEMAS: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {
     "agent-state.json": AgentState.model_json_schema,
     "agent-definition.json": AgentDefinition.model_json_schema,
-    "event.json": numbered.json_schema,
+    "event.json": event_envelope.json_schema,
     "run-export.json": RunExport.model_json_schema,
 }
 

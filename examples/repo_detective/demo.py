@@ -3,7 +3,7 @@
     python -m examples.repo_detective.demo [FOLDER] [QUESTION] [--data-dir DIR] [--port N] [--ui-port N]
 
 Exit codes: 0 when the run completed and the ledger adds up, 1 when not, 130 after Ctrl-C (SIGTERM 143, SIGHUP 129),
-else the error's own (`holdfast.core.errors`). Whatever was started has ended by then.
+else the error's own (`holdfast.core.base.errors`). Whatever was started has ended by then.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Final
 
 MISSING_PART: Final = 8
-"""The exit code of `holdfast.core.errors.MissingPart`, which may not be there to be asked."""
+"""The exit code of `holdfast.core.base.errors.MissingPart`, which may not be there to be asked."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast import AgentState
-from holdfast.core.limits import CALLS_PER_STEP_MAX
-from holdfast.core.state import call_name, named_id
-from holdfast.core.steps import NOT_RUN, Outcome, ToolExecution
+from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.base.bounds import CALLS_PER_STEP_MAX
+from holdfast.core.conversation.steps import NOT_RUN, Outcome, ToolExecution
 from holdfast.testing.ledger import Entry
 
 ENDS = frozenset({"finished", "failed"})

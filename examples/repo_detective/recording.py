@@ -16,7 +16,7 @@ from threading import Event
 from typing import Final
 
 from holdfast import ToolContext
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 from holdfast.testing.ledger import Ledger
 
 LEDGER: Final = "HOLDFAST_LEDGER"

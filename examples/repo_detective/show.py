@@ -38,7 +38,7 @@ from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.ports import HOST
 from holdfast.client.requests import check_question
 from holdfast.client.settings import DEFAULT_DATA_DIR
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 from holdfast.testing.ledger import Ledger
 
 QUESTION: Final = "What does this project do, and where is the agent loop?"

@@ -22,7 +22,7 @@ from holdfast.client import Settings
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.ports import refuse_taken
 from holdfast.client.worker_process import WorkerProcess, worker_command
-from holdfast.core.errors import InvalidInput, PortTaken
+from holdfast.core.base.errors import InvalidInput, PortTaken
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 AGENTS: Final = Path(__file__).resolve().parent / "agents"

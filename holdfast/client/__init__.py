@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.client.settings import Settings
 from holdfast.client.watched import AttemptFailed, TextDelta, Watched
-from holdfast.core.errors import MissingPart
+from holdfast.core.base.errors import MissingPart
 
 if TYPE_CHECKING:
     from holdfast.client.agents import Agent

@@ -1,6 +1,6 @@
 """`Agent`: a handle on one agent that lives: talk to it, wait for answers, steer it, go back. Knows no workflow code.
 
-The agent's session is the workflow `AgentSession`; `core.workflow_names` says under which id. Whatever is asked of it
+The agent's session is the workflow `AgentSession`; `core.wire.workflow_names` says under which id. Whatever is asked of it
 starts it where it is not on the server: an idle session leaves, and comes back with the next message.
 """
 
@@ -31,22 +31,24 @@ from holdfast.client.session_history import executions_of
 from holdfast.client.session_requests import check_said, checked, update_id
 from holdfast.client.session_updates import Beginning, SessionUpdates, checked_definition
 from holdfast.client.watched import Watched
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import StopRequest
-from holdfast.core.defining import new_agent
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.errors import (
     DecisionRefused,
     ExecutionFailed,
     ExecutionNotFound,
     HoldfastError,
     InvalidInput,
 )
-from holdfast.core.events import StopMode
-from holdfast.core.messages import Message
-from holdfast.core.numbered import NumberedEvent
-from holdfast.core.records import ExecutionRecord
-from holdfast.core.session_contracts import (
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.events import StopMode
+from holdfast.core.wire.contracts import StopRequest
+from holdfast.core.wire.event_envelope import NumberedEvent
+from holdfast.core.wire.records import ExecutionRecord
+from holdfast.core.wire.session_contracts import (
     CHANGE_UPDATE,
     CLEAR_UPDATE,
     CLOSE_UPDATE,
@@ -63,9 +65,7 @@ from holdfast.core.session_contracts import (
     SessionView,
     WhileRunning,
 )
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.verdicts import Verdict
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.storage.records import Records
 
 BRANCH_SECONDS_MAX: Final = 90.0

@@ -14,9 +14,9 @@ from holdfast.client.executions import Client
 from holdfast.client.histories import Patience
 from holdfast.client.refusals import NO_WORKER
 from holdfast.client.session_history import SessionRun, later
-from holdfast.core.errors import SessionClosed, SessionRefused
-from holdfast.core.session_contracts import RECEIPT_QUERY, Receipt
-from holdfast.core.workflow_names import own_id
+from holdfast.core.base.errors import SessionClosed, SessionRefused
+from holdfast.core.wire.session_contracts import RECEIPT_QUERY, Receipt
+from holdfast.core.wire.workflow_names import own_id
 
 PAUSES_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2)
 """How long to wait before looking again at what has not changed: a session learns of an execution's end after us.

@@ -16,10 +16,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import answered, refusal
 from holdfast.client.requests import check_limit
-from holdfast.core.contracts import AGENT_EXECUTION, HEAD_ALONE, STATE_QUERY, StatePage
-from holdfast.core.listing import FOR_APPROVAL, PARENT, WAITING
-from holdfast.core.state import AgentState
-from holdfast.core.workflow_names import SESSION_PREFIX, session_workflow_id, type_filter
+from holdfast.core.agent.state import AgentState
+from holdfast.core.wire.contracts import AGENT_EXECUTION, HEAD_ALONE, STATE_QUERY, StatePage
+from holdfast.core.wire.search_attributes import FOR_APPROVAL, PARENT, WAITING
+from holdfast.core.wire.workflow_names import SESSION_PREFIX, session_workflow_id, type_filter
 
 WAITING_RUNS: Final = f"{type_filter(AGENT_EXECUTION)} AND {WAITING} = '{FOR_APPROVAL}' AND ExecutionStatus = 'Running'"
 """The server's query for runs with calls that wait."""

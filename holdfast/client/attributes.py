@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from holdfast.core.listing import SEARCH_ATTRIBUTES
+from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 
 CLOUD_UI: Final = "its page under Namespaces in https://cloud.temporal.io, Custom Search Attributes"
 

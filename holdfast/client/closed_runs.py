@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from holdfast.core.contracts import EventsPage
-from holdfast.core.frozen import replace
-from holdfast.core.session_events import SessionEventsPage
+from holdfast.core.base.frozen import replace
+from holdfast.core.session.session_events import SessionEventsPage
+from holdfast.core.wire.contracts import EventsPage
 
 PAGES_KEPT_MAX: Final = 8
 """How many pages are kept, the latest: each has up to PAGE_BYTES_MAX of events."""

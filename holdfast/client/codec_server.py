@@ -30,8 +30,13 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from holdfast.client.ports import port_taken
-from holdfast.core.errors import HoldfastError, InvalidInput, PayloadRefused, ServerUnavailable
-from holdfast.core.limits import CODEC_BODY_BYTES_MAX, CODEC_PAYLOADS_MAX, CODEC_TOKEN_CHARS_MAX, CODEC_TOKEN_CHARS_MIN
+from holdfast.core.base.bounds import (
+    CODEC_BODY_BYTES_MAX,
+    CODEC_PAYLOADS_MAX,
+    CODEC_TOKEN_CHARS_MAX,
+    CODEC_TOKEN_CHARS_MIN,
+)
+from holdfast.core.base.errors import HoldfastError, InvalidInput, PayloadRefused, ServerUnavailable
 from holdfast.storage.binding import SEALED_ENCODING
 
 ACTIONS: Final = ("decode", "encode", "download")

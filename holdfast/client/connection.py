@@ -21,7 +21,7 @@ from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError, R
 
 from holdfast.client.embedded import running_server
 from holdfast.client.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
-from holdfast.core.errors import InvalidInput, MissingPart, ServerUnavailable, ServerUnreachable
+from holdfast.core.base.errors import InvalidInput, MissingPart, ServerUnavailable, ServerUnreachable
 from holdfast.leaving import settle_at_exit
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.payloads import converter

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.core.errors import InvalidInput, ServerUnavailable
+from holdfast.core.base.errors import InvalidInput, ServerUnavailable
 
 QUICK_CHECK_BYTES_MAX: Final = 64 * 1024 * 1024
 """Every page of a database up to this size is checked before a start (about 0.1 s); of a larger one the first only."""

@@ -1,4 +1,4 @@
-"""Agents from files and folders. How their text is read is `client.notation`, what they mean `core.definition`."""
+"""Agents from files and folders. How their text is read is `client.notation`, what they mean `core.agent.definition`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 
 from holdfast.client.notation import SUFFIXES, load_text, to_json, to_markdown, to_yaml
 from holdfast.client.requests import check_definition
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import DefinitionInvalid, InvalidInput, UnknownAgent
-from holdfast.core.limits import DEFINITION_BYTES_MAX, REPORT_CHARS_MAX
-from holdfast.core.nearest import suggestion
-from holdfast.core.subagents import reachable
-from holdfast.core.texts import clamped
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.subagents import reachable
+from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, REPORT_CHARS_MAX
+from holdfast.core.base.did_you_mean import suggestion
+from holdfast.core.base.errors import DefinitionInvalid, InvalidInput, UnknownAgent
+from holdfast.core.base.safe_text import clamped
 
 __all__ = [
     "AGENTS_MAX",

@@ -24,14 +24,14 @@ from holdfast.client.datadir import DatabaseWatch, DataDirectory, ServerAddress
 from holdfast.client.ports import HOST, IN_USE, Ports, check_ports, choose_ports, names_port, port_taken, refuse_taken
 from holdfast.client.server_process import Launch, ServerProcess, serves, set_retention
 from holdfast.client.ui_gateway import UiGateway, hidden_host
-from holdfast.core.errors import (
+from holdfast.core.base.errors import (
     DataDirectoryInUse,
     HoldfastError,
     InvalidInput,
     MissingPart,
     ServerUnavailable,
 )
-from holdfast.core.listing import SEARCH_ATTRIBUTES
+from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 
 __all__ = ["EmbeddedServer", "ServerAddress", "running_server"]
 

@@ -20,15 +20,15 @@ from holdfast.client.session_requests import check_query, check_settings
 from holdfast.client.session_updates import Beginning
 from holdfast.client.settings import Settings
 from holdfast.client.summaries import SessionSummary, session_summary
-from holdfast.core.contracts import AGENT_EXECUTION
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import InvalidInput, RecordNotFound
-from holdfast.core.limits import LISTED_MAX
-from holdfast.core.records import ExecutionRecord
-from holdfast.core.session_contracts import AGENT_SESSION, WhileRunning
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.workflow_names import own_id, type_filter
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.bounds import LISTED_MAX
+from holdfast.core.base.errors import InvalidInput, RecordNotFound
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.contracts import AGENT_EXECUTION
+from holdfast.core.wire.records import ExecutionRecord
+from holdfast.core.wire.session_contracts import AGENT_SESSION, WhileRunning
+from holdfast.core.wire.workflow_names import own_id, type_filter
 from holdfast.storage.payloads import records_of
 
 AT_ONCE_MAX: Final = 16

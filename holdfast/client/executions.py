@@ -53,22 +53,11 @@ from holdfast.client.summaries import ExecutionSummary, at_start, summary
 from holdfast.client.updates import Unanswered, UpdateQueues, lost, told_of, updated
 from holdfast.client.watched import Watched
 from holdfast.client.watching import watch
-from holdfast.core import cover
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import (
-    AGENT_EXECUTION,
-    APPROVAL_SIGNAL,
-    DEBUG_QUERY,
-    EXECUTION_FAILED,
-    MESSAGE_SIGNAL,
-    STATE_QUERY,
-    EventsPage,
-    ExecutionInput,
-    PageRequest,
-    StatePage,
-)
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.request_metadata import checked_metadata
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import (
     Conflict,
     DecisionRefused,
     ExecutionExists,
@@ -80,14 +69,25 @@ from holdfast.core.errors import (
     ServerUnavailable,
     StorageFailed,
 )
-from holdfast.core.events import StopMode
-from holdfast.core.keeping import ENDED
-from holdfast.core.paging import StateReader, moved_on
-from holdfast.core.result_contracts import ExecutionResult
-from holdfast.core.run_metadata import checked_metadata
-from holdfast.core.state import AgentState
-from holdfast.core.verdicts import Verdict
-from holdfast.core.workflow_names import named_type, type_filter
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.events import StopMode
+from holdfast.core.loop.pending_messages import ENDED
+from holdfast.core.wire import run_metadata
+from holdfast.core.wire.contracts import (
+    AGENT_EXECUTION,
+    APPROVAL_SIGNAL,
+    DEBUG_QUERY,
+    EXECUTION_FAILED,
+    MESSAGE_SIGNAL,
+    STATE_QUERY,
+    EventsPage,
+    ExecutionInput,
+    PageRequest,
+    StatePage,
+)
+from holdfast.core.wire.paging import StateReader, moved_on
+from holdfast.core.wire.result_contracts import ExecutionResult
+from holdfast.core.wire.workflow_names import named_type, type_filter
 from holdfast.storage.payloads import records_of
 
 T = TypeVar("T")
@@ -178,7 +178,9 @@ class Client:
             continue_events=self.settings.continue_events,
         )
         start, segments = (start, ()) if given is None else given.begun_by(start)
-        about = cover.of_run(definition, start.question or (given.asked if given else ""), start.budget, __version__)
+        about = run_metadata.of_run(
+            definition, start.question or (given.asked if given else ""), start.budget, __version__
+        )
         try:
             await answered(
                 self.temporal.start_workflow(
@@ -386,7 +388,7 @@ class Client:
     def watch(self, execution_id: str, *, start: int = 0, subagents: bool = True) -> AsyncGenerator[Watched, None]:
         """Yield what happens in a run, from its beginning and until its end: typed events, and text while it comes.
 
-        The events are those of `holdfast.core.observed`, each once and in order; TextDelta and AttemptFailed
+        The events are those of `holdfast.core.wire.execution_events`, each once and in order; TextDelta and AttemptFailed
         (`holdfast.client.watched`) come between an InferenceRequestStarted and its InferenceResponseReceived. Any
         number may watch, late ones too; none of it writes into the run's history. What its consumer does not take
         makes the watch wait, not the run. A worker's absence is waited out, a server's for two minutes.

@@ -10,10 +10,10 @@ from holdfast.client.report.document import Report, report
 from holdfast.client.report.rows import SubagentRow, subagent_rows, subagents_told
 from holdfast.client.told_runs import ToldRun
 from holdfast.client.trees import tree
-from holdfast.core.errors import ExecutionNotFound, InvalidInput
-from holdfast.core.limits import EXPORTED_EVENTS_MAX
-from holdfast.core.observed import AnyObserved
-from holdfast.core.state import AgentState
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.bounds import EXPORTED_EVENTS_MAX
+from holdfast.core.base.errors import ExecutionNotFound, InvalidInput
+from holdfast.core.wire.execution_events import AnyObserved
 
 
 async def gathered(holdfast: Holdfast, execution_id: str) -> Report:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core import limits
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.carrying import Past
-from holdfast.core.contracts import ExecutionInput
-from holdfast.core.defining import first_run
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import InvalidInput
-from holdfast.core.frozen import replace
-from holdfast.core.serialization import to_json
-from holdfast.core.state import UNBORN_ID, AgentState, ExecutionStatus
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.initial_state import first_run
+from holdfast.core.agent.state import UNBORN_ID, AgentState, ExecutionStatus
+from holdfast.core.agent.state_json import to_json
+from holdfast.core.base import bounds
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import replace
+from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.contracts import ExecutionInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class GivenState:
             state = state.for_next_execution(state.updated_at)
         past = Past()
         carried = past.carried(replace(state, agent_id=start.agent_id) if self.agent_id else state)
-        if past.size > limits.CARRIED_BYTES_MAX:
+        if past.size > bounds.CARRIED_BYTES_MAX:
             told = f"the state's conversation and steps take {past.size:,} bytes"
-            raise InvalidInput(f"{told}, at most {limits.CARRIED_BYTES_MAX:,} are allowed; clear or shorten it first")
+            raise InvalidInput(f"{told}, at most {bounds.CARRIED_BYTES_MAX:,} are allowed; clear or shorten it first")
         return replace(start, state=carried), tuple(each.data for each in past.sealed)

@@ -12,9 +12,9 @@ from temporalio.service import RPCError
 from holdfast.client.queries import UNREADABLE, queue_of, unreadable
 from holdfast.client.reading import Reader
 from holdfast.client.refusals import refusal
-from holdfast.core.contracts import STATE_QUERY, EventsPage, PageRequest, StatePage
-from holdfast.core.errors import ServerUnavailable
-from holdfast.core.state import call_name
+from holdfast.core.agent.state import call_name
+from holdfast.core.base.errors import ServerUnavailable
+from holdfast.core.wire.contracts import STATE_QUERY, EventsPage, PageRequest, StatePage
 
 if TYPE_CHECKING:
     from holdfast.client.executions import Client

@@ -14,19 +14,19 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from holdfast.client.watched import AttemptFailed, TextDelta, Watched
-from holdfast.core import observed
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.decision_text import decision_text, marked
-from holdfast.core.limits import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.state import AgentState, ExecutionStatus, call_name, named_id
+from holdfast.core.base.bounds import (
     ERROR_CHARS_MAX,
     LIVE_RESULT_CHARS_MAX,
     LIVE_RUNS_MAX,
     LIVE_STEPS_KEPT,
     LIVE_TEXT_CHARS_MAX,
 )
-from holdfast.core.messages import ToolCall
-from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
-from holdfast.core.steps import Outcome, ToolExecution
+from holdfast.core.conversation.decision_text import decision_text, marked
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import Outcome, ToolExecution
+from holdfast.core.wire import execution_events
 
 Stage: TypeAlias = Literal["asked", "waiting", "running"] | Outcome
 """How far a call is: asked for by the model, waiting for a person, running, or how it ended."""
@@ -193,10 +193,10 @@ def headed(view: LiveView, head: AgentState) -> LiveView:
 
 def after(view: LiveView, told: Watched) -> LiveView:
     """Return what is to be seen once this has happened."""
-    if isinstance(told, observed.AgentExecutionStarted):
+    if isinstance(told, execution_events.AgentExecutionStarted):
         return _begun(view, told)
     run = view.runs.get(told.execution_id) or RunView(told.execution_id)
-    if isinstance(told, observed.SubagentSpawned):
+    if isinstance(told, execution_events.SubagentSpawned):
         child_id = named_id(told.execution_id, call_name(told.step_number, told.index))
         child = view.runs.get(child_id) or RunView(child_id)
         view = _with(view, replace(child, agent=told.agent, parent=told.execution_id))
@@ -212,7 +212,7 @@ def _with(view: LiveView, run: RunView) -> LiveView:
     return replace(view, runs=MappingProxyType(runs))
 
 
-def _begun(view: LiveView, told: observed.AgentExecutionStarted) -> LiveView:
+def _begun(view: LiveView, told: execution_events.AgentExecutionStarted) -> LiveView:
     known = view.runs.get(told.execution_id)
     run = known or RunView(told.execution_id, started_at=told.at)
     began = replace(run, agent=told.agent, status=ExecutionStatus.IN_PROGRESS, started_at=run.started_at or told.at)
@@ -229,30 +229,30 @@ def _run_after(run: RunView, told: Watched) -> RunView:  # noqa: C901, PLR0912  
             return _step(run, told.step_number, lambda step: _texted(step, told))
         case AttemptFailed():
             return _retried(run, told)
-        case observed.AgentStepStarted():
+        case execution_events.AgentStepStarted():
             return _stepped(run, told)
-        case observed.InferenceRequestStarted():
+        case execution_events.InferenceRequestStarted():
             return _step(_stepped(run, told), told.step_number, lambda step: replace(step, asking=True))
-        case observed.InferenceResponseReceived():
+        case execution_events.InferenceResponseReceived():
             return _step(_stepped(run, told), told.step_number, lambda step: _answered(step, told))
-        case observed.ToolCallStarted():
+        case execution_events.ToolCallStarted():
             return _called(
                 run,
                 told,
                 told.call.id,
                 lambda call: replace(_with_call(call, told.call), stage="running", started_at=told.at),
             )
-        case observed.ApprovalRequested():
+        case execution_events.ApprovalRequested():
             return _called(run, told, told.call.id, lambda call: _waiting(call, told))
-        case observed.ApprovalResolved():
+        case execution_events.ApprovalResolved():
             return _called(run, told, told.call_id, lambda call: _decided(call, told))
-        case observed.ToolCallCompleted() | observed.ToolCallBlocked():
+        case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
             done = told.tool_execution
             return _called(run, told, done.call.id, lambda call: _ended(call, done))
-        case observed.AgentStepCompleted():
+        case execution_events.AgentStepCompleted():
             stepped = _step(_stepped(run, told), told.step_number, lambda step: _completed(step, told))
             return replace(stepped, step_count=max(run.step_count, told.step_number))
-        case observed.TokenUsageReported():
+        case execution_events.TokenUsageReported():
             estimated = told.total.estimated_tokens > 0
             return replace(
                 run,
@@ -261,12 +261,12 @@ def _run_after(run: RunView, told: Watched) -> RunView:  # noqa: C901, PLR0912  
                 cost=told.total_cost,
                 unpriced=told.total_unpriced,
             )
-        case observed.StopSignalReceived():
+        case execution_events.StopSignalReceived():
             return replace(run, why=_why(told.signal.reason, told.signal.message))
-        case observed.AgentExecutionCompleted():
+        case execution_events.AgentExecutionCompleted():
             why = _why(told.reason, told.message) if told.reason.forced else None
             return _over(run, told.status, told.at, why=why, answer=told.answer)
-        case observed.AgentExecutionFailed():
+        case execution_events.AgentExecutionFailed():
             return _over(run, ExecutionStatus.FAILED, told.at, why=_why(told.error.type, told.error.message))
         case _:
             return run
@@ -290,7 +290,7 @@ def _why(kind: str, message: str) -> str:
     return ": ".join(filter(None, (kind, message[:ERROR_CHARS_MAX])))
 
 
-def _stepped(run: RunView, told: observed.Observed) -> RunView:
+def _stepped(run: RunView, told: execution_events.Observed) -> RunView:
     """Return the run with this step, which can have begun before we were told."""
     if any(each.number == told.step_number for each in run.steps[-1:]):
         return run
@@ -323,7 +323,7 @@ def _failed(step: StepView, told: AttemptFailed) -> StepView:
     return replace(step, text="", skipped=False, attempt=told.attempt + 1, retry=retry, retry_at=told.next_at)
 
 
-def _answered(step: StepView, told: observed.InferenceResponseReceived) -> StepView:
+def _answered(step: StepView, told: execution_events.InferenceResponseReceived) -> StepView:
     response = told.response
     return replace(
         step,
@@ -339,7 +339,7 @@ def _answered(step: StepView, told: observed.InferenceResponseReceived) -> StepV
     )
 
 
-def _completed(step: StepView, told: observed.AgentStepCompleted) -> StepView:
+def _completed(step: StepView, told: execution_events.AgentStepCompleted) -> StepView:
     used = told.step.usage
     tokens, estimated = used.total_tokens, used.estimated_tokens > 0
     return replace(step, ended_at=told.at, asking=False, tokens=tokens, estimated=estimated)
@@ -348,7 +348,9 @@ def _completed(step: StepView, told: observed.AgentStepCompleted) -> StepView:
 # --- calls
 
 
-def _called(run: RunView, told: observed.Observed, call_id: str, change: Callable[[CallView], CallView]) -> RunView:
+def _called(
+    run: RunView, told: execution_events.Observed, call_id: str, change: Callable[[CallView], CallView]
+) -> RunView:
     def changed(step: StepView) -> StepView:
         calls = tuple(change(each) if each.call.id == call_id else each for each in step.calls)
         return replace(step, calls=calls)
@@ -366,7 +368,7 @@ def _with_call(view: CallView, call: ToolCall) -> CallView:
     return view if call == view.call else replace(view, call=call, arguments=_arguments(call))
 
 
-def _waiting(call: CallView, told: observed.ApprovalRequested) -> CallView:
+def _waiting(call: CallView, told: execution_events.ApprovalRequested) -> CallView:
     return replace(
         _with_call(call, told.call),
         stage="waiting",
@@ -376,7 +378,7 @@ def _waiting(call: CallView, told: observed.ApprovalRequested) -> CallView:
     )
 
 
-def _decided(call: CallView, told: observed.ApprovalResolved) -> CallView:
+def _decided(call: CallView, told: execution_events.ApprovalResolved) -> CallView:
     text = decision_text(told.approval, told.call.arguments)
     return replace(_with_call(call, told.call), stage="asked", digest="", expires_at=None, decided=text)
 

@@ -20,12 +20,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import refusal
 from holdfast.client.summaries import agent_of
-from holdfast.core.contracts import AGENT_EXECUTION
-from holdfast.core.errors import ExecutionNotFound, InvalidInput
-from holdfast.core.limits import CANDIDATES_MAX, NAME_CHARS_MAX
-from holdfast.core.session_contracts import AGENT_SESSION
-from holdfast.core.state import checked_id
-from holdfast.core.workflow_names import (
+from holdfast.core.agent.state import checked_id
+from holdfast.core.base.bounds import CANDIDATES_MAX, NAME_CHARS_MAX
+from holdfast.core.base.errors import ExecutionNotFound, InvalidInput
+from holdfast.core.wire.contracts import AGENT_EXECUTION
+from holdfast.core.wire.session_contracts import AGENT_SESSION
+from holdfast.core.wire.workflow_names import (
     LAST,
     SESSION_PREFIX,
     WorkflowKind,

@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import answered, said
-from holdfast.core.errors import InvalidInput, ServerUnavailable
+from holdfast.core.base.errors import InvalidInput, ServerUnavailable
 
 RETENTION_DAYS_MAX: Final = 3_650
 KNOWN_SECONDS_MAX: Final = 60.0

@@ -12,10 +12,10 @@ from typing import Any, Final, cast
 import yaml
 
 from holdfast.client.requests import check_definition
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import DefinitionInvalid, InvalidInput
-from holdfast.core.parsing import named_once, refuse_twice
-from holdfast.core.problems import definition_of
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.definition_errors import definition_of
+from holdfast.core.base.errors import DefinitionInvalid, InvalidInput
+from holdfast.core.base.json_parsing import named_once, refuse_twice
 
 SUFFIXES: Final = (".md", ".yaml", ".yml", ".json")
 

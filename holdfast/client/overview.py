@@ -19,14 +19,14 @@ from holdfast.client.requests import check_limit
 from holdfast.client.session_requests import check_query
 from holdfast.client.shares import Share, Used, shares
 from holdfast.client.summaries import session_summary, summary
-from holdfast.core import listing
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import AGENT_EXECUTION
-from holdfast.core.errors import ExecutionNotFound, HoldfastError, ServerUnavailable
-from holdfast.core.limits import LIVE_TEXT_CHARS_MAX, TOP_ROWS
-from holdfast.core.session_contracts import AGENT_SESSION
-from holdfast.core.steps import AgentStep, OpenCall
-from holdfast.core.workflow_names import kind_of, type_filter
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.base.bounds import LIVE_TEXT_CHARS_MAX, TOP_ROWS
+from holdfast.core.base.errors import ExecutionNotFound, HoldfastError, ServerUnavailable
+from holdfast.core.conversation.steps import AgentStep, OpenCall
+from holdfast.core.wire import search_attributes
+from holdfast.core.wire.contracts import AGENT_EXECUTION
+from holdfast.core.wire.session_contracts import AGENT_SESSION
+from holdfast.core.wire.workflow_names import kind_of, type_filter
 
 if TYPE_CHECKING:
     from holdfast.client.executions import Client
@@ -226,9 +226,9 @@ def _listed(found: WorkflowExecution) -> Listed:
         cost=run.cost,
         estimated=run.estimated_tokens > 0,
         unpriced=run.unpriced,
-        waiting=_known(found, listing.WAITING) == listing.FOR_APPROVAL,
-        tenant=_known(found, listing.TENANT),
-        parent=_known(found, listing.PARENT),
+        waiting=_known(found, search_attributes.WAITING) == search_attributes.FOR_APPROVAL,
+        tenant=_known(found, search_attributes.TENANT),
+        parent=_known(found, search_attributes.PARENT),
         task_queue=found.task_queue,
         started_at=found.start_time,
     )

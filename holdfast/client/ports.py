@@ -9,7 +9,7 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.core.errors import InvalidInput, PortTaken
+from holdfast.core.base.errors import InvalidInput, PortTaken
 
 HOST: Final = "127.0.0.1"
 """The server has no authentication, so it listens on loopback only."""

@@ -13,8 +13,8 @@ from temporalio.service import RPCError
 from holdfast.client import reading
 from holdfast.client.lookup import foreign
 from holdfast.client.refusals import NO_WORKER, refusal
-from holdfast.core.errors import HoldfastError, InvalidInput, ServerUnavailable
-from holdfast.core.workflow_names import kind_of, own_id
+from holdfast.core.base.errors import HoldfastError, InvalidInput, ServerUnavailable
+from holdfast.core.wire.workflow_names import kind_of, own_id
 
 T = TypeVar("T")
 

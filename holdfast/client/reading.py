@@ -25,8 +25,8 @@ from temporalio.service import RPCError
 from holdfast.client.closed_runs import ClosedRuns, PageT
 from holdfast.client.histories import Patience
 from holdfast.client.refusals import NO_WORKER, refusal
-from holdfast.core.contracts import EVENTS_QUERY, CallProgress, EventsRequest
-from holdfast.core.errors import ExecutionNotFound, ServerUnavailable
+from holdfast.core.base.errors import ExecutionNotFound, ServerUnavailable
+from holdfast.core.wire.contracts import EVENTS_QUERY, CallProgress, EventsRequest
 
 ASK_TIMEOUT: Final = timedelta(seconds=10)
 """How long one question to the server or, by query, to a worker may take."""

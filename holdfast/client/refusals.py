@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.disk import cannot_write
-from holdfast.core.contracts import DEFAULT_TASK_QUEUE
-from holdfast.core.errors import ExecutionNotFound, HoldfastError, InvalidInput, ServerUnavailable
-from holdfast.core.listing import SEARCH_ATTRIBUTES
+from holdfast.core.base.errors import ExecutionNotFound, HoldfastError, InvalidInput, ServerUnavailable
+from holdfast.core.wire.contracts import DEFAULT_TASK_QUEUE
+from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 
 T = TypeVar("T")
 

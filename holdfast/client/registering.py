@@ -17,7 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.client.attributes import Attribute, Registration, compared
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import refusal, said
-from holdfast.core.listing import SEARCH_ATTRIBUTES
+from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 
 NOT_FOR_US: Final = frozenset(
     {

@@ -8,13 +8,11 @@ from typing import TypeVar
 from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import ApprovalDecision, ExecutionInput, StopRequest
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import InvalidInput
-from holdfast.core.events import StopMode
-from holdfast.core.frozen import Frozen, canonical
-from holdfast.core.limits import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import checked_id
+from holdfast.core.agent.tools import told
+from holdfast.core.base.bounds import (
     ARGUMENTS_BYTES_MAX,
     DEFINITION_BYTES_MAX,
     LISTED_MAX,
@@ -22,11 +20,13 @@ from holdfast.core.limits import (
     QUESTION_BYTES_MAX,
     REASON_CHARS_MAX,
 )
-from holdfast.core.loop import user_message
-from holdfast.core.messages import Message
-from holdfast.core.state import checked_id
-from holdfast.core.tools import told
-from holdfast.core.verdicts import Verdict
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import Frozen, canonical
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.loop.events import StopMode
+from holdfast.core.wire.contracts import ApprovalDecision, ExecutionInput, StopRequest
 from holdfast.local.formats import schema_problem
 
 FrozenT = TypeVar("FrozenT", bound=Frozen)

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from holdfast.core import observed
-from holdfast.core.amounts import joined_models
-from holdfast.core.observed import AnyObserved
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import AgentStep, StepExecution
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import NOTHING_USED
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.usage import NOTHING_USED
+from holdfast.core.conversation.amounts import joined_models
+from holdfast.core.conversation.steps import AgentStep, StepExecution
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire import execution_events
+from holdfast.core.wire.execution_events import AnyObserved
 
 
 def retold(state: AgentState, agent: str) -> Iterator[AnyObserved]:
@@ -33,14 +33,14 @@ def retold(state: AgentState, agent: str) -> Iterator[AnyObserved]:
             "step_number": step_number,
         }
 
-    yield observed.AgentExecutionStarted(**envelope(execution.started_at, 0), agent=agent, resumed=False)
+    yield execution_events.AgentExecutionStarted(**envelope(execution.started_at, 0), agent=agent, resumed=False)
     used, cost, unpriced = NOTHING_USED, 0.0, tuple[str, ...]()
     for done in state.step_executions:
         used, cost = used + done.step.usage, cost + done.step.cost
         unpriced = joined_models(unpriced, done.step.unpriced)
         for at, kind, told in _of_step(done):
             yield kind(**envelope(at, done.step.number), **told)
-        yield observed.TokenUsageReported(
+        yield execution_events.TokenUsageReported(
             **envelope(done.completed_at, done.step.number),
             usage=done.step.usage,
             total=used,
@@ -56,14 +56,18 @@ def retold(state: AgentState, agent: str) -> Iterator[AnyObserved]:
 
 def _of_step(done: StepExecution) -> Iterator[tuple[datetime, Any, dict[str, Any]]]:
     """Yield what happened in a step: when, the event's class, and its own fields."""
-    yield done.started_at, observed.AgentStepStarted, {}
+    yield done.started_at, execution_events.AgentStepStarted, {}
     if done.step.inference_response is not None:
         answered_at = min((each.started_at for each in done.step.tool_executions), default=done.completed_at)
-        yield answered_at, observed.InferenceResponseReceived, {"response": done.step.inference_response}
+        yield answered_at, execution_events.InferenceResponseReceived, {"response": done.step.inference_response}
     calls = [each for each in _of_calls(done.step) if each[0] <= done.completed_at]
     yield from sorted(calls, key=lambda told: told[0])
     told = {"step": done.step, "started_at": done.started_at, "completed_at": done.completed_at, "usage": done.usage}
-    yield done.completed_at, observed.AgentStepCompleted, {**told, "duration_seconds": done.duration.total_seconds()}
+    yield (
+        done.completed_at,
+        execution_events.AgentStepCompleted,
+        {**told, "duration_seconds": done.duration.total_seconds()},
+    )
 
 
 def _of_calls(step: AgentStep) -> Iterator[tuple[datetime, Any, dict[str, Any]]]:
@@ -71,10 +75,10 @@ def _of_calls(step: AgentStep) -> Iterator[tuple[datetime, Any, dict[str, Any]]]
         if each.approval is not None:
             told = each.approval
             decided = {name: getattr(told, name) for name in ("decision", "by", "reason", "digest", "asked")}
-            yield told.at, observed.ApprovalResolved, {"call_id": each.call.id, "call": each.call, **decided}
+            yield told.at, execution_events.ApprovalResolved, {"call_id": each.call.id, "call": each.call, **decided}
         if each.ran:
-            yield each.started_at, observed.ToolCallStarted, {"call": each.call}
-        kind = observed.ToolCallBlocked if each.was_blocked else observed.ToolCallCompleted
+            yield each.started_at, execution_events.ToolCallStarted, {"call": each.call}
+        kind = execution_events.ToolCallBlocked if each.was_blocked else execution_events.ToolCallCompleted
         yield each.completed_at, kind, {"tool_execution": each}
 
 
@@ -82,8 +86,8 @@ def _ends(state: AgentState) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Yield the last events: each one's class and its own fields."""
     error, signal = state.running.error, state.stop_signal
     why = {"reason": state.stop_reason or StopReason.UNKNOWN, "message": signal.message if signal else ""}
-    yield observed.AgentExecutionStopped, why
+    yield execution_events.AgentExecutionStopped, why
     if state.status is ExecutionStatus.FAILED and error is not None:
-        yield observed.AgentExecutionFailed, {"error": error}
+        yield execution_events.AgentExecutionFailed, {"error": error}
     else:
-        yield observed.AgentExecutionCompleted, {"answer": state.final_response, "status": state.status, **why}
+        yield execution_events.AgentExecutionCompleted, {"answer": state.final_response, "status": state.status, **why}

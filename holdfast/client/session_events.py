@@ -7,11 +7,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from holdfast.client.queries import queried
-from holdfast.core.contracts import EVENTS_QUERY, EventsRequest
-from holdfast.core.errors import ExecutionNotFound
-from holdfast.core.numbered import NumberedEvent
-from holdfast.core.session_events import SessionEventsPage
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.base.errors import ExecutionNotFound
+from holdfast.core.session.session_events import SessionEventsPage
+from holdfast.core.wire.contracts import EVENTS_QUERY, EventsRequest
+from holdfast.core.wire.event_envelope import NumberedEvent
+from holdfast.core.wire.workflow_names import session_workflow_id
 
 if TYPE_CHECKING:
     from holdfast.client.executions import Client

@@ -16,8 +16,8 @@ from temporalio.service import RPCError
 
 from holdfast.client.histories import History, Patience
 from holdfast.client.reading import ASK_TIMEOUT
-from holdfast.core.session_contracts import SessionView
-from holdfast.core.workflow_names import own_id
+from holdfast.core.wire.session_contracts import SessionView
+from holdfast.core.wire.workflow_names import own_id
 
 AWAY_SECONDS: Final = 1.0
 """How often to look whether a session that has left the server is back: nothing tells that."""

@@ -11,12 +11,12 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from holdfast.client.requests import check_question, check_size
-from holdfast.core.errors import InvalidInput
-from holdfast.core.frozen import Frozen
-from holdfast.core.limits import MESSAGE_ID_CHARS_MAX, TENANT_CHARS_MAX
-from holdfast.core.run_metadata import checked_metadata
-from holdfast.core.session_contracts import SEND_UPDATE, SessionMessage, SessionSettings, WhileRunning
-from holdfast.core.tools import told
+from holdfast.core.agent.request_metadata import checked_metadata
+from holdfast.core.agent.tools import told
+from holdfast.core.base.bounds import MESSAGE_ID_CHARS_MAX, TENANT_CHARS_MAX
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.wire.session_contracts import SEND_UPDATE, SessionMessage, SessionSettings, WhileRunning
 
 FrozenT = TypeVar("FrozenT", bound=Frozen)
 

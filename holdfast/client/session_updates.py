@@ -34,9 +34,8 @@ from holdfast.client.requests import check_definition, check_size
 from holdfast.client.silence import cause_of_silence, is_served
 from holdfast.client.summaries import at_start
 from holdfast.client.updates import AGAIN, Unanswered, told_of, updated
-from holdfast.core import cover
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import (
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.base.errors import (
     AgentNotFound,
     HoldfastError,
     RecordNotFound,
@@ -44,16 +43,17 @@ from holdfast.core.errors import (
     SessionClosed,
     SessionRefused,
 )
-from holdfast.core.frozen import replace
-from holdfast.core.session import SessionInput
-from holdfast.core.session_contracts import (
+from holdfast.core.base.frozen import replace
+from holdfast.core.session.session_state import SessionInput
+from holdfast.core.wire import run_metadata
+from holdfast.core.wire.session_contracts import (
     AGENT_SESSION,
     SESSION_CLOSED,
     SESSION_MISSING,
     Branch,
     SessionSettings,
 )
-from holdfast.core.workflow_names import named_type, session_workflow_id
+from holdfast.core.wire.workflow_names import named_type, session_workflow_id
 from holdfast.storage.records import Records
 
 T = TypeVar("T")
@@ -178,7 +178,7 @@ class SessionUpdates:
     def _start(self, given: SessionInput) -> WithStartWorkflowOperation[Any, Any]:
         """Return the start that goes with an update; each can be used once."""
         settings, name = given.settings, given.definition.name if given.definition else None
-        about = cover.of_session(given.definition, __version__)
+        about = run_metadata.of_session(given.definition, __version__)
         return WithStartWorkflowOperation(
             named_type(AGENT_SESSION, name),
             given,

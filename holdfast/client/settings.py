@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.core.contracts import DEFAULT_TASK_QUEUE
-from holdfast.core.errors import InvalidInput
-from holdfast.core.limits import CONTINUE_EVENTS, CONTINUE_EVENTS_MAX
+from holdfast.core.base.bounds import CONTINUE_EVENTS, CONTINUE_EVENTS_MAX
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.wire.contracts import DEFAULT_TASK_QUEUE
 from holdfast.storage.places import checked_place, default_place
 from holdfast.telemetry.settings import NO_TELEMETRY, Telemetry
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from holdfast.core.budget import ExecutionBudget
+from holdfast.core.agent.budget import ExecutionBudget
 
 LimitName = Literal["steps", "tokens", "cost", "seconds", "deadline"]
 

@@ -19,8 +19,8 @@ from temporalio.exceptions import FailureError
 from temporalio.service import RPCError
 
 from holdfast.client.refusals import worker_for
-from holdfast.core.limits import ERROR_CHARS_MAX
-from holdfast.core.texts import clamped
+from holdfast.core.base.bounds import ERROR_CHARS_MAX
+from holdfast.core.base.safe_text import clamped
 
 ASK_TIMEOUT: Final = timedelta(seconds=3)
 """One question about a silence; whoever asks has waited long enough already."""

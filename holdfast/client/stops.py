@@ -8,8 +8,8 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
 
 from holdfast.client.reading import ASK_TIMEOUT
-from holdfast.core.contracts import STOP_SIGNAL, StopRequest
-from holdfast.core.errors import PayloadRefused, StopRefused
+from holdfast.core.base.errors import PayloadRefused, StopRefused
+from holdfast.core.wire.contracts import STOP_SIGNAL, StopRequest
 
 SIGNALS_SPENT: Final = "exceeded workflow execution limit for signal events"
 """What the server says of a run that was sent all the signals it takes: 10,000."""

@@ -10,9 +10,9 @@ from typing import Any, Final, cast
 from temporalio.client import WorkflowExecution
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from holdfast.core import listing
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.workflow_names import agent_in, own_id
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.wire import search_attributes
+from holdfast.core.wire.workflow_names import agent_in, own_id
 
 ENDED_WELL: Final = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED})
 
@@ -58,16 +58,19 @@ class SessionSummary:
 def session_summary(execution: WorkflowExecution) -> SessionSummary:
     """Return the line of one session."""
     known = _known(execution)
-    status, shown = execution.status.name.lower() if execution.status else "unknown", known.get(listing.STATUS)
+    status, shown = (
+        execution.status.name.lower() if execution.status else "unknown",
+        known.get(search_attributes.STATUS),
+    )
     if status == "running":
         status = shown or "idle"
     elif status == "completed":
         status = "closed" if shown == "closed" else "away"
     return SessionSummary(
         agent_id=own_id(execution.id),
-        agent=known.get(listing.AGENT),
+        agent=known.get(search_attributes.AGENT),
         status=status,
-        executions=known.get(listing.STEPS),
+        executions=known.get(search_attributes.STEPS),
         started_at=execution.start_time,
         updated_at=execution.close_time,
     )
@@ -79,19 +82,19 @@ def summary(execution: WorkflowExecution) -> ExecutionSummary:
     status = execution.status.name.lower() if execution.status else "unknown"
     # Ours is finer where a run is under way or ended well; of any other end the server knows, and ours may be stale.
     if status == "running":
-        status = known.get(listing.STATUS) or "in_progress"
-    elif status == "completed" and known.get(listing.STATUS) in ENDED_WELL:
-        status = known[listing.STATUS]
+        status = known.get(search_attributes.STATUS) or "in_progress"
+    elif status == "completed" and known.get(search_attributes.STATUS) in ENDED_WELL:
+        status = known[search_attributes.STATUS]
     return ExecutionSummary(
         execution_id=execution.id,
-        agent=known.get(listing.AGENT),
+        agent=known.get(search_attributes.AGENT),
         status=status,
-        stop_reason=known.get(listing.STOP_REASON),
-        steps=known.get(listing.STEPS),
-        tokens=known.get(listing.TOKENS),
-        cost=known.get(listing.COST),
-        estimated_tokens=known.get(listing.ESTIMATED) or 0,
-        unpriced=tuple(filter(None, (known.get(listing.UNPRICED) or "").split(", "))),
+        stop_reason=known.get(search_attributes.STOP_REASON),
+        steps=known.get(search_attributes.STEPS),
+        tokens=known.get(search_attributes.TOKENS),
+        cost=known.get(search_attributes.COST),
+        estimated_tokens=known.get(search_attributes.ESTIMATED) or 0,
+        unpriced=tuple(filter(None, (known.get(search_attributes.UNPRICED) or "").split(", "))),
         started_at=execution.start_time,
         closed_at=execution.close_time,
     )
@@ -99,12 +102,12 @@ def summary(execution: WorkflowExecution) -> ExecutionSummary:
 
 def agent_of(execution: WorkflowExecution) -> str:
     """Return the agent's name; empty where the server does not know it."""
-    return str(_known(execution).get(listing.AGENT, "")) or agent_in(execution.workflow_type)
+    return str(_known(execution).get(search_attributes.AGENT, "")) or agent_in(execution.workflow_type)
 
 
 def at_start(agent: str | None, *, tenant: str = "", status: str = "") -> TypedSearchAttributes:
     """Return what a run can be listed by from its beginning; with its `status`, a session."""
-    known = listing.begun(agent, tenant=tenant, status=status)
+    known = search_attributes.begun(agent, tenant=tenant, status=status)
     return TypedSearchAttributes(
         [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in known.items()]
     )

@@ -21,7 +21,10 @@ from holdfast.client.refusals import answered
 from holdfast.client.retelling import retold
 from holdfast.client.summaries import ExecutionSummary, summary
 from holdfast.client.watched import AttemptFailed
-from holdfast.core.contracts import (
+from holdfast.core.agent.state import AgentState, model_step
+from holdfast.core.base.errors import Conflict, ExecutionNotFound, RecordNotFound, ServerUnavailable, StorageFailed
+from holdfast.core.base.frozen import replace
+from holdfast.core.wire.contracts import (
     EVENTS_QUERY,
     HEAD_ALONE,
     STATE_QUERY,
@@ -30,12 +33,9 @@ from holdfast.core.contracts import (
     PageRequest,
     StatePage,
 )
-from holdfast.core.errors import Conflict, ExecutionNotFound, RecordNotFound, ServerUnavailable, StorageFailed
-from holdfast.core.frozen import replace
-from holdfast.core.observed import AnyObserved
-from holdfast.core.paging import page as cut
-from holdfast.core.records import ExecutionRecord
-from holdfast.core.state import AgentState, model_step
+from holdfast.core.wire.execution_events import AnyObserved
+from holdfast.core.wire.paging import page as cut
+from holdfast.core.wire.records import ExecutionRecord
 
 Source = Literal["server", "record"]
 """Who told of a run: the Temporal server and its workers, or the record that was kept outside of it."""

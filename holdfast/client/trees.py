@@ -17,12 +17,12 @@ from holdfast.client.lookup import check_run
 from holdfast.client.reading import ASK_TIMEOUT
 from holdfast.client.refusals import answered, refusal
 from holdfast.client.summaries import ExecutionSummary, summary
-from holdfast.core.contracts import AGENT_EXECUTION
-from holdfast.core.errors import HoldfastError
-from holdfast.core.limits import DEPTH_MAX, TREE_RUNS_MAX
-from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
-from holdfast.core.usage import NOTHING_USED, Usage
-from holdfast.core.workflow_names import type_filter
+from holdfast.core.base.bounds import DEPTH_MAX, TREE_RUNS_MAX
+from holdfast.core.base.errors import HoldfastError
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.wire.contracts import AGENT_EXECUTION
+from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResult
+from holdfast.core.wire.workflow_names import type_filter
 
 if TYPE_CHECKING:
     from holdfast.client.executions import Client

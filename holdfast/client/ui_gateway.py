@@ -22,7 +22,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast.client.ports import HOST, port_taken
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 HEAD_SECONDS_MAX: Final = 30.0

@@ -15,8 +15,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.refusals import TASK_FAILS
-from holdfast.core.limits import ERROR_CHARS_MAX
-from holdfast.core.texts import clamped
+from holdfast.core.base.bounds import ERROR_CHARS_MAX
+from holdfast.core.base.safe_text import clamped
 
 T = TypeVar("T")
 

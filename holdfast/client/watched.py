@@ -11,10 +11,10 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import Field, TypeAdapter
 from pydantic_core import to_json
 
-from holdfast.core.contracts import CallProgress
-from holdfast.core.excerpts import wait_line
-from holdfast.core.limits import PROGRESS_CHARS_MAX, RESPONSE_BYTES_MAX
-from holdfast.core.observed import AnyObserved
+from holdfast.core.base.bounds import PROGRESS_CHARS_MAX, RESPONSE_BYTES_MAX
+from holdfast.core.conversation.display_text import wait_line
+from holdfast.core.wire.contracts import CallProgress
+from holdfast.core.wire.execution_events import AnyObserved
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,12 @@ from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.histories import History
 from holdfast.client.reading import Reader, next_attempt_at
 from holdfast.client.watched import AnswerSeen, Watched
-from holdfast.core.contracts import EventsPage
-from holdfast.core.errors import ExecutionNotFound, ServerUnavailable
-from holdfast.core.limits import ERROR_CHARS_MAX
-from holdfast.core.observed import (
+from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.base.bounds import ERROR_CHARS_MAX
+from holdfast.core.base.errors import ExecutionNotFound, ServerUnavailable
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.wire.contracts import EventsPage
+from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
     AgentExecutionFailed,
     AgentStepCompleted,
@@ -32,8 +34,6 @@ from holdfast.core.observed import (
     SubagentCompleted,
     SubagentSpawned,
 )
-from holdfast.core.state import call_name, named_id
-from holdfast.core.texts import clamped
 
 WAITING_MAX: Final = 256
 """How much a watch holds that its consumer has not taken: beyond it the watch waits, and the run does not."""

@@ -15,7 +15,7 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 from holdfast.client.settings import DEFAULT_NAMESPACE, Settings
-from holdfast.core.errors import MissingPart
+from holdfast.core.base.errors import MissingPart
 
 READY: Final = "worker ready"
 """The first words of the line that a worker prints when it has begun to serve."""

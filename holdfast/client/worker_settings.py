@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 
 ENVIRONMENT_PREFIX: Final = "HOLDFAST_"
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from holdfast.core.errors import InvalidArguments
-from holdfast.core.limits import ERROR_CHARS_MAX
-from holdfast.core.remote import RemoteTool
-from holdfast.core.texts import clamped
-from holdfast.core.tools import AnyTool, ToolContext
+from holdfast.core.agent.remote_tools import RemoteTool
+from holdfast.core.agent.tools import AnyTool, ToolContext
+from holdfast.core.base.bounds import ERROR_CHARS_MAX
+from holdfast.core.base.errors import InvalidArguments
+from holdfast.core.base.safe_text import clamped
 
 NO_CALL = ToolContext(execution_id="", idempotency_key="", attempt=1)
 """What a check binds in place of a call: nothing runs."""

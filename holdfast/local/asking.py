@@ -9,22 +9,22 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from holdfast.core.compiling import CompilerContext, View
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import ModelFailure
-from holdfast.core.excerpts import wait_line
-from holdfast.core.frozen import replace
-from holdfast.core.inference import Model, ModelRequest
-from holdfast.core.limits import RESPONSE_BYTES_MAX
-from holdfast.core.messages import Message
-from holdfast.core.offer import Equipment
-from holdfast.core.retries import OutputLimits, allowed_output, given_up, next_wait_seconds
-from holdfast.core.state import AgentState
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.subagents import spawn_schema
-from holdfast.core.summarising import summary_request
-from holdfast.core.texts import clamped_json
-from holdfast.core.tools import ToolSchema
+from holdfast.core.agent.context_view import CompilerContext, View
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.model import Model, ModelRequest
+from holdfast.core.agent.retries import OutputLimits, allowed_output, given_up, next_wait_seconds
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.subagents import spawn_schema
+from holdfast.core.agent.tools import ToolSchema
+from holdfast.core.agent.toolset import Equipment
+from holdfast.core.base.bounds import RESPONSE_BYTES_MAX
+from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.safe_text import clamped_json
+from holdfast.core.conversation.display_text import wait_line
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.loop.conversation_summary import summary_request
 from holdfast.local.formats import checked
 from holdfast.local.progress import Progress
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast.core.errors import HoldfastError
-from holdfast.core.offer import Offer
-from holdfast.core.references import FETCH_TOOL
-from holdfast.core.texts import error_record
-from holdfast.core.tools import AnyTool, ToolContext, ToolReply, bounded_result, reply_with, whole_text
+from holdfast.core.agent.tools import AnyTool, ToolContext, ToolReply, bounded_result, reply_with, whole_text
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import HoldfastError
+from holdfast.core.base.safe_text import error_record
+from holdfast.core.base.truncation import FETCH_TOOL
 from holdfast.local.foreign import Exited, call_foreign
 
 

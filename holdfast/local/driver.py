@@ -1,4 +1,4 @@
-"""`LocalDriver` carries out the core's commands with asyncio. It decides nothing: that is `core.loop`."""
+"""`LocalDriver` carries out the core's commands with asyncio. It decides nothing: that is `core.loop.agent_loop`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,28 @@ from uuid import uuid4
 
 from pydantic import JsonValue, ValidationError
 
-from holdfast.core.beginning import may_change, rests
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.capabilities import Capability
-from holdfast.core.commands import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.capabilities import Capability
+from holdfast.core.agent.context_view import Compiler
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.hooks import Hook
+from holdfast.core.agent.initial_state import first_run
+from holdfast.core.agent.model import Model
+from holdfast.core.agent.request_metadata import checked_metadata
+from holdfast.core.agent.state import UNBORN_ID, AgentState
+from holdfast.core.agent.subagents import known_subagents
+from holdfast.core.agent.tools import AnyTool
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import SUBAGENT_GRACE_SECONDS
+from holdfast.core.base.errors import Conflict, InvalidArguments, InvalidInput
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.safe_text import error_record
+from holdfast.core.base.validation_errors import problem_text
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.stop_reasons import StopSignal
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.agent_loop import AgentLoop, user_message
+from holdfast.core.loop.commands import (
     AskApproval,
     CallModel,
     CallTool,
@@ -29,12 +47,7 @@ from holdfast.core.commands import (
     StartTimer,
     SummariseBuffer,
 )
-from holdfast.core.compiling import Compiler
-from holdfast.core.contracts import StopRequest
-from holdfast.core.defining import first_run
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import Conflict, InvalidArguments, InvalidInput
-from holdfast.core.events import (
+from holdfast.core.loop.events import (
     ApprovalGiven,
     DefinitionChanged,
     DriverFailed,
@@ -48,25 +61,12 @@ from holdfast.core.events import (
     TimerFired,
     subagent_cancelled,
 )
-from holdfast.core.execution_store import ExecutionStore
-from holdfast.core.frozen import replace
-from holdfast.core.hooks import Hook
-from holdfast.core.inference import Model
-from holdfast.core.keeping import ROLES, ROLES_TOLD
-from holdfast.core.limits import SUBAGENT_GRACE_SECONDS
-from holdfast.core.loop import AgentLoop, user_message
-from holdfast.core.messages import Message
-from holdfast.core.observed import Listener, Observed
-from holdfast.core.offer import Offer
-from holdfast.core.recording import asked_of, without_record
-from holdfast.core.run_metadata import checked_metadata
-from holdfast.core.state import UNBORN_ID, AgentState
-from holdfast.core.stopping import StopSignal
-from holdfast.core.subagents import known_subagents
-from holdfast.core.texts import error_record
-from holdfast.core.tools import AnyTool
-from holdfast.core.validation import problem_text
-from holdfast.core.verdicts import Verdict
+from holdfast.core.loop.pending_messages import ROLES, ROLES_TOLD
+from holdfast.core.loop.start import may_change, rests
+from holdfast.core.wire.contracts import StopRequest
+from holdfast.core.wire.execution_events import Listener, Observed
+from holdfast.core.wire.execution_record import asked_of, without_record
+from holdfast.core.wire.record_store import ExecutionStore
 from holdfast.local.asking import Asking
 from holdfast.local.calling import Results, offer_reading
 from holdfast.local.foreign import was_cancelled
@@ -198,7 +198,7 @@ class LocalDriver:
         """Call `listener` with every event of these kinds, also with those of subagents; return the driver.
 
         Args:
-            kinds: a class of `holdfast.core.observed` or its name, or several of them.
+            kinds: a class of `holdfast.core.wire.execution_events` or its name, or several of them.
             listener: a function of one event, or a coroutine function: then it is awaited aside, one event after
                 another, and the execution's end waits for it at most LISTENER_SECONDS_MAX.
 

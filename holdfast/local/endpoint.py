@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final, Literal, get_args
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.base.errors import HoldfastError
 from holdfast.interrupts import Interruptible
 
 THREADS_MAX: Final = 1_000

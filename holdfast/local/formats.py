@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.core.frozen import replace
-from holdfast.core.limits import FORMAT_PROBLEM_CHARS_MAX
-from holdfast.core.parsing import read_json
-from holdfast.core.policies import JsonSchemaFormat, ResponseFormat, TextFormat
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.texts import clamped
+from holdfast.core.agent.policies import JsonSchemaFormat, ResponseFormat, TextFormat
+from holdfast.core.base.bounds import FORMAT_PROBLEM_CHARS_MAX
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.json_parsing import read_json
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.conversation.steps import InferenceResponse
 
 FENCE: Final = "```"
 CUT_SHORT: Final = "length"

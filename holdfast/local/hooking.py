@@ -8,11 +8,11 @@ from functools import partial
 
 from pydantic import ValidationError
 
-from holdfast.core.frozen import canonical
-from holdfast.core.hooks import Changes, Hook, HookContext, HookRun, HookTraits, problem_with, seen_by_next
-from holdfast.core.steps import ErrorRecord
-from holdfast.core.texts import error_record
-from holdfast.core.tools import told
+from holdfast.core.agent.hooks import Changes, Hook, HookContext, HookRun, HookTraits, problem_with, seen_by_next
+from holdfast.core.agent.tools import told
+from holdfast.core.base.frozen import canonical
+from holdfast.core.base.safe_text import error_record
+from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.local.foreign import Exited, call_foreign
 
 

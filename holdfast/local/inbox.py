@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from holdfast.core.events import Event, MessageArrived
+from holdfast.core.loop.events import Event, MessageArrived
 
 
 class Inbox:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from holdfast.core.errors import InvalidInput
-from holdfast.core.limits import LISTENER_EVENTS_MAX, LISTENER_SECONDS_MAX, NAMES_TOLD_MAX
-from holdfast.core.nearest import suggestion
-from holdfast.core.observed import KINDS, Observed
+from holdfast.core.base.bounds import LISTENER_EVENTS_MAX, LISTENER_SECONDS_MAX, NAMES_TOLD_MAX
+from holdfast.core.base.did_you_mean import suggestion
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.wire.execution_events import KINDS, Observed
 
 LOGGER: Final = logging.getLogger("holdfast.listeners")
 
@@ -133,7 +133,9 @@ def _kind(kind: object) -> type[Observed]:
     if isinstance(kind, str):
         raise InvalidInput(f"there is no event {kind[:80]!r}; {suggestion(kind, KINDS)}")
     told = ", ".join(sorted(KINDS)[:NAMES_TOLD_MAX])
-    raise InvalidInput(f"{kind!r:.80} is no kind of event; give a class of holdfast.core.observed or a name: {told}")
+    raise InvalidInput(
+        f"{kind!r:.80} is no kind of event; give a class of holdfast.core.wire.execution_events or a name: {told}"
+    )
 
 
 def _name(listener: object) -> str:

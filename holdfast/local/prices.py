@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
-from holdfast.core.definition import LLM
-from holdfast.core.errors import InvalidInput
-from holdfast.core.frozen import replace
-from holdfast.core.limits import ERROR_CHARS_MAX, PRICES_FILE_BYTES_MAX, PRICES_MAX
-from holdfast.core.texts import clamped
-from holdfast.core.usage import Prices
-from holdfast.core.validation import problem_text
+from holdfast.core.agent.definition import LLM
+from holdfast.core.base.bounds import ERROR_CHARS_MAX, PRICES_FILE_BYTES_MAX, PRICES_MAX
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.base.usage import Prices
+from holdfast.core.base.validation_errors import problem_text
 
 if TYPE_CHECKING:
     from decimal import Decimal

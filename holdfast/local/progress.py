@@ -9,24 +9,24 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from holdfast.core.contracts import CallProgress
-from holdfast.core.estimates import (
+from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.usage_estimates import (
     CUT_TOKENS_MAX,
     HEARTBEAT_TOKENS_MAX,
     cut_usage,
     hidden_tokens,
     input_bound,
 )
-from holdfast.core.inference import AnswerPart, ModelRequest
-from holdfast.core.limits import (
+from holdfast.core.base.bounds import (
     PROGRESS_CHARS_MAX,
     REASONING_BYTES_MAX,
     RESPONSE_BYTES_MAX,
     WORD_CHARS_MAX,
 )
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.texts import clamped, clamped_json
-from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.base.safe_text import clamped, clamped_json
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.wire.contracts import CallProgress
 
 CANCELLED: Final = "cancelled"
 """The finish reason of an answer whose call was cancelled: our own word, no provider's."""

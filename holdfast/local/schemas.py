@@ -21,8 +21,8 @@ from pydantic import JsonValue
 from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 
-from holdfast.core.limits import FORMAT_PLACE_CHARS_MAX, FORMAT_PROBLEMS_MAX, SCHEMA_REFS_MAX
-from holdfast.core.texts import clamped
+from holdfast.core.base.bounds import FORMAT_PLACE_CHARS_MAX, FORMAT_PROBLEMS_MAX, SCHEMA_REFS_MAX
+from holdfast.core.base.safe_text import clamped
 
 REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 UNBOUNDED: Final = ("unevaluatedProperties", "unevaluatedItems")

@@ -9,10 +9,22 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from holdfast.core.approving import problem_with_edit
-from holdfast.core.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
-from holdfast.core.errors import InvalidArguments
-from holdfast.core.events import (
+from holdfast.core.agent.hooks import HookContext
+from holdfast.core.agent.retries import TOOL_RETRIES
+from holdfast.core.agent.state import AgentState, ExecutionStatus, call_name, named_id
+from holdfast.core.agent.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
+from holdfast.core.agent.toolset import Equipment
+from holdfast.core.base.bounds import MODEL_GRACE_SECONDS, REASON_CHARS_MAX
+from holdfast.core.base.errors import InvalidArguments
+from holdfast.core.base.frozen import canonical
+from holdfast.core.base.safe_text import clamped, error_record
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.approvals import problem_with_edit
+from holdfast.core.loop.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
+from holdfast.core.loop.events import (
     ApprovalExpired,
     ApprovalGiven,
     BufferSummarised,
@@ -26,19 +38,7 @@ from holdfast.core.events import (
     ToolFailed,
     ToolReturned,
 )
-from holdfast.core.frozen import canonical
-from holdfast.core.hooks import HookContext
-from holdfast.core.limits import MODEL_GRACE_SECONDS, REASON_CHARS_MAX
-from holdfast.core.messages import ToolCall
-from holdfast.core.offer import Equipment
-from holdfast.core.retries import TOOL_RETRIES
-from holdfast.core.rules import Rules
-from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
-from holdfast.core.steps import ErrorRecord, InferenceResponse
-from holdfast.core.texts import clamped, error_record
-from holdfast.core.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
-from holdfast.core.usage import Usage
-from holdfast.core.verdicts import Verdict
+from holdfast.core.loop.rules import Rules
 from holdfast.local.arguments import argument_problem
 from holdfast.local.asking import Asking
 from holdfast.local.calling import Results, run_tool

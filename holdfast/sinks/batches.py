@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
-from holdfast.core.numbered import NumberedEvent
+from holdfast.core.wire.event_envelope import NumberedEvent
 
 
 class Refused(Exception):

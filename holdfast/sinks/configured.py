@@ -10,10 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from holdfast.core.errors import InvalidInput, MissingPart
-from holdfast.core.limits import SINKS_MAX
-from holdfast.core.nearest import suggestion
-from holdfast.core.sink_contracts import checked_consumer
+from holdfast.core.base.bounds import SINKS_MAX
+from holdfast.core.base.did_you_mean import suggestion
+from holdfast.core.base.errors import InvalidInput, MissingPart
+from holdfast.core.wire.sink_contracts import checked_consumer
 from holdfast.sinks.batches import Sink
 from holdfast.sinks.jsonl import JsonLines
 from holdfast.telemetry.settings import tells_content

@@ -14,16 +14,16 @@ from pydantic_core import to_json
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
-from holdfast.core.errors import ExecutionNotFound
-from holdfast.core.limits import (
+from holdfast.core.base.bounds import (
     SINK_BATCH_BYTES_MAX,
     SINK_BATCH_EVENTS_MAX,
     SINK_FOLLOW_TRIES_MAX,
     SINK_FOLLOWED_MAX,
     SINK_WAITING_MAX,
 )
-from holdfast.core.numbered import NumberedEvent
-from holdfast.core.sink_contracts import SinkStart
+from holdfast.core.base.errors import ExecutionNotFound
+from holdfast.core.wire.event_envelope import NumberedEvent
+from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.sinks.batches import Sink
 from holdfast.sinks.following import Following, Mark, Readers
 from holdfast.sinks.looking import Looking

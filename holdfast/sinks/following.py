@@ -16,9 +16,9 @@ from temporalio.service import RPCError
 from holdfast.client.closed_runs import ClosedRuns
 from holdfast.client.histories import History
 from holdfast.client.reading import ASK_TIMEOUT, Reader
-from holdfast.core.contracts import EventsPage
-from holdfast.core.numbered import NumberedEvent
-from holdfast.core.session_events import SessionEventsPage
+from holdfast.core.session.session_events import SessionEventsPage
+from holdfast.core.wire.contracts import EventsPage
+from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.sinks.streams import EventStream
 
 LOGGER: Final = logging.getLogger("holdfast.sinks")

@@ -10,9 +10,9 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.core.limits import SINK_BATCH_BYTES_MAX
-from holdfast.core.numbered import to_line
-from holdfast.core.sink_contracts import checked_consumer
+from holdfast.core.base.bounds import SINK_BATCH_BYTES_MAX
+from holdfast.core.wire.event_envelope import to_line
+from holdfast.core.wire.sink_contracts import checked_consumer
 from holdfast.sinks.batches import Away, Batch
 
 AGAIN_BYTES: Final = 4 * SINK_BATCH_BYTES_MAX

@@ -11,10 +11,10 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client as TemporalClient
 
 from holdfast.client.reading import ASK_TIMEOUT
-from holdfast.core.contracts import AGENT_EXECUTION
-from holdfast.core.limits import SINK_LISTED_MAX
-from holdfast.core.session_contracts import AGENT_SESSION
-from holdfast.core.workflow_names import base_type, type_filter
+from holdfast.core.base.bounds import SINK_LISTED_MAX
+from holdfast.core.wire.contracts import AGENT_EXECUTION
+from holdfast.core.wire.session_contracts import AGENT_SESSION
+from holdfast.core.wire.workflow_names import base_type, type_filter
 from holdfast.sinks.place import MARGIN, Place
 from holdfast.sinks.streams import EventStream
 

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from holdfast.core.limits import SINK_REFUSALS_MAX, SINK_TRIES_MAX
-from holdfast.core.numbered import NumberedEvent
+from holdfast.core.base.bounds import SINK_REFUSALS_MAX, SINK_TRIES_MAX
+from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.sinks.batches import Away, Batch, Refused, Sink
 from holdfast.sinks.place import Place
 

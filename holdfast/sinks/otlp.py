@@ -14,8 +14,21 @@ from opentelemetry.sdk._logs.export import LogRecordExportResult
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from holdfast.core.numbered import VERSION, NumberedEvent, to_dict
-from holdfast.core.observed import (
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.session.session_events import (
+    AnySessionEvent,
+    MessageAccepted,
+    SessionChanged,
+    SessionClosed,
+    SessionCreated,
+    SessionEvent,
+    SessionForked,
+    SessionResumed,
+    SessionSuspended,
+)
+from holdfast.core.wire.event_envelope import VERSION, NumberedEvent, to_dict
+from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
     AgentExecutionFailed,
     AgentExecutionStarted,
@@ -35,20 +48,7 @@ from holdfast.core.observed import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from holdfast.core.session_events import (
-    AnySessionEvent,
-    MessageAccepted,
-    SessionChanged,
-    SessionClosed,
-    SessionCreated,
-    SessionEvent,
-    SessionForked,
-    SessionResumed,
-    SessionSuspended,
-)
-from holdfast.core.sink_contracts import checked_consumer
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.usage import Usage
+from holdfast.core.wire.sink_contracts import checked_consumer
 from holdfast.sinks.batches import Away, Batch
 
 FAILED: Final = (AgentExecutionFailed,)

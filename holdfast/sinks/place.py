@@ -19,11 +19,11 @@ from uuid import uuid4
 from pydantic import AwareDatetime, JsonValue, ValidationError
 from pydantic_core import to_json
 
-from holdfast.core.errors import StorageFailed
-from holdfast.core.frozen import Frozen, canonical
-from holdfast.core.limits import SINK_STATE_BYTES_MAX
-from holdfast.core.numbered import NumberedEvent, from_dict, to_dict
-from holdfast.core.sink_contracts import SinkStart
+from holdfast.core.base.bounds import SINK_STATE_BYTES_MAX
+from holdfast.core.base.errors import StorageFailed
+from holdfast.core.base.frozen import Frozen, canonical
+from holdfast.core.wire.event_envelope import NumberedEvent, from_dict, to_dict
+from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.sinks.streams import EventStream
 from holdfast.storage.records import Records
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from holdfast.core.numbered import NumberedEvent
-from holdfast.core.session_events import SessionEvent
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.session.session_events import SessionEvent
+from holdfast.core.wire.event_envelope import NumberedEvent
+from holdfast.core.wire.workflow_names import session_workflow_id
 
 
 @dataclass(frozen=True, slots=True)

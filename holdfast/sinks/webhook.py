@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import aiohttp
 from pydantic_core import to_json
 
-from holdfast.core.errors import InvalidInput
-from holdfast.core.numbered import to_dict
-from holdfast.core.sink_contracts import checked_consumer
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.wire.event_envelope import to_dict
+from holdfast.core.wire.sink_contracts import checked_consumer
 from holdfast.sinks.batches import Away, Batch, Refused
 
 TIMEOUT_SECONDS: Final = 15.0

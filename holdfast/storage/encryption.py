@@ -26,8 +26,8 @@ from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from holdfast.core.errors import PayloadRefused
-from holdfast.core.limits import DECODED_BYTES_MAX, ENCODED_IN_PLACE_BYTES_MAX
+from holdfast.core.base.bounds import DECODED_BYTES_MAX, ENCODED_IN_PLACE_BYTES_MAX
+from holdfast.core.base.errors import PayloadRefused
 from holdfast.storage.binding import SEALED_ENCODING, refused_payload
 from holdfast.storage.keys import KEY_FILE, KeyRing
 

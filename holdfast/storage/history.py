@@ -10,16 +10,16 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from holdfast.core.capabilities import Capability
-from holdfast.core.errors import InvalidArguments, InvalidInput, RecordNotFound
-from holdfast.core.execution_store import ExecutionStore
-from holdfast.core.limits import RECORD_SHOWN_CHARS_MAX, RECORDED_CALL_CHARS_MAX, RECORDED_TEXT_CHARS_MAX
-from holdfast.core.offer import Offer
-from holdfast.core.records import ExecutionRecord
-from holdfast.core.references import RECORDS_TOOL
-from holdfast.core.steps import AgentStep
-from holdfast.core.texts import clamped
-from holdfast.core.tools import AnyTool, ToolContext, tool
+from holdfast.core.agent.capabilities import Capability
+from holdfast.core.agent.tools import AnyTool, ToolContext, tool
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import RECORD_SHOWN_CHARS_MAX, RECORDED_CALL_CHARS_MAX, RECORDED_TEXT_CHARS_MAX
+from holdfast.core.base.errors import InvalidArguments, InvalidInput, RecordNotFound
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.base.truncation import RECORDS_TOOL
+from holdfast.core.conversation.steps import AgentStep
+from holdfast.core.wire.record_store import ExecutionStore
+from holdfast.core.wire.records import ExecutionRecord
 
 CAPABILITY: Final = "records"
 """What an agent names to get the tool; without, it has to name the tool itself."""

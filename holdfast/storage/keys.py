@@ -21,8 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NoReturn
 
-from holdfast.core.errors import InvalidInput
-from holdfast.core.limits import ENCRYPTION_KEYS_MAX, KEY_FILE_BYTES_MAX
+from holdfast.core.base.bounds import ENCRYPTION_KEYS_MAX, KEY_FILE_BYTES_MAX
+from holdfast.core.base.errors import InvalidInput
 
 KEY_BYTES: Final = 32
 """AES-256."""

@@ -17,7 +17,7 @@ import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError
 from obstore.store import MemoryStore, from_url
 
-from holdfast.core.errors import ObjectMissing, StorageFailed
+from holdfast.core.base.errors import ObjectMissing, StorageFailed
 from holdfast.leaving import settle_at_exit
 from holdfast.storage.object_folder import ObjectFolder
 from holdfast.storage.places import MEMORY, folder_of

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from holdfast.core.errors import PayloadRefused, StorageFailed
-from holdfast.core.limits import RESULT_PART_BYTES
+from holdfast.core.base.bounds import RESULT_PART_BYTES
+from holdfast.core.base.errors import PayloadRefused, StorageFailed
 from holdfast.storage.binding import SEALED_ENCODING, codec_for_object
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.objects import Objects

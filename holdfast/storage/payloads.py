@@ -35,13 +35,18 @@ from temporalio.converter import (
     WithSerializationContext,
 )
 
-from holdfast.core.contracts import BufferPage, EventsPage, PartPage, StatePage, TranscriptPage
-from holdfast.core.errors import PayloadRefused, StorageFailed
-from holdfast.core.limits import ANSWER_INLINE_BYTES_MAX, SEGMENT_BYTES_MIN, STORED_BYTES_MIN, STORED_CACHE_BYTES_MAX
-from holdfast.core.records import KeptState, Snapshot
-from holdfast.core.refused import RefusedStart
-from holdfast.core.session import SessionInput
-from holdfast.core.sink_contracts import SinkStart
+from holdfast.core.base.bounds import (
+    ANSWER_INLINE_BYTES_MAX,
+    SEGMENT_BYTES_MIN,
+    STORED_BYTES_MIN,
+    STORED_CACHE_BYTES_MAX,
+)
+from holdfast.core.base.errors import PayloadRefused, StorageFailed
+from holdfast.core.session.session_state import SessionInput
+from holdfast.core.wire.contracts import BufferPage, EventsPage, PartPage, StatePage, TranscriptPage
+from holdfast.core.wire.records import KeptState, Snapshot
+from holdfast.core.wire.refused_start import RefusedStart
+from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.storage.binding import REFUSED_ENCODING, SEALED_ENCODING, codec_for_run
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.objects import Objects, objects_at
@@ -68,7 +73,7 @@ ANSWER: Final = "holdfast-answer"
 JSON_ENCODING: Final = b"json/plain"
 
 SEGMENT_ENCODING: Final = b"binary/plain"
-"""How the SDK marks bytes: of all our values only the segments of `holdfast.core.carrying` are."""
+"""How the SDK marks bytes: of all our values only the segments of `holdfast.core.wire.carry_over` are."""
 
 SEGMENT: Final = "holdfast-segment"
 """The mark of plain bytes that a codec has gone over."""

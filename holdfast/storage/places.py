@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 
 FOLDER: Final = "file"
 MEMORY: Final = "memory"

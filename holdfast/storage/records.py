@@ -24,10 +24,9 @@ from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from holdfast.core.branching import cut, messages_before
-from holdfast.core.carrying import Past, said_parts, snapshot_of, whole
-from holdfast.core.contracts import RecordRequest
-from holdfast.core.errors import (
+from holdfast.core.agent.state import AgentState, checked_id
+from holdfast.core.base.bounds import LISTED_MAX, STORED_CACHE_BYTES_MAX
+from holdfast.core.base.errors import (
     InvalidInput,
     ObjectMissing,
     PayloadRefused,
@@ -35,13 +34,14 @@ from holdfast.core.errors import (
     StateInvalid,
     StorageFailed,
 )
-from holdfast.core.framing import framed
-from holdfast.core.frozen import canonical
-from holdfast.core.limits import LISTED_MAX, STORED_CACHE_BYTES_MAX
-from holdfast.core.recording import parts_needed, record_of
-from holdfast.core.records import ExecutionRecord, Part, Snapshot
-from holdfast.core.session_contracts import Branched, BranchRequest
-from holdfast.core.state import AgentState, checked_id
+from holdfast.core.base.framing import framed
+from holdfast.core.base.frozen import canonical
+from holdfast.core.wire.branch_points import cut, messages_before
+from holdfast.core.wire.carry_over import Past, said_parts, snapshot_of, whole
+from holdfast.core.wire.contracts import RecordRequest
+from holdfast.core.wire.execution_record import parts_needed, record_of
+from holdfast.core.wire.records import ExecutionRecord, Part, Snapshot
+from holdfast.core.wire.session_contracts import Branched, BranchRequest
 from holdfast.storage.binding import SEALED_ENCODING, codec_for_object
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.objects import Objects

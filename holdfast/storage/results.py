@@ -11,17 +11,17 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.errors import HoldfastError, InvalidArguments, ObjectMissing
-from holdfast.core.limits import (
+from holdfast.core.agent.tools import AnyTool, ToolContext, tool
+from holdfast.core.base.bounds import (
     FETCHED_BYTES_MAX,
     RESULT_KEEPING_SECONDS_MAX,
     RESULT_KEPT_BYTES_MAX,
     TOOL_RESULT_BYTES_MAX,
     TOOL_RESULT_CHARS_MAX,
 )
-from holdfast.core.references import FETCH_TOOL, Reference
-from holdfast.core.texts import clamped, clamped_json, json_size
-from holdfast.core.tools import AnyTool, ToolContext, tool
+from holdfast.core.base.errors import HoldfastError, InvalidArguments, ObjectMissing
+from holdfast.core.base.safe_text import clamped, clamped_json, json_size
+from holdfast.core.base.truncation import FETCH_TOOL, Reference
 
 if TYPE_CHECKING:
     from holdfast.storage.parts import EncodedParts

@@ -20,9 +20,9 @@ from temporalio.client import (
     WorkflowUpdateHandle,
 )
 
-from holdfast.core.contracts import ExecutionInput
-from holdfast.core.session_contracts import SEND_UPDATE
-from holdfast.core.workflow_names import kind_of
+from holdfast.core.wire.contracts import ExecutionInput
+from holdfast.core.wire.session_contracts import SEND_UPDATE
+from holdfast.core.wire.workflow_names import kind_of
 from holdfast.telemetry.spans import AGENT_NAME, CONVERSATION_ID, ERROR_TYPE, EXECUTION_ID
 
 SCOPE: Final = "holdfast"

@@ -10,8 +10,8 @@ from typing import Final
 
 from temporalio.runtime import PrometheusConfig
 
-from holdfast.core.errors import HoldfastError, InvalidInput, PortTaken
-from holdfast.core.metering import METRICS, SDK_BUCKETS
+from holdfast.core.base.errors import HoldfastError, InvalidInput, PortTaken
+from holdfast.core.wire.metric_definitions import METRICS, SDK_BUCKETS
 
 HOST: Final = "127.0.0.1"
 """Where it listens when only a port is said: it asks nobody who is calling."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
 
-from holdfast.core.errors import InvalidInput, MissingPart
+from holdfast.core.base.errors import InvalidInput, MissingPart
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """OpenTelemetry's own variables that turn traces on; what they mean the exporter reads itself."""

@@ -17,12 +17,12 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from pydantic_core import to_json
 from temporalio import activity
 
-from holdfast.core.errors import ModelFailure
-from holdfast.core.inference import ModelRequest
-from holdfast.core.limits import SPAN_MESSAGES_MAX, SPAN_TEXT_CHARS_MAX
-from holdfast.core.messages import Message
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.texts import clamped
+from holdfast.core.agent.model import ModelRequest
+from holdfast.core.base.bounds import SPAN_MESSAGES_MAX, SPAN_TEXT_CHARS_MAX
+from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.steps import InferenceResponse
 
 SCOPE: Final = "holdfast"
 OPERATION: Final = "gen_ai.operation.name"

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn
 
-from holdfast.core.errors import InvalidInput
-from holdfast.core.messages import Message, ToolCall
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import AgentStep
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import AnyTool, Tool
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.tools import AnyTool, Tool
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.steps import AgentStep
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.testing.comparison import TIMES, differences
 
 STEPS_TOLD_MAX: Final = 10

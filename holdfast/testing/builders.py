@@ -14,11 +14,18 @@ from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.defining import new_agent
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import InvalidInput
-from holdfast.core.events import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import Message, Role, ToolCall
+from holdfast.core.conversation.steps import AgentStep, ErrorRecord, InferenceResponse
+from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
+from holdfast.core.loop.agent_loop import AgentLoop
+from holdfast.core.loop.events import (
     DriverFailed,
     Event,
     ExecutionStarted,
@@ -29,13 +36,6 @@ from holdfast.core.events import (
     ToolFailed,
     ToolReturned,
 )
-from holdfast.core.loop import AgentLoop
-from holdfast.core.messages import Message, Role, ToolCall
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse
-from holdfast.core.stopping import StopReason, StopSignal
-from holdfast.core.tools import ToolTraits
-from holdfast.core.usage import Usage
 from holdfast.testing.script import DEFAULT_USAGE
 
 START: Final = datetime(2025, 1, 1, 12, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, cast
 
-from holdfast.core.state import AgentState
+from holdfast.core.agent.state import AgentState
 
 TIMES: Final = frozenset({"created_at", "updated_at", "started_at", "completed_at", "current_step_started_at", "at"})
 """Fields that say when something happened: no two runs happen at the same moment."""

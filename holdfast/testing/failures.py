@@ -1,4 +1,4 @@
-"""What a scripted fault is to whoever asks: the table of `core.refusals`, for turns of a script. No I/O."""
+"""What a scripted fault is to whoever asks: the table of `core.wire.provider_errors`, for turns of a script. No I/O."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final, cast
 
-from holdfast.core.errors import InvalidInput, ModelFailure
-from holdfast.core.refusals import UNAVAILABLE, Refused, refusal, refusal_within
-from holdfast.core.texts import clamped
-from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.base.errors import InvalidInput, ModelFailure
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.wire.provider_errors import UNAVAILABLE, Refused, refusal, refusal_within
 from holdfast.testing.script import Turn
 
 FAILURE_CHARS_MAX: Final = 500

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 
 Kind: TypeAlias = Literal["model", "tool"]
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, NoReturn, Self, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from holdfast.core.inference import ModelRequest
-from holdfast.core.messages import Message
-from holdfast.core.tools import ToolSchema
+from holdfast.core.agent.model import ModelRequest
+from holdfast.core.agent.tools import ToolSchema
+from holdfast.core.conversation.messages import Message
 from holdfast.testing.asked_format import AskedFormat, AskedObject
 from holdfast.testing.script import Turn, call_ids, turn_number
 

@@ -31,7 +31,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, cast
 
-from holdfast.core.errors import HoldfastError, InvalidInput, MissingPart, PortTaken
+from holdfast.core.base.errors import HoldfastError, InvalidInput, MissingPart, PortTaken
 from holdfast.testing.holds import SECONDS_MAX
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_format import CREATED, Refusal, answer_pieces, error_body, read_request

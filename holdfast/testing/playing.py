@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.core.inference import AnswerListener, AnswerPart
-from holdfast.core.limits import REPORTED_TOKENS_MAX
-from holdfast.core.texts import encodable
-from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.agent.model import AnswerListener, AnswerPart
+from holdfast.core.base.bounds import REPORTED_TOKENS_MAX
+from holdfast.core.base.safe_text import encodable
+from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.testing.failures import cut, failure_within
 from holdfast.testing.openai_format import answer_chunks
 from holdfast.testing.script import Turn, turn_number

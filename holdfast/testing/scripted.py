@@ -15,18 +15,18 @@ from typing import Any, Final, cast
 
 from pydantic_core import to_json
 
-from holdfast.core.estimates import answered_usage, input_bound
-from holdfast.core.inference import AnswerPart, ModelRequest
-from holdfast.core.limits import (
+from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.usage_estimates import answered_usage, input_bound
+from holdfast.core.base.bounds import (
     ARGUMENTS_BYTES_MAX,
     CALLS_KEPT_MAX,
     REPORTED_TOKENS_MAX,
     RESPONSE_BYTES_MAX,
     WORD_CHARS_MAX,
 )
-from holdfast.core.messages import CUT_OFF, ToolCall
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.texts import clamped, clamped_json, encodable
+from holdfast.core.base.safe_text import clamped, clamped_json, encodable
+from holdfast.core.conversation.messages import CUT_OFF, ToolCall
+from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.testing.failures import failure_of, final, refused
 from holdfast.testing.openai_format import Refusal, read_request, request_body
 from holdfast.testing.playing import played, waited

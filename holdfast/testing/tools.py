@@ -20,9 +20,9 @@ from typing import Any, Final, Literal, TypeAlias, Unpack, cast
 from pydantic import ConfigDict, JsonValue, create_model
 from pydantic_core import to_jsonable_python
 
-from holdfast.core.errors import HoldfastError, InvalidInput
-from holdfast.core.frozen import replace as changed
-from holdfast.core.tools import AnyTool, Tool, ToolContext, ToolOptions, tool
+from holdfast.core.agent.tools import AnyTool, Tool, ToolContext, ToolOptions, tool
+from holdfast.core.base.errors import HoldfastError, InvalidInput
+from holdfast.core.base.frozen import replace as changed
 from holdfast.testing.holds import Hold
 from holdfast.testing.ledger import Ledger
 

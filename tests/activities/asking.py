@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from activities.provider import OpenAIModel, ProviderSettings
-from holdfast.core.definition import LLM
-from holdfast.core.errors import ModelFailure
-from holdfast.core.inference import ModelRequest
-from holdfast.core.loop import user_message
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.tools import ToolSchema
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.model import ModelRequest
+from holdfast.core.agent.tools import ToolSchema
+from holdfast.core.base.errors import ModelFailure
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.loop.agent_loop import user_message
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn
 

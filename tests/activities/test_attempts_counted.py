@@ -8,11 +8,11 @@ from contextlib import suppress
 import pytest
 
 from activities.provider import OpenAIModel, ProviderSettings
-from holdfast.core.errors import ModelFailure
-from holdfast.core.estimates import CUT_TOKENS_MAX, HIDDEN_TOKENS_MAX
-from holdfast.core.inference import AnswerPart, ModelRequest
-from holdfast.core.reserving import request_tokens
-from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.token_bounds import request_tokens
+from holdfast.core.agent.usage_estimates import CUT_TOKENS_MAX, HIDDEN_TOKENS_MAX
+from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.local.progress import Progress
 from holdfast.testing.holds import Hold
 from holdfast.testing.openai_server import FakeOpenAI

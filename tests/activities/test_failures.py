@@ -14,7 +14,7 @@ import pytest
 
 from activities.failures import BODY_CHARS_MAX, provider_failure
 from activities.provider import OpenAIModel, ProviderSettings
-from holdfast.core.refusals import RETRY_AFTER_MAX
+from holdfast.core.wire.provider_errors import RETRY_AFTER_MAX
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn
 from tests.activities.asking import KEY, asking, failure_of, failure_with, request

@@ -16,18 +16,18 @@ from activities.inference import Inference
 from activities.patience import SOONEST
 from activities.provider import OpenAIModel, ProviderSettings
 from activities.transcripts import TranscriptCache
-from holdfast.core.attempts import LOSSES_MIN
-from holdfast.core.contracts import SPENT_SIGNAL, CallProgress, InferenceAnswer, InferenceInput, SpentSoFar
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.estimates import CUT_TOKENS_MAX
-from holdfast.core.frozen import replace as changed
-from holdfast.core.inference import AnswerPart, ModelRequest
-from holdfast.core.messages import Message
-from holdfast.core.offer import Offer
-from holdfast.core.policies import JsonSchemaFormat, ResponseFormat, TextFormat
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.transcript import Opening, advanced, root
-from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.policies import JsonSchemaFormat, ResponseFormat, TextFormat
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.usage_estimates import CUT_TOKENS_MAX
+from holdfast.core.base.frozen import replace as changed
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.conversation.tool_attempts import LOSSES_MIN
+from holdfast.core.wire.contracts import SPENT_SIGNAL, CallProgress, InferenceAnswer, InferenceInput, SpentSoFar
+from holdfast.core.wire.transcript import Opening, advanced, root
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.activities.asking import asking

@@ -11,14 +11,14 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import CallProgress
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import ExecutionFailed
-from holdfast.core.estimates import HEARTBEAT_TOKENS_MAX
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.usage_estimates import HEARTBEAT_TOKENS_MAX
+from holdfast.core.base.errors import ExecutionFailed
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.contracts import CallProgress
 from holdfast.testing.holds import Hold
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn, say

@@ -20,7 +20,7 @@ from activities.pacing import CALM_TURNS, LATE_TURNS_MAX, SLOW_BEGINNINGS, STALL
 from activities.tool_attempts import AttemptFailure
 from activities.tools import tool_activities
 from holdfast import tool
-from holdfast.core.attempts import LOST_ATTEMPTS_MAX, POSTPONED
+from holdfast.core.conversation.tool_attempts import LOST_ATTEMPTS_MAX, POSTPONED
 
 HELD_SECONDS = STALL_SECONDS * 1.2
 

@@ -12,10 +12,10 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from activities.provider import JSON_WANTED, OpenAIModel, ProviderSettings
-from holdfast.core.definition import LLM
-from holdfast.core.errors import InvalidInput, ModelFailure
-from holdfast.core.formats import format_of
-from holdfast.core.limits import (
+from holdfast.core.agent.answer_types import format_of
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, TextFormat
+from holdfast.core.base.bounds import (
     ARGUMENTS_BYTES_MAX,
     CALL_ID_CHARS_MAX,
     CALLS_KEPT_MAX,
@@ -26,10 +26,10 @@ from holdfast.core.limits import (
     RESPONSE_BYTES_MAX,
     WORD_CHARS_MAX,
 )
-from holdfast.core.messages import ImagePart, Message, TextPart, ToolCall
-from holdfast.core.policies import JsonObjectFormat, JsonSchemaFormat, TextFormat
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.usage import Usage
+from holdfast.core.base.errors import InvalidInput, ModelFailure
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall
+from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.local.formats import checked
 from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.activities.asking import KEY, REQUEST, answer_to, asking, request, schema

@@ -16,11 +16,11 @@ from activities import records as keeping_records
 from activities.records import RecordKeeping
 from holdfast import AgentDefinition, tool
 from holdfast.client import Settings
-from holdfast.core.contracts import RecordRequest
-from holdfast.core.errors import StorageFailed
-from holdfast.core.frozen import canonical
-from holdfast.core.session_contracts import Branch, BranchRequest, FindSession, KeepSession
-from holdfast.core.state import ExecutionStatus
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.errors import StorageFailed
+from holdfast.core.base.frozen import canonical
+from holdfast.core.wire.contracts import RecordRequest
+from holdfast.core.wire.session_contracts import Branch, BranchRequest, FindSession, KeepSession
 from holdfast.storage.objects import Objects
 from holdfast.storage.records import Records
 from holdfast.testing.script import Call, Turn, calls, say

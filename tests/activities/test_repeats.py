@@ -10,7 +10,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.repeats import refuse_if_unwanted
 from holdfast import AgentDefinition
-from holdfast.core.contracts import RECORD_ACTIVITY
+from holdfast.core.wire.contracts import RECORD_ACTIVITY
 from holdfast.testing.script import Turn, say
 from tests.serving import Serve
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from activities.answers import ErrorInAnswer, UnusableAnswer, read_answer
 from activities.streams import AnswerCut, Lines, StreamedAnswer
-from holdfast.core.inference import AnswerPart
-from holdfast.core.limits import ANSWER_BYTES_MAX, CALLS_KEPT_MAX, STREAM_BYTES_MAX
-from holdfast.core.messages import ToolCall
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.usage import Usage
+from holdfast.core.agent.model import AnswerPart
+from holdfast.core.base.bounds import ANSWER_BYTES_MAX, CALLS_KEPT_MAX, STREAM_BYTES_MAX
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import InferenceResponse
 
 LINEAR_FACTOR_MAX = 30
 """How much longer ten times as much may take: ten, with room for a machine that does other things; not a hundred."""

@@ -22,7 +22,7 @@ from activities.repeats import Repetition
 from activities.tool_attempts import AttemptFailure
 from activities.tools import ToolSlots, tool_activities
 from holdfast import tool
-from holdfast.core.attempts import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts
+from holdfast.core.conversation.tool_attempts import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts
 
 ATTEMPTS_MAX = 3
 

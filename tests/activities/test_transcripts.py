@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from activities.transcripts import Transcript, TranscriptCache, TranscriptMismatch
-from holdfast.core.contracts import InferenceInput, TranscriptPage, TranscriptRequest
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.frozen import canonical
-from holdfast.core.messages import Message
-from holdfast.core.transcript import Mark, Opening, advanced, root, size
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.base.frozen import canonical
+from holdfast.core.conversation.messages import Message
+from holdfast.core.wire.contracts import InferenceInput, TranscriptPage, TranscriptRequest
+from holdfast.core.wire.transcript import Mark, Opening, advanced, root, size
 
 OPENING = Opening(definition=AgentDefinition(name="agent"), tools=("add",))
 SAID = tuple(Message(role="user", content=f"message {number} {'x' * 40}") for number in range(12))

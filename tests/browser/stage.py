@@ -7,9 +7,9 @@ from typing import Any
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Client
-from holdfast.core.definition import LLM
-from holdfast.core.offer import Offer
-from holdfast.core.usage import Prices
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.usage import Prices
 from holdfast.testing.script import Call, Turn, calls, say, turn_number
 from tests.serving import Served
 

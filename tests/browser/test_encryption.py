@@ -18,7 +18,7 @@ from holdfast.client.codec_server import Access, CodecServer
 from holdfast.client.connection import converter_of
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.ports import choose_ports
-from holdfast.core.offer import Offer
+from holdfast.core.agent.toolset import Offer
 from holdfast.storage.keys import create_key_file
 from holdfast.testing.script import say
 from tests.serving import Served, served

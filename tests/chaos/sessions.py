@@ -18,12 +18,12 @@ from temporalio.client import (
 from temporalio.service import RPCError
 
 from holdfast.client import Client
-from holdfast.core.contracts import APPROVAL_SIGNAL, INFERENCE_ACTIVITY, STATE_QUERY, ApprovalDecision, StatePage
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.policies import ApprovalRule
-from holdfast.core.session_contracts import SESSION_QUERY, Receipt, SessionSettings, SessionView
-from holdfast.core.verdicts import Verdict
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.wire.contracts import APPROVAL_SIGNAL, INFERENCE_ACTIVITY, STATE_QUERY, ApprovalDecision, StatePage
+from holdfast.core.wire.session_contracts import SESSION_QUERY, Receipt, SessionSettings, SessionView
+from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.testing.openai_server import RequestRecord
 from holdfast.testing.script import Call, Turn, calls, say
 from tests.chaos.processes import events_of

@@ -16,8 +16,8 @@ from holdfast import AgentDefinition
 from holdfast.client import Holdfast, Settings
 from holdfast.client.agents import Agent
 from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
-from holdfast.core.errors import ServerUnavailable
-from holdfast.core.state import AgentState
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import ServerUnavailable
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn, say
 from tests.chaos.test_server_lost import OwnServer

@@ -18,9 +18,9 @@ from temporalio.service import RPCError
 from holdfast import AgentDefinition
 from holdfast.client import Client, Holdfast, Settings
 from holdfast.client.agents import Agent
-from holdfast.core.errors import AgentNotFound, ServerUnavailable
-from holdfast.core.session_contracts import FIND_SESSION_ACTIVITY
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.base.errors import AgentNotFound, ServerUnavailable
+from holdfast.core.wire.session_contracts import FIND_SESSION_ACTIVITY
+from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn, say
 from tests.chaos.processes import worker

@@ -15,10 +15,10 @@ import pytest
 from holdfast.client import Client, Settings
 from holdfast.client.disk import full_disk
 from holdfast.client.embedded import EmbeddedServer
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import ServerUnavailable
-from holdfast.core.offer import Offer
-from holdfast.core.state import ExecutionStatus
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import ServerUnavailable
 from holdfast.testing import assert_every_call_answered
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.script import Call, calls, say

@@ -13,7 +13,7 @@ from holdfast.client import Client, Settings
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.ports import choose_ports
 from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
-from holdfast.core.errors import ServerUnavailable
+from holdfast.core.base.errors import ServerUnavailable
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(150)]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Client, Holdfast, Settings
-from holdfast.core.errors import ServerUnavailable
+from holdfast.core.base.errors import ServerUnavailable
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.chaos.storm import Storm, echo, talk
 from tests.chaos.test_server_lost import OwnServer

@@ -12,10 +12,10 @@ from shutil import which
 import pytest
 
 from holdfast.client import Client, Settings
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.stopping import StopReason
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, call, calls, say

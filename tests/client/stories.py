@@ -9,8 +9,12 @@ from typing import Any, TypeVar, cast
 
 from holdfast.client.live import LiveView, after
 from holdfast.client.watched import Watched
-from holdfast.core.messages import ToolCall
-from holdfast.core.observed import (
+from holdfast.core.agent.state import ExecutionStatus, step_id
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, ToolExecution
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.execution_events import (
     AgentExecutionStarted,
     AgentStepCompleted,
     AgentStepStarted,
@@ -21,10 +25,6 @@ from holdfast.core.observed import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from holdfast.core.state import ExecutionStatus, step_id
-from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, ToolExecution
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Usage
 
 BEGAN = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ROOT = "6f1c1d5e-0000-4000-8000-000000000001"

@@ -14,10 +14,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from holdfast.client.definitions import load_text
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import DefinitionInvalid
-from holdfast.core.limits import CAPABILITIES_MAX, HOOKS_MAX, SUBAGENTS_MAX, TOOLS_MAX
-from holdfast.core.registry import AgentRegistry
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.registry import AgentRegistry
+from holdfast.core.base.bounds import CAPABILITIES_MAX, HOOKS_MAX, SUBAGENTS_MAX, TOOLS_MAX
+from holdfast.core.base.errors import DefinitionInvalid
 
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
 TEXT = PAGE.read_text(encoding="utf-8")

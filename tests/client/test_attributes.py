@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.attributes import Registration, compared, complete, remedies, told_of
 from holdfast.client.registering import attributes, kind_name, register
-from holdfast.core.listing import SEARCH_ATTRIBUTES
+from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "temporal" / "namespace.sh"
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast.client.closed_runs import BEHIND, PAGES_KEPT_MAX, ClosedRuns
-from holdfast.core.contracts import EventsPage
-from holdfast.core.observed import AgentStepStarted, AnyObserved
+from holdfast.core.wire.contracts import EventsPage
+from holdfast.core.wire.execution_events import AgentStepStarted, AnyObserved
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 

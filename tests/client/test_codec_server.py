@@ -22,9 +22,9 @@ from holdfast import AgentDefinition
 from holdfast.client import Settings
 from holdfast.client.codec_server import Access, CodecServer
 from holdfast.client.connection import converter_of
-from holdfast.core.errors import InvalidInput, PortTaken
-from holdfast.core.limits import CODEC_BODY_BYTES_MAX, CODEC_PAYLOADS_MAX, STORED_BYTES_MIN
-from holdfast.core.offer import Offer
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import CODEC_BODY_BYTES_MAX, CODEC_PAYLOADS_MAX, STORED_BYTES_MIN
+from holdfast.core.base.errors import InvalidInput, PortTaken
 from holdfast.storage.keys import create_key_file
 from holdfast.testing.script import say
 from tests.serving import Served, served

@@ -13,8 +13,8 @@ from activities.provider import OpenAIModel, ProviderSettings
 from holdfast import AgentDefinition, tool
 from holdfast.client import Client, Settings
 from holdfast.client.connection import connect, may_be_pushed
-from holdfast.core.offer import Offer
-from holdfast.core.stopping import StopReason
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import call
 from workers import make_worker

@@ -15,7 +15,7 @@ import pytest
 from holdfast.client import datadir
 from holdfast.client.datadir import DataDirectory
 from holdfast.client.embedded import EmbeddedServer
-from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.base.errors import HoldfastError, InvalidInput
 
 pytestmark = pytest.mark.temporal
 

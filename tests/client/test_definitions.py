@@ -21,12 +21,12 @@ from holdfast.client.definitions import (
     to_markdown,
     to_yaml,
 )
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.building import Agent
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import DefinitionInvalid, HoldfastError, InvalidInput, UnknownAgent
-from holdfast.core.limits import DEFINITION_BYTES_MAX
-from holdfast.core.policies import JsonSchemaFormat
+from holdfast.core.agent.agent_builder import Agent
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.policies import JsonSchemaFormat
+from holdfast.core.base.bounds import DEFINITION_BYTES_MAX
+from holdfast.core.base.errors import DefinitionInvalid, HoldfastError, InvalidInput, UnknownAgent
 from tests.core.defining import definitions as drawn
 
 FRONT = """---

@@ -26,14 +26,14 @@ from holdfast.client import embedded, server_process
 from holdfast.client.datadir import DataDirectory
 from holdfast.client.embedded import EmbeddedServer, ServerAddress, running_server
 from holdfast.client.ports import Ports, choose_ports
-from holdfast.core.errors import (
+from holdfast.core.base.errors import (
     DataDirectoryInUse,
     InvalidInput,
     MissingPart,
     PortTaken,
     ServerUnavailable,
 )
-from holdfast.core.listing import SEARCH_ATTRIBUTES
+from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 
 pytestmark = pytest.mark.temporal
 

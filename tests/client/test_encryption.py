@@ -29,15 +29,15 @@ from holdfast.client.approvals import WaitingCall
 from holdfast.client.connection import codec_of
 from holdfast.client.datadir import ServerAddress
 from holdfast.client.watched import TextDelta, Watched
-from holdfast.core.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL, ApprovalDecision
-from holdfast.core.errors import PayloadRefused, StopRefused
-from holdfast.core.loop import user_message
-from holdfast.core.offer import Offer
-from holdfast.core.session import SessionInput
-from holdfast.core.session_contracts import AGENT_SESSION, CLEAR_UPDATE, CLOSE_UPDATE, SUSPEND_UPDATE
-from holdfast.core.tools import AnyTool
-from holdfast.core.verdicts import Verdict
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.agent.tools import AnyTool
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import PayloadRefused, StopRefused
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.session.session_state import SessionInput
+from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL, ApprovalDecision
+from holdfast.core.wire.session_contracts import AGENT_SESSION, CLEAR_UPDATE, CLOSE_UPDATE, SUSPEND_UPDATE
+from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.storage.keys import create_key_file
 from holdfast.storage.objects import objects_at
 from holdfast.storage.parts import EncodedParts

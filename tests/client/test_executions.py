@@ -16,23 +16,29 @@ from temporalio.client import Client as TemporalClient
 
 from holdfast.client import Client, Settings, reading
 from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import STATE_QUERY, PageRequest, StatePage
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import ExecutionExists, ExecutionFailed, ExecutionNotFound, InvalidInput, ServerUnavailable
-from holdfast.core.events import StopMode
-from holdfast.core.limits import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.tools import tool
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import (
     DEFINITION_BYTES_MAX,
     QUESTION_BYTES_MAX,
     REASON_CHARS_MAX,
     SOURCE_CHARS_MAX,
     TOOL_RESULT_CHARS_MAX,
 )
-from holdfast.core.offer import Offer
-from holdfast.core.result_contracts import ExecutionResult
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import tool
+from holdfast.core.base.errors import (
+    ExecutionExists,
+    ExecutionFailed,
+    ExecutionNotFound,
+    InvalidInput,
+    ServerUnavailable,
+)
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.events import StopMode
+from holdfast.core.wire.contracts import STATE_QUERY, PageRequest, StatePage
+from holdfast.core.wire.result_contracts import ExecutionResult
 from holdfast.testing.script import Turn, call, say
 from tests.serving import Serve, served
 

@@ -14,18 +14,18 @@ from uuid import uuid4
 import pytest
 
 from holdfast.client import Client, Settings
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.carrying import Past
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import ExecutionExists, InvalidInput
-from holdfast.core.frozen import replace
-from holdfast.core.limits import PAYLOAD_BYTES_MAX
-from holdfast.core.messages import Message
-from holdfast.core.offer import Offer
-from holdfast.core.records import ExecutionRecord
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import tool
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.tools import tool
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import PAYLOAD_BYTES_MAX
+from holdfast.core.base.errors import ExecutionExists, InvalidInput
+from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.records import ExecutionRecord
 from holdfast.local.driver import LocalDriver
 from holdfast.storage.keys import create_key_file
 from holdfast.storage.payloads import records_of

@@ -11,9 +11,13 @@ from holdfast.client import live
 from holdfast.client.live import LiveView, headed, limited
 from holdfast.client.shares import Share, Used, shares, tightest
 from holdfast.client.watched import AttemptFailed, TextDelta
-from holdfast.core.frozen import replace
-from holdfast.core.limits import LIVE_STEPS_KEPT, LIVE_TEXT_CHARS_MAX
-from holdfast.core.observed import (
+from holdfast.core.agent.state import AgentState, ExecutionStatus, call_name, named_id, step_id
+from holdfast.core.base.bounds import LIVE_STEPS_KEPT, LIVE_TEXT_CHARS_MAX
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, Outcome
+from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
+from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
     AgentExecutionFailed,
     ApprovalRequested,
@@ -24,10 +28,6 @@ from holdfast.core.observed import (
     SubagentCompleted,
     SubagentSpawned,
 )
-from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id, step_id
-from holdfast.core.steps import ErrorRecord, InferenceResponse, Outcome
-from holdfast.core.stopping import StopReason, StopSignal
-from holdfast.core.usage import Usage
 from holdfast.local import LocalDriver
 from holdfast.testing import a_state
 from holdfast.testing.script import Call, calls, say

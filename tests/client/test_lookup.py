@@ -14,12 +14,12 @@ from temporalio.service import RPCError
 from holdfast import AgentDefinition
 from holdfast.client import Client, Holdfast, Settings
 from holdfast.client.lookup import Match, look_up
-from holdfast.core.contracts import AGENT_EXECUTION
-from holdfast.core.errors import ExecutionExists, ExecutionNotFound, InvalidInput
-from holdfast.core.limits import CANDIDATES_MAX
-from holdfast.core.session import SessionInput
-from holdfast.core.session_contracts import AGENT_SESSION, SessionSettings
-from holdfast.core.workflow_names import LAST, named_type, session_workflow_id
+from holdfast.core.base.bounds import CANDIDATES_MAX
+from holdfast.core.base.errors import ExecutionExists, ExecutionNotFound, InvalidInput
+from holdfast.core.session.session_state import SessionInput
+from holdfast.core.wire.contracts import AGENT_EXECUTION
+from holdfast.core.wire.session_contracts import AGENT_SESSION, SessionSettings
+from holdfast.core.wire.workflow_names import LAST, named_type, session_workflow_id
 
 pytestmark = pytest.mark.temporal
 

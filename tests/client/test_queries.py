@@ -13,8 +13,8 @@ from temporalio.worker import Worker
 
 from holdfast.client import Client, Settings
 from holdfast.client.overview import Listed, asked
-from holdfast.core.contracts import AGENT_EXECUTION, STATE_QUERY
-from holdfast.core.errors import ServerUnavailable
+from holdfast.core.base.errors import ServerUnavailable
+from holdfast.core.wire.contracts import AGENT_EXECUTION, STATE_QUERY
 
 pytestmark = pytest.mark.temporal
 

@@ -16,7 +16,9 @@ from temporalio.service import RPCError
 from holdfast import AgentDefinition, AgentState, ExecutionBudget, ExecutionStatus, tool
 from holdfast.client import Agent, Client, Holdfast, Settings, updates
 from holdfast.client.summaries import SessionSummary
-from holdfast.core.errors import (
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import MESSAGE_ID_CHARS_MAX, QUESTION_BYTES_MAX
+from holdfast.core.base.errors import (
     AgentNotFound,
     DecisionRefused,
     ExecutionFailed,
@@ -27,11 +29,9 @@ from holdfast.core.errors import (
     SessionClosed,
     SessionRefused,
 )
-from holdfast.core.limits import MESSAGE_ID_CHARS_MAX, QUESTION_BYTES_MAX
-from holdfast.core.observed import AgentExecutionFailed
-from holdfast.core.offer import Offer
-from holdfast.core.session_contracts import Receipt, SessionView
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.wire.execution_events import AgentExecutionFailed
+from holdfast.core.wire.session_contracts import Receipt, SessionView
+from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.storage.payloads import converter
 from holdfast.testing.script import Turn, call, say
 from tests.serving import Serve, served

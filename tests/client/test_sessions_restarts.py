@@ -14,7 +14,7 @@ from holdfast import AgentDefinition
 from holdfast.client import Holdfast, Settings
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.ports import choose_ports
-from holdfast.core.offer import Offer
+from holdfast.core.agent.toolset import Offer
 from holdfast.testing.script import Turn, say
 from tests.serving import served
 

@@ -20,7 +20,7 @@ import pytest
 from holdfast import AgentDefinition
 from holdfast.client import Agent, Client, Holdfast, Settings, sync
 from holdfast.client.sync.portal import Portal
-from holdfast.core.errors import InvalidInput, ServerUnavailable
+from holdfast.core.base.errors import InvalidInput, ServerUnavailable
 from holdfast.testing.script import say
 from tests.serving import Serve
 

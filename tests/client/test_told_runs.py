@@ -23,11 +23,12 @@ from holdfast.client.report.markdown import markdown
 from holdfast.client.retelling import retold
 from holdfast.client.told_runs import ToldRun
 from holdfast.client.watched import AttemptFailed, TextDelta
-from holdfast.core import limits, paging
-from holdfast.core.contracts import PageRequest
-from holdfast.core.errors import ExecutionNotFound, InvalidInput, ServerUnavailable
-from holdfast.core.observed import AnyObserved
-from holdfast.core.state import AgentState
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base import bounds
+from holdfast.core.base.errors import ExecutionNotFound, InvalidInput, ServerUnavailable
+from holdfast.core.wire import paging
+from holdfast.core.wire.contracts import PageRequest
+from holdfast.core.wire.execution_events import AnyObserved
 from holdfast.testing.script import call, say
 from tests.client.told import QUESTION, SCOUT, let_through, offer, play, waiting_run
 from tests.serving import Serve, served
@@ -170,7 +171,7 @@ def check_files(folder: Path) -> None:
 
 
 async def test_a_long_run_is_read_in_pages(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PAGE_BYTES_MAX", 12_000)
+    monkeypatch.setattr(bounds, "PAGE_BYTES_MAX", 12_000)
     monkeypatch.setattr(paging.page, "__defaults__", (12_000,))
     turns = [*(call("read_file", path=f"{n}.csv") for n in range(5)), say("done")]
     async with serve(turns, offer=offer()) as serving:

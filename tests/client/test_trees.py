@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.client import Client, trees
 from holdfast.client.trees import ExecutionTree, to_dict, tree
-from holdfast.core.errors import ExecutionNotFound, InvalidInput
-from holdfast.core.state import call_name, named_id
+from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.base.errors import ExecutionNotFound, InvalidInput
 from holdfast.testing.script import Turn, calls, say, turn_number
 from tests.serving import Serve
 from tests.workflows.test_trees import DEEP, TOP, hanging, look, nested, never_answered, spawn

@@ -15,8 +15,8 @@ from holdfast.client import Holdfast, Settings
 from holdfast.client.approvals import WaitingCalls, waiting_below, waiting_calls, waiting_of_session
 from holdfast.client.cli import pending
 from holdfast.client.told_runs import ToldRun
-from holdfast.core.errors import ServerUnavailable
-from holdfast.core.offer import Offer
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import ServerUnavailable
 from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.serving import Serve, served
 

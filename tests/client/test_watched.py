@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast.client.watched import AnswerSeen, AttemptFailed, TextDelta, Watched, from_dict, to_dict
-from holdfast.core.contracts import CallProgress
-from holdfast.core.limits import PROGRESS_CHARS_MAX, RESPONSE_BYTES_MAX
-from holdfast.core.observed import AgentExecutionCompleted
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.texts import clamped_json
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.bounds import PROGRESS_CHARS_MAX, RESPONSE_BYTES_MAX
+from holdfast.core.base.safe_text import clamped_json
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.contracts import CallProgress
+from holdfast.core.wire.execution_events import AgentExecutionCompleted
 
 TEXT = "".join(f"{number:04} " for number in range(4_000))
 

@@ -22,12 +22,15 @@ from holdfast.client import Client, Settings, histories, reading
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.ports import choose_ports
 from holdfast.client.watched import AttemptFailed, TextDelta, Watched, to_dict
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import ExecutionFailed, ExecutionNotFound, HoldfastError, InvalidInput, ServerUnavailable
-from holdfast.core.limits import PROGRESS_CHARS_MAX
-from holdfast.core.observed import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.state import ExecutionStatus, call_name, named_id
+from holdfast.core.agent.tools import tool
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import PROGRESS_CHARS_MAX
+from holdfast.core.base.errors import ExecutionFailed, ExecutionNotFound, HoldfastError, InvalidInput, ServerUnavailable
+from holdfast.core.wire.contracts import AGENT_EXECUTION, ExecutionInput
+from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
     AgentExecutionFailed,
     AgentExecutionStarted,
@@ -38,9 +41,6 @@ from holdfast.core.observed import (
     SubagentCompleted,
     SubagentSpawned,
 )
-from holdfast.core.offer import Offer
-from holdfast.core.state import ExecutionStatus, call_name, named_id
-from holdfast.core.tools import tool
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Script, Turn, call, calls, say, turn_number
 from tests.chaos.processes import worker

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Client, Settings
-from holdfast.core.listing import SEARCH_ATTRIBUTES
+from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "web-ui.md").read_text(encoding="utf-8")
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.client import Settings
 from holdfast.client.worker_process import embedded_worker_command, worker_command
 from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tools.md"
 

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any, Final
 
 from holdfast import AgentDefinition, tool
-from holdfast.core.definition import LLM
-from holdfast.core.offer import Offer
-from holdfast.core.usage import Prices
-from holdfast.core.verdicts import Verdict
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.usage import Prices
+from holdfast.core.conversation.verdicts import Verdict
 from holdfast.testing.script import Call, Turn, calls, say, turn_number
 from tests.serving import Served
 from tests.workflows.waiting import waiting_calls

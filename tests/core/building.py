@@ -10,12 +10,23 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import AskApproval, CallModel, CallTool, CancelInFlight, Command, Emit, RunHooks
-from holdfast.core.commands import SpawnSubagent as Spawn
-from holdfast.core.defining import new_agent
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.events import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, ToolExecution
+from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
+from holdfast.core.conversation.verdicts import Decision, Verdict
+from holdfast.core.loop.agent_loop import AgentLoop, user_message
+from holdfast.core.loop.commands import AskApproval, CallModel, CallTool, CancelInFlight, Command, Emit, RunHooks
+from holdfast.core.loop.commands import SpawnSubagent as Spawn
+from holdfast.core.loop.events import (
     ApprovalExpired,
     ApprovalGiven,
     BufferSummarised,
@@ -39,18 +50,7 @@ from holdfast.core.events import (
     ToolReturned,
     subagent_cancelled,
 )
-from holdfast.core.frozen import replace
-from holdfast.core.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
-from holdfast.core.loop import AgentLoop, user_message
-from holdfast.core.messages import ToolCall
-from holdfast.core.observed import Observed
-from holdfast.core.serialization import from_json, to_json
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import ErrorRecord, InferenceResponse, ToolExecution
-from holdfast.core.stopping import StopReason, StopSignal
-from holdfast.core.tools import ToolTraits
-from holdfast.core.usage import NOTHING_USED, Usage
-from holdfast.core.verdicts import Decision, Verdict
+from holdfast.core.wire.execution_events import Observed
 from tests.core.invariants import assert_legal
 
 CommandT = TypeVar("CommandT")

@@ -6,11 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.frozen import replace
-from holdfast.core.limits import SECONDS_MAX
-from holdfast.core.policies import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.policies import (
     ApprovalRule,
     ContextPolicy,
     JsonObjectFormat,
@@ -19,8 +17,10 @@ from holdfast.core.policies import (
     TextFormat,
     reachable_rules,
 )
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Prices
+from holdfast.core.base.bounds import SECONDS_MAX
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import Prices
+from holdfast.core.conversation.stop_reasons import StopReason
 from tests.core.strategies import counts, json_maps, moments, texts
 
 names = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)

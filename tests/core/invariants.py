@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.core.beginning import rests
-from holdfast.core.commands import (
+from holdfast.core.agent.hooks import ENDING
+from holdfast.core.agent.state import AgentState, ExecutionState, ExecutionStatus
+from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, STOP_SIGNALS_MAX, WARNINGS_MAX
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.steps import CallStage
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.agent_loop import AgentLoop
+from holdfast.core.loop.commands import (
     AskApproval,
     CallModel,
     CallTool,
@@ -20,14 +26,8 @@ from holdfast.core.commands import (
     StartTimer,
     SummariseBuffer,
 )
-from holdfast.core.events import BufferSummarised, DefinitionChanged, Event, ExecutionStarted
-from holdfast.core.hooks import ENDING
-from holdfast.core.limits import MESSAGES_WAITING_MAX, STOP_SIGNALS_MAX, WARNINGS_MAX
-from holdfast.core.loop import AgentLoop
-from holdfast.core.state import AgentState, ExecutionState, ExecutionStatus
-from holdfast.core.steps import CallStage
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Usage
+from holdfast.core.loop.events import BufferSummarised, DefinitionChanged, Event, ExecutionStarted
+from holdfast.core.loop.start import rests
 from holdfast.testing import assert_every_call_answered
 
 MOVES = {

@@ -6,7 +6,13 @@ from typing import get_args
 
 from hypothesis import strategies as st
 
-from holdfast.core.contracts import (
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.bounds import RECORDED_TEXT_CHARS_MAX
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.session.session_state import Known, SessionInput, SessionState, Turn, TurnEnd
+from holdfast.core.wire.contracts import (
     DefinitionChange,
     PartPage,
     PartRequest,
@@ -14,12 +20,8 @@ from holdfast.core.contracts import (
     RecordRequest,
     SessionStart,
 )
-from holdfast.core.definition import LLM
-from holdfast.core.frozen import Frozen
-from holdfast.core.limits import RECORDED_TEXT_CHARS_MAX
-from holdfast.core.records import ExecutionRecord, KeptState, Part, Snapshot
-from holdfast.core.session import Known, SessionInput, SessionState, Turn, TurnEnd
-from holdfast.core.session_contracts import (
+from holdfast.core.wire.records import ExecutionRecord, KeptState, Part, Snapshot
+from holdfast.core.wire.session_contracts import (
     Branch,
     Branched,
     BranchRequest,
@@ -34,9 +36,7 @@ from holdfast.core.session_contracts import (
     SessionView,
     WhileRunning,
 )
-from holdfast.core.sink_contracts import SinkStart
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
+from holdfast.core.wire.sink_contracts import SinkStart
 from tests.core.defining import costs, definitions, names
 from tests.core.strategies import budgets, counts, ids, messages, moments, states, step_executions, texts, usages
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import Emit, RunHooks
-from holdfast.core.defining import new_agent
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.events import Event
-from holdfast.core.hooks import Changes, Trigger
-from holdfast.core.observed import HookExecuted
-from holdfast.core.steps import ErrorRecord
-from holdfast.core.tools import ToolTraits
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.hooks import Changes, Trigger
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.loop.commands import Emit, RunHooks
+from holdfast.core.loop.events import Event
+from holdfast.core.wire.execution_events import HookExecuted
 from tests.core.building import AGENT_ID, DEFINITION, START, Run, hook_at
 
 Returned = Changes | ErrorRecord | None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from holdfast.core.contracts import DefinitionChange, StopRequest
-from holdfast.core.messages import Message
-from holdfast.core.session import (
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.session.session_state import (
     MESSAGE_ID,
     SessionCommand,
     SessionInput,
@@ -20,10 +22,8 @@ from holdfast.core.session import (
     problem_with_message,
     sent,
 )
-from holdfast.core.session_contracts import SessionMessage, SessionSettings, WhileRunning
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Usage
+from holdfast.core.wire.contracts import DefinitionChange, StopRequest
+from holdfast.core.wire.session_contracts import SessionMessage, SessionSettings, WhileRunning
 from tests.core.building import AGENT_ID, DEFINITION, START
 
 OUTCOMES = {

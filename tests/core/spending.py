@@ -15,8 +15,24 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.context_view import compiled
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.hooks import Changes, HookRun, HookTraits, Trigger
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
+from holdfast.core.agent.retries import BUDGET_SPENT, allowed_output
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.agent.usage_estimates import CUT_TOKENS_MAX, HIDDEN_TOKENS_MAX, cut_usage
+from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.safe_text import json_size
+from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
+from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
+from holdfast.core.loop.agent_loop import AgentLoop, user_message
+from holdfast.core.loop.commands import (
     CallModel,
     CallTool,
     CancelInFlight,
@@ -26,12 +42,8 @@ from holdfast.core.commands import (
     StartTimer,
     SummariseBuffer,
 )
-from holdfast.core.compiling import compiled
-from holdfast.core.defining import new_agent
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import ModelFailure
-from holdfast.core.estimates import CUT_TOKENS_MAX, HIDDEN_TOKENS_MAX, cut_usage
-from holdfast.core.events import (
+from holdfast.core.loop.conversation_summary import summary_request
+from holdfast.core.loop.events import (
     BufferSummarised,
     Event,
     ExecutionStarted,
@@ -48,18 +60,6 @@ from holdfast.core.events import (
     ToolFailed,
     ToolReturned,
 )
-from holdfast.core.hooks import Changes, HookRun, HookTraits, Trigger
-from holdfast.core.loop import AgentLoop, user_message
-from holdfast.core.messages import Message, ToolCall
-from holdfast.core.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.retries import BUDGET_SPENT, allowed_output
-from holdfast.core.state import AgentState
-from holdfast.core.steps import ErrorRecord, InferenceResponse
-from holdfast.core.stopping import StopReason, StopSignal
-from holdfast.core.summarising import summary_request
-from holdfast.core.texts import json_size
-from holdfast.core.tools import ToolTraits
-from holdfast.core.usage import NOTHING_USED, Prices, Usage
 from tests.core.building import AGENT_ID, BOOM, START, moment
 
 ALPHABETS = ("a", 'quote " and \\', "\n\t", "é", "汉", "\x01", "word ")

@@ -7,14 +7,15 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import LLM
-from holdfast.core.hooks import Trigger
-from holdfast.core.limits import SECONDS_MAX
-from holdfast.core.log import Log
-from holdfast.core.messages import ImagePart, Message, MessageStore, Section, TextPart, ToolCall
-from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus
-from holdfast.core.steps import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.hooks import Trigger
+from holdfast.core.agent.state import AgentContext, AgentState, ExecutionState, ExecutionStatus
+from holdfast.core.base.append_list import Log
+from holdfast.core.base.bounds import SECONDS_MAX
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import ImagePart, Message, MessageStore, Section, TextPart, ToolCall
+from holdfast.core.conversation.steps import (
     AgentStep,
     CallStage,
     ErrorRecord,
@@ -24,9 +25,8 @@ from holdfast.core.steps import (
     StepExecution,
     ToolExecution,
 )
-from holdfast.core.stopping import Continuation, StopReason, StopSignal
-from holdfast.core.usage import Usage
-from holdfast.core.verdicts import Approval
+from holdfast.core.conversation.stop_reasons import Continuation, StopReason, StopSignal
+from holdfast.core.conversation.verdicts import Approval
 
 
 def _id_of(call: ToolCall) -> str:

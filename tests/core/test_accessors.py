@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import LLM
-from holdfast.core.events import ExecutionStarted
-from holdfast.core.frozen import replace
-from holdfast.core.hooks import Changes, Trigger
-from holdfast.core.limits import ERRORS_TOLD_MAX
-from holdfast.core.loop import user_message
-from holdfast.core.messages import MessageStore
-from holdfast.core.policies import JsonObjectFormat
-from holdfast.core.state import AgentContext, AgentState, ExecutionState, ExecutionStatus
-from holdfast.core.stopping import Continuation, StopReason
-from holdfast.core.usage import Prices, Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.hooks import Changes, Trigger
+from holdfast.core.agent.policies import JsonObjectFormat
+from holdfast.core.agent.state import AgentContext, AgentState, ExecutionState, ExecutionStatus
+from holdfast.core.base.bounds import ERRORS_TOLD_MAX
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import Prices, Usage
+from holdfast.core.conversation.messages import MessageStore
+from holdfast.core.conversation.stop_reasons import Continuation, StopReason
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.loop.events import ExecutionStarted
 from tests.core.building import AGENT_ID, BOOM, DEFINITION, USAGE, Run, call, moment
 from tests.core.ruled import Ruled
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from pydantic import JsonValue, ValidationError
 
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import InvalidInput, UnknownTool
-from holdfast.core.hooks import Changes
-from holdfast.core.limits import APPROVALS_MAX
-from holdfast.core.messages import ToolCall
-from holdfast.core.offer import Offer
-from holdfast.core.policies import ApprovalRule
-from holdfast.core.tools import tool
-from holdfast.core.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.hooks import Changes
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.tools import tool
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import APPROVALS_MAX
+from holdfast.core.base.errors import InvalidInput, UnknownTool
+from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.conversation.messages import ToolCall
 from tests.core.building import Run, call, hook_at, spawn
 
 PRICED = LLM(prices=Prices(input_usd=10, output_usd=10))

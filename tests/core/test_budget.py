@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.limits import SECONDS_MAX
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.base.bounds import SECONDS_MAX
 from tests.core.building import START, moment
 from tests.core.strategies import budgets, moments
 

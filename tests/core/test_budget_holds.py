@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import random
 
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.conversation.stop_reasons import StopReason
 from tests.core.spending import Agent, World
 
 RUNS = int(os.environ.get("HOLDFAST_FUZZ_RUNS", "300"))

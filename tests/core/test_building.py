@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from pydantic import BaseModel
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.building import Agent
-from holdfast.core.capabilities import Capability
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import DefinitionInvalid, InvalidInput
-from holdfast.core.formats import format_of
-from holdfast.core.policies import ApprovalRule, ContextPolicy, JsonObjectFormat, JsonSchemaFormat, TextFormat
-from holdfast.core.tools import tool
-from holdfast.core.usage import Prices
+from holdfast.core.agent.agent_builder import Agent
+from holdfast.core.agent.answer_types import format_of
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.capabilities import Capability
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, JsonObjectFormat, JsonSchemaFormat, TextFormat
+from holdfast.core.agent.tools import tool
+from holdfast.core.base.errors import DefinitionInvalid, InvalidInput
+from holdfast.core.base.usage import Prices
 from tests.core.defining import definitions
 
 ItemT = TypeVar("ItemT")

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import CancelInFlight, Finish, SummariseBuffer
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.events import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.base.usage import Prices, Usage
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import InferenceResponse, Outcome
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.commands import CancelInFlight, Finish, SummariseBuffer
+from holdfast.core.loop.events import (
     BufferSummarised,
     ModelAnswered,
     ModelCancelled,
@@ -16,13 +23,6 @@ from holdfast.core.events import (
     SummaryFailed,
     TimerFired,
 )
-from holdfast.core.messages import ToolCall
-from holdfast.core.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.serialization import from_json, to_json
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.steps import InferenceResponse, Outcome
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Prices, Usage
 from tests.core.building import BOOM, Run, call, spawn, stopped
 
 USER = stopped(StopReason.USER_REQUESTED)

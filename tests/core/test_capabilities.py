@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.capabilities import Capability, hook_names, resolved, tool_names
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import DefinitionInvalid
-from holdfast.core.limits import DEFINITION_BYTES_MAX, HOOKS_MAX, TOOLS_MAX
+from holdfast.core.agent.capabilities import Capability, hook_names, resolved, tool_names
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, HOOKS_MAX, TOOLS_MAX
+from holdfast.core.base.errors import DefinitionInvalid
 from tests.core.defining import definitions, names
 
 REFUNDS = Capability(name="refunds", tools=("refund", "find_order"), hooks=("guard",), prompt="Refund with care.")

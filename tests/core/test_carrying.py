@@ -7,18 +7,18 @@ from hashlib import sha256
 
 import pytest
 
-from holdfast.core.carrying import JOINED, Past
-from holdfast.core.contracts import Carried, ToolCatalog
-from holdfast.core.errors import StateInvalid
-from holdfast.core.events import ModelAnswered, ToolReturned
-from holdfast.core.frozen import canonical, replace
-from holdfast.core.limits import SEGMENT_BYTES_MIN
-from holdfast.core.messages import BUFFER_SECTION
-from holdfast.core.paging import without_bulk
-from holdfast.core.state import AgentState
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.transcript import Opening
-from holdfast.core.usage import Usage
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.bounds import SEGMENT_BYTES_MIN
+from holdfast.core.base.errors import StateInvalid
+from holdfast.core.base.frozen import canonical, replace
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import BUFFER_SECTION
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.loop.events import ModelAnswered, ToolReturned
+from holdfast.core.wire.carry_over import JOINED, Past
+from holdfast.core.wire.contracts import Carried, ToolCatalog
+from holdfast.core.wire.paging import without_bulk
+from holdfast.core.wire.transcript import Opening
 from tests.core.building import DEFINITION, START, Run, call
 
 OPENING = Opening(definition=DEFINITION, tools=())

@@ -6,22 +6,22 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.core.branching import cut, messages_before
-from holdfast.core.carrying import Past, latest, said_parts, snapshot_of, whole
-from holdfast.core.contracts import RecordRequest
-from holdfast.core.definition import LLM
-from holdfast.core.errors import InvalidInput, StateInvalid
-from holdfast.core.events import ExecutionStarted, ModelAnswered, ToolReturned
-from holdfast.core.framing import framed
-from holdfast.core.frozen import canonical
-from holdfast.core.limits import RECORDED_TEXT_CHARS_MAX, SEGMENT_BYTES_MIN
-from holdfast.core.loop import user_message
-from holdfast.core.messages import BUFFER_SECTION, pairing_problem
-from holdfast.core.recording import parts_needed, record_of
-from holdfast.core.records import Snapshot
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.usage import Usage
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.bounds import RECORDED_TEXT_CHARS_MAX, SEGMENT_BYTES_MIN
+from holdfast.core.base.errors import InvalidInput, StateInvalid
+from holdfast.core.base.framing import framed
+from holdfast.core.base.frozen import canonical
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import BUFFER_SECTION, pairing_problem
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.loop.events import ExecutionStarted, ModelAnswered, ToolReturned
+from holdfast.core.wire.branch_points import cut, messages_before
+from holdfast.core.wire.carry_over import Past, latest, said_parts, snapshot_of, whole
+from holdfast.core.wire.contracts import RecordRequest
+from holdfast.core.wire.execution_record import parts_needed, record_of
+from holdfast.core.wire.records import Snapshot
 from tests.core.building import Run, call
 
 USAGE = Usage(input_tokens=1)

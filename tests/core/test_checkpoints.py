@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import CallModel, CallTool, SummariseBuffer
-from holdfast.core.defining import new_agent
-from holdfast.core.definition import LLM
-from holdfast.core.errors import ModelFailure
-from holdfast.core.events import BufferSummarised, ModelAnswered, ModelFailed, SummaryFailed
-from holdfast.core.frozen import replace
-from holdfast.core.hooks import Changes, Trigger
-from holdfast.core.loop import user_message
-from holdfast.core.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.retries import BUDGET_SPENT, allowed_output
-from holdfast.core.steps import ErrorRecord, InferenceResponse
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.hooks import Changes, Trigger
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
+from holdfast.core.agent.retries import BUDGET_SPENT, allowed_output
+from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.loop.commands import CallModel, CallTool, SummariseBuffer
+from holdfast.core.loop.events import BufferSummarised, ModelAnswered, ModelFailed, SummaryFailed
 from tests.core.building import AGENT_ID, BOOM, COMPLETED, DEFINITION, FAILED, START, USAGE, Run, call, moment, stopped
 from tests.core.ruled import Ruled, triggered
 

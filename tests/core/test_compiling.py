@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from holdfast.core.compiling import Compiler, CompilerContext, View, compiled, compiler
-from holdfast.core.errors import CompilerFailed, InvalidInput
-from holdfast.core.log import Log
-from holdfast.core.messages import Message, MessageStore, Section, TextPart, ToolCall, pairing_problem
-from holdfast.core.policies import ContextPolicy
+from holdfast.core.agent.context_view import Compiler, CompilerContext, View, compiled, compiler
+from holdfast.core.agent.policies import ContextPolicy
+from holdfast.core.base.append_list import Log
+from holdfast.core.base.errors import CompilerFailed, InvalidInput
+from holdfast.core.conversation.messages import Message, MessageStore, Section, TextPart, ToolCall, pairing_problem
 from tests.core.strategies import conversations
 
 NOW, EARLIER = "now", "earlier"

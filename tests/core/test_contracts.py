@@ -8,19 +8,19 @@ import pytest
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from holdfast.core import contracts
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import ExecutionInput, InferenceInput, PageRequest, StopRequest
-from holdfast.core.frozen import Frozen, canonical, replace
-from holdfast.core.limits import REASON_CHARS_MAX
-from holdfast.core.loop import user_message
-from holdfast.core.result_contracts import ExecutionResult
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.subagents import SPAWN_TOOL
-from holdfast.core.tools import RESERVED_NAMES
-from holdfast.core.transcript import Opening, advanced, root
-from holdfast.core.usage import Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.subagents import SPAWN_TOOL
+from holdfast.core.agent.tools import RESERVED_NAMES
+from holdfast.core.base.bounds import REASON_CHARS_MAX
+from holdfast.core.base.frozen import Frozen, canonical, replace
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.wire import contracts
+from holdfast.core.wire.contracts import ExecutionInput, InferenceInput, PageRequest, StopRequest
+from holdfast.core.wire.result_contracts import ExecutionResult
+from holdfast.core.wire.transcript import Opening, advanced, root
 from tests.core.building import AGENT_ID, DEFINITION, Run
 
 OPENING = Opening(definition=DEFINITION, tools=("add",))

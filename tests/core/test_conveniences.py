@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.errors import InvalidInput
-from holdfast.core.json_form import JsonForm
-from holdfast.core.messages import MessageStore
-from holdfast.core.state import AgentState, ExecutionState
-from holdfast.core.steps import AgentStep, Duration, StepExecution, ToolExecution
-from holdfast.core.stopping import StopReason, StopSignal
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.state import AgentState, ExecutionState
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.json_form import JsonForm
+from holdfast.core.conversation.messages import MessageStore
+from holdfast.core.conversation.steps import AgentStep, Duration, StepExecution, ToolExecution
+from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from tests.core.building import BOOM, START, Run, call, moment
 from tests.core.strategies import states
 

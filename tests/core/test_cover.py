@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from holdfast import AgentDefinition, ExecutionBudget
-from holdfast.core import cover
-from holdfast.core.limits import COVER_LINE_CHARS_MAX, SUMMARY_LINE_CHARS_MAX
+from holdfast.core.base.bounds import COVER_LINE_CHARS_MAX, SUMMARY_LINE_CHARS_MAX
+from holdfast.core.wire import run_metadata
 from tests.rendering import HOSTILE, assert_tame, rows, words_in
 
 CLERK = AgentDefinition.model_validate({"name": "clerk", "description": f"Keeps {HOSTILE}", "llm": {"model": "gpt-x"}})
@@ -15,7 +15,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 def test_a_run_is_introduced_by_its_agent_and_question() -> None:
     budget = ExecutionBudget(max_steps=20, max_tokens=5_000, max_seconds=600, max_cost=0.5, deadline=NOON)
-    made = cover.of_run(CLERK, "Why?", budget, "1.0")
+    made = run_metadata.of_run(CLERK, "Why?", budget, "1.0")
     assert made.summary == "clerk: Why?"
     assert "Model: `gpt-x`\n\nAsked:\n\n```text\nWhy?\n```\n\n" in made.details
     assert rows(made.details) == [[2] * 6]
@@ -24,17 +24,17 @@ def test_a_run_is_introduced_by_its_agent_and_question() -> None:
 
 
 def test_the_memo_names_the_agent_the_version_and_the_definition_and_nothing_else() -> None:
-    memo = cover.of_run(CLERK, "a secret", ExecutionBudget(), "1.0").memo
-    assert memo == cover.of_subagent(CLERK, "another", ExecutionBudget(), "1.0").memo
+    memo = run_metadata.of_run(CLERK, "a secret", ExecutionBudget(), "1.0").memo
+    assert memo == run_metadata.of_subagent(CLERK, "another", ExecutionBudget(), "1.0").memo
     assert {**memo, "definition": len(memo["definition"])} == {"agent": "clerk", "holdfast": "1.0", "definition": 64}
     other = AgentDefinition.model_validate({**CLERK.model_dump(), "system_prompt": "Be brief."})
-    assert cover.memo_of(other, "1.0")["definition"] != memo["definition"]
+    assert run_metadata.memo_of(other, "1.0")["definition"] != memo["definition"]
 
 
 def test_hostile_words_are_words_and_long_ones_are_cut() -> None:
     for text in (HOSTILE, "x" * 100_000, "\U0001f600" * 100_000):
-        made = cover.of_run(CLERK, text, ExecutionBudget(), "1.0")
-        child = cover.of_execution(CLERK, 3, text, "1.0")
+        made = run_metadata.of_run(CLERK, text, ExecutionBudget(), "1.0")
+        child = run_metadata.of_execution(CLERK, 3, text, "1.0")
         assert_tame(made.details)
         assert len(made.details) < 2_500
         assert len(made.summary) <= COVER_LINE_CHARS_MAX
@@ -43,5 +43,5 @@ def test_hostile_words_are_words_and_long_ones_are_cut() -> None:
 
 
 def test_a_session_whose_agent_was_kept_is_introduced_without_it() -> None:
-    assert cover.of_session(None, "1.0") == cover.Cover("session", "", {"holdfast": "1.0"})
-    assert cover.of_session(CLERK, "1.0").summary == "session of clerk"
+    assert run_metadata.of_session(None, "1.0") == run_metadata.Cover("session", "", {"holdfast": "1.0"})
+    assert run_metadata.of_session(CLERK, "1.0").summary == "session of clerk"

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.core.decision_text import decision_text, marked
-from holdfast.core.verdicts import Approval
+from holdfast.core.conversation.decision_text import decision_text, marked
+from holdfast.core.conversation.verdicts import Approval
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DIGEST = "0" * 64

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from holdfast.core.defining import first_run
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.frozen import replace
-from holdfast.core.policies import JsonObjectFormat
-from holdfast.core.state import AgentState
-from holdfast.core.usage import Prices
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.initial_state import first_run
+from holdfast.core.agent.policies import JsonObjectFormat
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import Prices
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 ID = "6f1c0000-0000-4000-8000-000000000001"

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import LLM, AgentDefinition, name_of
-from holdfast.core.errors import InvalidInput
-from holdfast.core.frozen import canonical
-from holdfast.core.limits import CAPABILITIES_MAX, HOOKS_MAX, JSON_DEPTH_MAX, SUBAGENTS_MAX, TOOLS_MAX
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import tool
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition, name_of
+from holdfast.core.agent.tools import tool
+from holdfast.core.base.bounds import CAPABILITIES_MAX, HOOKS_MAX, JSON_DEPTH_MAX, SUBAGENTS_MAX, TOOLS_MAX
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import canonical
+from holdfast.core.conversation.stop_reasons import StopReason
 from tests.core.defining import definitions
 
 NESTED: Any = json.loads(JSON_DEPTH_MAX * "[" + JSON_DEPTH_MAX * "]")

@@ -8,9 +8,9 @@ from hashlib import sha256
 from hypothesis import assume, given
 from pydantic import JsonValue
 
-from holdfast.core.digests import SHORT_CHARS, call_digest, short_digest
-from holdfast.core.frozen import canonical
-from holdfast.core.messages import ToolCall
+from holdfast.core.base.digests import SHORT_CHARS, call_digest, short_digest
+from holdfast.core.base.frozen import canonical
+from holdfast.core.conversation.messages import ToolCall
 from tests.core.strategies import calls, json_maps, texts
 
 

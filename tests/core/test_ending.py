@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import Finish
-from holdfast.core.events import ModelAnswered, StopRequested
-from holdfast.core.frozen import replace
-from holdfast.core.hooks import Changes, Trigger
-from holdfast.core.observed import AgentExecutionFailed
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.steps import ErrorRecord, InferenceResponse
-from holdfast.core.stopping import StopReason
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.hooks import Changes, Trigger
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.commands import Finish
+from holdfast.core.loop.events import ModelAnswered, StopRequested
+from holdfast.core.wire.execution_events import AgentExecutionFailed
 from tests.core.building import BOOM, COMPLETED, DEFINITION, FAILED, USAGE, call, signal
 from tests.core.ruled import Ruled, triggered
 

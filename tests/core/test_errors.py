@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from holdfast.core import errors
-from holdfast.core.errors import ExecutionFailed, HoldfastError
+from holdfast.core.base import errors
+from holdfast.core.base.errors import ExecutionFailed, HoldfastError
 
 
 def tree(root: type[HoldfastError] = HoldfastError) -> list[type[HoldfastError]]:

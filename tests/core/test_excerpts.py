@@ -11,9 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from holdfast.core.excerpts import CUT, HIDDEN, amount, call_line, clock, in_full, on_a_line, span, summary_line
-from holdfast.core.limits import SUMMARY_LINE_BYTES_MAX
-from holdfast.core.messages import ToolCall
+from holdfast.core.base.bounds import SUMMARY_LINE_BYTES_MAX
+from holdfast.core.conversation.display_text import (
+    CUT,
+    HIDDEN,
+    amount,
+    call_line,
+    clock,
+    in_full,
+    on_a_line,
+    span,
+    summary_line,
+)
+from holdfast.core.conversation.messages import ToolCall
 from tests.rendering import HOSTILE, STEERING, kinds
 
 any_text = st.text(st.characters(codec=None), max_size=400)

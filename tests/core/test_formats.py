@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, RootModel
 
-from holdfast.core.errors import AnswerInvalid, InvalidInput
-from holdfast.core.formats import format_of, typed
-from holdfast.core.limits import ARGUMENTS_DEPTH_MAX, FORMAT_PROBLEM_CHARS_MAX, NAME_CHARS_MAX
-from holdfast.core.policies import JsonSchemaFormat
+from holdfast.core.agent.answer_types import format_of, typed
+from holdfast.core.agent.policies import JsonSchemaFormat
+from holdfast.core.base.bounds import ARGUMENTS_DEPTH_MAX, FORMAT_PROBLEM_CHARS_MAX, NAME_CHARS_MAX
+from holdfast.core.base.errors import AnswerInvalid, InvalidInput
 from holdfast.local.formats import format_problem, schema_problem
 from holdfast.testing.asked_format import AskedSchema
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import StateInvalid
-from holdfast.core.framing import LENGTH_BYTES, framed, frames_of
+from holdfast.core.base.errors import StateInvalid
+from holdfast.core.base.framing import LENGTH_BYTES, framed, frames_of
 
 frames = st.lists(st.binary(max_size=40), max_size=5).map(tuple)
 

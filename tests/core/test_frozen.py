@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from holdfast.core.frozen import Frozen, canonical, replace, trusted
-from holdfast.core.limits import TEXT_CHARS_MAX
-from holdfast.core.messages import Message
-from holdfast.core.steps import AgentStep
+from holdfast.core.base.bounds import TEXT_CHARS_MAX
+from holdfast.core.base.frozen import Frozen, canonical, replace, trusted
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.steps import AgentStep
 
 
 class Value(Frozen):

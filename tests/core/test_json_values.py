@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from holdfast.core.frozen import Frozen, canonical
-from holdfast.core.hooks import Changes
-from holdfast.core.json_values import JsonMap
-from holdfast.core.limits import ARGUMENTS_DEPTH_MAX, TEXT_CHARS_MAX
+from holdfast.core.agent.hooks import Changes
+from holdfast.core.base.bounds import ARGUMENTS_DEPTH_MAX, TEXT_CHARS_MAX
+from holdfast.core.base.frozen import Frozen, canonical
+from holdfast.core.base.json_values import JsonMap
 from tests.core.strategies import json_maps
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.events import MessageArrived
-from holdfast.core.hooks import Changes
-from holdfast.core.limits import (
+from holdfast.core.agent.hooks import Changes
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.base.bounds import (
     HOOK_CHANGES_BYTES_MAX,
     HOOK_CHANGES_STEP_BYTES_MAX,
     MESSAGES_WAITING_BYTES_MAX,
     METADATA_BYTES_MAX,
 )
-from holdfast.core.loop import user_message
-from holdfast.core.messages import Message, Role
-from holdfast.core.policies import ApprovalRule
+from holdfast.core.conversation.messages import Message, Role
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.loop.events import MessageArrived
 from tests.core.building import FAILED, Run, call, hook_at
 
 

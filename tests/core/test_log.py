@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from holdfast.core.log import Log
+from holdfast.core.base.append_list import Log
 
 ADAPTER = TypeAdapter(Log[int])
 

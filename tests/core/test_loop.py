@@ -6,13 +6,13 @@ from itertools import permutations
 
 import pytest
 
-from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Finish
-from holdfast.core.defining import new_agent
-from holdfast.core.limits import CALL_ID_CHARS_MAX, CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, ERROR_CHARS_MAX
-from holdfast.core.state import ExecutionStatus, call_name, named_id, step_id
-from holdfast.core.steps import ErrorRecord, Outcome
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Usage
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.state import ExecutionStatus, call_name, named_id, step_id
+from holdfast.core.base.bounds import CALL_ID_CHARS_MAX, CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, ERROR_CHARS_MAX
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.steps import ErrorRecord, Outcome
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.commands import CallModel, CallTool, CancelInFlight, Finish
 from tests.core.building import AGENT_ID, BOOM, COMPLETED, DEFINITION, FAILED, START, Run, call, moment
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import AskApproval, CallTool, CancelInFlight, Finish, RunHooks, StartTimer
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.events import ApprovalGiven, DecisionUnreadable
-from holdfast.core.hooks import Changes
-from holdfast.core.policies import ApprovalRule
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import ToolTraits
-from holdfast.core.verdicts import Verdict
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.hooks import Changes
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.commands import AskApproval, CallTool, CancelInFlight, Finish, RunHooks, StartTimer
+from holdfast.core.loop.events import ApprovalGiven, DecisionUnreadable
 from tests.core.building import COMPLETED, Run, call, hook_at, moment, spawn, stopped
 
 ASK = (ApprovalRule(tools=("add",)),)

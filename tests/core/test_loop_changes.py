@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.beginning import may_change
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import CallModel, RunHooks, StartTimer, SummariseBuffer
-from holdfast.core.definition import LLM
-from holdfast.core.events import MessageArrived, ModelAnswered, ToolReturned
-from holdfast.core.loop import user_message
-from holdfast.core.policies import ApprovalRule, ContextPolicy, JsonObjectFormat, SummaryPolicy
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Prices, Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, JsonObjectFormat, SummaryPolicy
+from holdfast.core.base.usage import Prices, Usage
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.loop.commands import CallModel, RunHooks, StartTimer, SummariseBuffer
+from holdfast.core.loop.events import MessageArrived, ModelAnswered, ToolReturned
+from holdfast.core.loop.start import may_change
 from tests.core.building import BOOM, COMPLETED, Run, call, hook_at, moment, stopped
 
 

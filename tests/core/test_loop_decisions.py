@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.approving import problem_with_decision, problem_with_edit
-from holdfast.core.commands import CallTool
-from holdfast.core.definition import LLM
-from holdfast.core.digests import call_digest, short_digest
-from holdfast.core.limits import WARNINGS_MAX
-from holdfast.core.messages import ToolCall
-from holdfast.core.policies import ApprovalRule
-from holdfast.core.serialization import from_json, to_json
-from holdfast.core.steps import ToolExecution
-from holdfast.core.usage import Prices
-from holdfast.core.verdicts import Approval, Decision, Verdict
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.base.bounds import WARNINGS_MAX
+from holdfast.core.base.digests import call_digest, short_digest
+from holdfast.core.base.usage import Prices
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import ToolExecution
+from holdfast.core.conversation.verdicts import Approval, Decision, Verdict
+from holdfast.core.loop.approvals import problem_with_decision, problem_with_edit
+from holdfast.core.loop.commands import CallTool
 from tests.core.building import COMPLETED, Run, call, hook_at, moment
 from tests.core.strategies import json_maps
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.amounts import UNKNOWN_PRICE
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import CallTool, Finish
-from holdfast.core.definition import LLM
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import TOKENS_PRICED, Prices, Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM
+from holdfast.core.base.usage import TOKENS_PRICED, Prices, Usage
+from holdfast.core.conversation.amounts import UNKNOWN_PRICE
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.commands import CallTool, Finish
 from tests.core.building import BOOM, COMPLETED, FAILED, Run, call, stopped
 
 PRICES = Prices(input_usd=10.0, output_usd=100.0)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.policies import JsonObjectFormat
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.policies import JsonObjectFormat
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.conversation.stop_reasons import StopReason
 from tests.core.building import COMPLETED, FAILED, Run, call, stopped
 
 WRONG = "$: it is no JSON"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Finish, RunHooks, StartTimer
-from holdfast.core.hooks import Changes, HookTraits, Trigger
-from holdfast.core.limits import MESSAGES_WAITING_MAX
-from holdfast.core.loop import user_message
-from holdfast.core.messages import ToolCall
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.steps import ErrorRecord
-from holdfast.core.stopping import StopReason
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.hooks import Changes, HookTraits, Trigger
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.loop.commands import CallModel, CallTool, CancelInFlight, Finish, RunHooks, StartTimer
 from tests.core.building import BOOM, COMPLETED, FAILED, Run, call, hook_at, moment, stopped
 
 EVERYWHERE = [hook_at(trigger) for trigger in Trigger]

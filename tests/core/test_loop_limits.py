@@ -6,16 +6,16 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import CallModel, CallTool, CancelInFlight, Finish, StartTimer, SummariseBuffer
-from holdfast.core.definition import LLM
-from holdfast.core.events import HooksReturned, TimerFired
-from holdfast.core.hooks import Trigger
-from holdfast.core.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.reserving import messages_tokens
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.hooks import Trigger
+from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.token_bounds import messages_tokens
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.commands import CallModel, CallTool, CancelInFlight, Finish, StartTimer, SummariseBuffer
+from holdfast.core.loop.events import HooksReturned, TimerFired
 from tests.core.building import COMPLETED, Run, call, hook_at, moment, stopped
 
 

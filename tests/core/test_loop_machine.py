@@ -21,9 +21,21 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from holdfast.core.beginning import may_change, rests
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.hooks import Changes, HookTraits, Trigger
+from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, SummaryPolicy
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import Prices, Usage
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
+from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
+from holdfast.core.conversation.verdicts import Decision
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.loop.commands import (
     AskApproval,
     CallModel,
     CallTool,
@@ -32,20 +44,8 @@ from holdfast.core.commands import (
     StartTimer,
     SummariseBuffer,
 )
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.events import ModelCancelled, RunContinued, StopMode
-from holdfast.core.frozen import replace
-from holdfast.core.hooks import Changes, HookTraits, Trigger
-from holdfast.core.loop import user_message
-from holdfast.core.messages import ToolCall
-from holdfast.core.policies import ApprovalRule, ContextPolicy, SummaryPolicy
-from holdfast.core.serialization import from_json, to_json
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.steps import ErrorRecord, InferenceResponse
-from holdfast.core.stopping import OVERRIDABLE, StopReason
-from holdfast.core.tools import ToolTraits
-from holdfast.core.usage import Prices, Usage
-from holdfast.core.verdicts import Decision
+from holdfast.core.loop.events import ModelCancelled, RunContinued, StopMode
+from holdfast.core.loop.start import may_change, rests
 from tests.core.building import BOOM, Run, call, moment, spawn
 
 RUNS = int(os.environ.get("HOLDFAST_FUZZ_RUNS", "250"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.hooks import Changes
-from holdfast.core.limits import MESSAGES_WAITING_MAX
-from holdfast.core.loop import user_message
-from holdfast.core.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.hooks import Changes
+from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
+from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.agent_loop import user_message
 from tests.core.building import COMPLETED, Run, call, hook_at, stopped
 
 SUMMARY = ContextPolicy(summary=SummaryPolicy(above_input_tokens=50, keep_messages=0))

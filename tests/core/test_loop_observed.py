@@ -5,15 +5,18 @@ from __future__ import annotations
 import inspect
 from uuid import UUID
 
-from holdfast.core import observed
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import Emit
-from holdfast.core.defining import new_agent
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.events import ExecutionStarted
-from holdfast.core.hooks import Changes
-from holdfast.core.loop import user_message
-from holdfast.core.observed import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.hooks import Changes
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.loop.commands import Emit
+from holdfast.core.loop.events import ExecutionStarted
+from holdfast.core.wire import execution_events
+from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
     AgentExecutionFailed,
     AgentExecutionStarted,
@@ -29,15 +32,12 @@ from holdfast.core.observed import (
     ToolCallBlocked,
     ToolCallCompleted,
 )
-from holdfast.core.policies import ApprovalRule
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
 from tests.core.building import AGENT_ID, BOOM, START, USAGE, Run, call, hook_at, moment, spawn
 
 HELPER = AgentDefinition(name="helper")
-KINDS = {name for name, each in vars(observed).items() if inspect.isclass(each) and issubclass(each, Observed)} - {
-    "Observed"
-}
+KINDS = {
+    name for name, each in vars(execution_events).items() if inspect.isclass(each) and issubclass(each, Observed)
+} - {"Observed"}
 
 
 def rich() -> Run:

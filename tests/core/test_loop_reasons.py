@@ -7,13 +7,13 @@ from itertools import product
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import LLM
-from holdfast.core.hooks import Changes
-from holdfast.core.policies import JsonObjectFormat
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Prices
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.hooks import Changes
+from holdfast.core.agent.policies import JsonObjectFormat
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.usage import Prices
+from holdfast.core.conversation.stop_reasons import StopReason
 from tests.core.building import Run, call, hook_at
 
 TABLE = {

@@ -9,8 +9,16 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.hooks import Changes, Trigger
+from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, SummaryPolicy
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.loop.commands import (
     AskApproval,
     CallModel,
     CallTool,
@@ -20,14 +28,6 @@ from holdfast.core.commands import (
     StartTimer,
     SummariseBuffer,
 )
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.hooks import Changes, Trigger
-from holdfast.core.loop import user_message
-from holdfast.core.policies import ApprovalRule, ContextPolicy, SummaryPolicy
-from holdfast.core.state import AgentState
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import ToolTraits
-from holdfast.core.usage import Usage
 from tests.core.building import COMPLETED, Run, call, hook_at, moment, spawn, stopped
 
 HELPER = AgentDefinition(name="helper")

@@ -7,22 +7,22 @@ import typing
 
 import pytest
 
-from holdfast.core import events
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import AskApproval, CallModel, CancelInFlight, SpawnSubagent, StartTimer
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.events import ApprovalGiven, ExecutionStarted, StopRequested, SubagentReturned
-from holdfast.core.frozen import replace
-from holdfast.core.hooks import Changes, Trigger
-from holdfast.core.loop import user_message
-from holdfast.core.messages import ToolCall
-from holdfast.core.policies import ApprovalRule
-from holdfast.core.serialization import from_json, to_json
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.steps import ErrorRecord
-from holdfast.core.stopping import OVERRIDABLE, Continuation, StopReason
-from holdfast.core.usage import Usage
-from holdfast.core.verdicts import Decision, Verdict
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.hooks import Changes, Trigger
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.conversation.stop_reasons import OVERRIDABLE, Continuation, StopReason
+from holdfast.core.conversation.verdicts import Decision, Verdict
+from holdfast.core.loop import events
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.loop.commands import AskApproval, CallModel, CancelInFlight, SpawnSubagent, StartTimer
+from holdfast.core.loop.events import ApprovalGiven, ExecutionStarted, StopRequested, SubagentReturned
 from tests.core.building import AGENT_ID, BOOM, COMPLETED, DEFINITION, FAILED, USAGE, Run, call, moment, signal, stopped
 from tests.core.ruled import Ruled, triggered
 

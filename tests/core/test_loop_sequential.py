@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.hooks import Changes
-from holdfast.core.tools import ToolTraits
+from holdfast.core.agent.hooks import Changes
+from holdfast.core.agent.tools import ToolTraits
 from tests.core.building import COMPLETED, Run, call, hook_at
 
 LIFT = ToolTraits(name="lift", sequential=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import CallModel, CancelInFlight, Finish
-from holdfast.core.events import StopRequested
-from holdfast.core.limits import STOP_SIGNALS_MAX
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import Continuation, StopReason
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.bounds import STOP_SIGNALS_MAX
+from holdfast.core.conversation.stop_reasons import Continuation, StopReason
+from holdfast.core.loop.commands import CallModel, CancelInFlight, Finish
+from holdfast.core.loop.events import StopRequested
 from tests.core.building import COMPLETED, FAILED, Run, call, moment, signal, stopped
 
 USER = stopped(StopReason.USER_REQUESTED)

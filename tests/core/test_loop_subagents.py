@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core import subagents
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.commands import CallTool, SpawnSubagent
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.limits import CALLS_KEPT_MAX, DEPTH_MAX, SUBAGENTS_AT_ONCE_MAX
-from holdfast.core.messages import ToolCall
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Prices, Usage
+from holdfast.core.agent import subagents
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.bounds import CALLS_KEPT_MAX, DEPTH_MAX, SUBAGENTS_AT_ONCE_MAX
+from holdfast.core.base.usage import Prices, Usage
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.commands import CallTool, SpawnSubagent
 from tests.core.building import BOOM, COMPLETED, Run, call, moment, spawn, stopped
 
 HELPER = AgentDefinition(name="helper", budget=ExecutionBudget(max_steps=10, max_tokens=5_000))

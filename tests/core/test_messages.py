@@ -9,9 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.core.errors import InvalidInput
-from holdfast.core.frozen import canonical
-from holdfast.core.limits import (
+from holdfast.core.agent.policies import Name
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.append_list import Log
+from holdfast.core.base.bounds import (
     ARGUMENTS_DEPTH_MAX,
     CALL_ID_CHARS_MAX,
     MALFORMED_CHARS_MAX,
@@ -20,8 +21,9 @@ from holdfast.core.limits import (
     PARTS_MAX,
     SECTIONS_MAX,
 )
-from holdfast.core.log import Log
-from holdfast.core.messages import (
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import canonical
+from holdfast.core.conversation.messages import (
     DEFAULT_SECTION,
     NAME_PATTERN,
     SECTIONS,
@@ -34,8 +36,6 @@ from holdfast.core.messages import (
     ToolCall,
     pairing_problem,
 )
-from holdfast.core.policies import Name
-from holdfast.core.state import AgentState
 from tests.core.strategies import calls, conversations, json_maps, messages, stores
 
 PICTURE = ImagePart(url="https://example.com/cat.png", detail="low")

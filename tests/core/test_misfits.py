@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.errors import StateInvalid
-from holdfast.core.hooks import ENDING, Trigger
-from holdfast.core.policies import ApprovalRule, ContextPolicy, SummaryPolicy
-from holdfast.core.serialization import from_json, to_json
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.hooks import ENDING, Trigger
+from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, SummaryPolicy
+from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.base.errors import StateInvalid
 from tests.core.building import Run, call, hook_at
 from tests.core.test_loop_resume import Shell, rich_run
 

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.core.errors import InvalidInput
-from holdfast.core.messages import ToolCall
-from holdfast.core.numbered import NumberedEvent, from_dict, to_dict, to_line
-from holdfast.core.observed import ToolCallStarted
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.wire.event_envelope import NumberedEvent, from_dict, to_dict, to_line
+from holdfast.core.wire.execution_events import ToolCallStarted
 
 AGENT, EXECUTION = str(UUID(int=1)), str(UUID(int=2))
 CALL = ToolCall(id="c1", name="add", arguments={"a": 1})

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.commands import SummariseBuffer
-from holdfast.core.contracts import PageRequest, StatePage
-from holdfast.core.frozen import canonical
-from holdfast.core.limits import CALLS_PER_STEP_MAX, PAGE_BYTES_MAX, TOOL_RESULT_CHARS_MAX
-from holdfast.core.messages import Message
-from holdfast.core.paging import StateReader, fitting, page
-from holdfast.core.state import AgentState
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.bounds import CALLS_PER_STEP_MAX, PAGE_BYTES_MAX, TOOL_RESULT_CHARS_MAX
+from holdfast.core.base.frozen import canonical
+from holdfast.core.conversation.messages import Message
+from holdfast.core.loop.commands import SummariseBuffer
+from holdfast.core.wire.contracts import PageRequest, StatePage
+from holdfast.core.wire.paging import StateReader, fitting, page
 from tests.core.building import Run, call
 from tests.core.strategies import messages, states
 

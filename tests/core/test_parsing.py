@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from holdfast.core.limits import ARGUMENTS_DEPTH_MAX
-from holdfast.core.parsing import read_json
+from holdfast.core.base.bounds import ARGUMENTS_DEPTH_MAX
+from holdfast.core.base.json_parsing import read_json
 from tests.core.strategies import json_values
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from holdfast.core.policies import ContextPolicy, SummaryPolicy
+from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
 
 SUMMARY = SummaryPolicy(above_input_tokens=100)
 

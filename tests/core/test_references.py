@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import to_json
 
-from holdfast.core.limits import CALLS_PER_STEP_MAX, STEP_RESULTS_BYTES_MAX, TOOL_RESULT_CHARS_MAX
-from holdfast.core.references import LINE_CHARS_MAX, Reference, shortened, trimmed
-from holdfast.core.texts import clamped, clamped_json
+from holdfast.core.base.bounds import CALLS_PER_STEP_MAX, STEP_RESULTS_BYTES_MAX, TOOL_RESULT_CHARS_MAX
+from holdfast.core.base.safe_text import clamped, clamped_json
+from holdfast.core.base.truncation import LINE_CHARS_MAX, Reference, shortened, trimmed
 
 REF = Reference(ref="0123456789abcdef01234567", total="5,000,000")
 LINE = re.compile(

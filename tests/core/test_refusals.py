@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import StateInvalid
-from holdfast.core.loop import user_message
-from holdfast.core.messages import Message, MessageStore, Section
-from holdfast.core.serialization import from_json, to_json
-from holdfast.core.steps import InferenceResponse
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.base.errors import StateInvalid
+from holdfast.core.conversation.messages import Message, MessageStore, Section
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.loop.agent_loop import user_message
 from tests.core.building import Run, call
 
 STATE = Run(ExecutionBudget(max_steps=3)).begin().answer("", call("a")).returns("a").state

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.capabilities import Capability
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import DefinitionInvalid, InvalidInput, UnknownAgent, UnknownTool
-from holdfast.core.limits import REPORT_CHARS_MAX, SUBAGENTS_MAX, TOOLS_MAX
-from holdfast.core.nearest import nearest
-from holdfast.core.policies import ApprovalRule, ContextPolicy
-from holdfast.core.registry import AgentRegistry, resolve
-from holdfast.core.tools import tool
+from holdfast.core.agent.capabilities import Capability
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.policies import ApprovalRule, ContextPolicy
+from holdfast.core.agent.registry import AgentRegistry, resolve
+from holdfast.core.agent.tools import tool
+from holdfast.core.base.bounds import REPORT_CHARS_MAX, SUBAGENTS_MAX, TOOLS_MAX
+from holdfast.core.base.did_you_mean import nearest
+from holdfast.core.base.errors import DefinitionInvalid, InvalidInput, UnknownAgent, UnknownTool
 
 
 @tool

@@ -13,10 +13,30 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import holdfast.core
-from holdfast.core.approval_contracts import ArgumentsCheck, ArgumentsChecked
-from holdfast.core.attempts import ToolAttempts
-from holdfast.core.capabilities import Capability
-from holdfast.core.contracts import (
+from holdfast.core.agent.capabilities import Capability
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.tools import ToolReply, ToolSchema, ToolTraits
+from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
+from holdfast.core.base.frozen import Frozen, canonical
+from holdfast.core.base.json_form import JsonForm, SparseForm
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.conversation.tool_attempts import ToolAttempts
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.session.session_events import (
+    MessageAccepted,
+    SessionChanged,
+    SessionClosed,
+    SessionCreated,
+    SessionEventsPage,
+    SessionForked,
+    SessionResumed,
+    SessionSuspended,
+)
+from holdfast.core.wire.approval_contracts import ArgumentsCheck, ArgumentsChecked
+from holdfast.core.wire.contracts import (
     ApprovalDecision,
     BufferPage,
     CallProgress,
@@ -43,30 +63,10 @@ from holdfast.core.contracts import (
     TranscriptPage,
     TranscriptRequest,
 )
-from holdfast.core.definition import LLM
-from holdfast.core.frozen import Frozen, canonical
-from holdfast.core.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
-from holdfast.core.json_form import JsonForm, SparseForm
-from holdfast.core.limits import MESSAGES_WAITING_MAX
-from holdfast.core.messages import Message
-from holdfast.core.observed import InferenceResponseReceived, StopSignalReceived, ToolCallCompleted
-from holdfast.core.result_contracts import ExecutionFailure, ExecutionResult
-from holdfast.core.session_contracts import Branch
-from holdfast.core.session_events import (
-    MessageAccepted,
-    SessionChanged,
-    SessionClosed,
-    SessionCreated,
-    SessionEventsPage,
-    SessionForked,
-    SessionResumed,
-    SessionSuspended,
-)
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import ToolReply, ToolSchema, ToolTraits
-from holdfast.core.transcript import Mark, Opening
-from holdfast.core.verdicts import Verdict
+from holdfast.core.wire.execution_events import InferenceResponseReceived, StopSignalReceived, ToolCallCompleted
+from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResult
+from holdfast.core.wire.session_contracts import Branch
+from holdfast.core.wire.transcript import Mark, Opening
 from tests.core.defining import definitions, names
 from tests.core.lasting import VALUES as LASTING
 from tests.core.strategies import (

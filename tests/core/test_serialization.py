@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import serialization
-from holdfast.core.defining import new_agent
-from holdfast.core.errors import InvalidInput, StateInvalid
-from holdfast.core.frozen import replace
-from holdfast.core.limits import MESSAGE_BYTES_MAX, PROBLEMS_READ_MAX, STATE_BYTES_MAX
-from holdfast.core.messages import Message, ToolCall
-from holdfast.core.serialization import FORMAT, from_dict, from_json, to_dict, to_json
-from holdfast.core.state import AgentState, ExecutionState, ExecutionStatus
-from holdfast.core.steps import (
+from holdfast.core.agent import state_json
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.state import AgentState, ExecutionState, ExecutionStatus
+from holdfast.core.agent.state_json import FORMAT, from_dict, from_json, to_dict, to_json
+from holdfast.core.base.bounds import MESSAGE_BYTES_MAX, PROBLEMS_READ_MAX, STATE_BYTES_MAX
+from holdfast.core.base.errors import InvalidInput, StateInvalid
+from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.steps import (
     AgentStep,
     ErrorRecord,
     InferenceResponse,
@@ -245,14 +245,14 @@ def test_only_so_many_problems_are_told() -> None:
 
 def test_a_long_path_is_told_by_its_ends() -> None:
     loc: tuple[int | str, ...] = tuple(range(100))
-    path = list(serialization._path(loc))  # pyright: ignore[reportPrivateUsage]  # no field lies so deep yet
+    path = list(state_json._path(loc))  # pyright: ignore[reportPrivateUsage]  # no field lies so deep yet
     assert path[:2] + path[-2:] == ["0", "1", "98", "99"]
     assert "…" in path
     assert len(path) < 20
 
 
 def test_input_that_is_too_large_is_refused_before_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serialization, "STATE_BYTES_MAX", 100)
+    monkeypatch.setattr(state_json, "STATE_BYTES_MAX", 100)
     message = refusal(lambda: from_json(b"not even JSON" * 10))
     assert "130 bytes is refused, at most 100" in message
     assert "session_only" in refusal(lambda: to_json(STATE))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import DefinitionChange, StopRequest
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import InvalidInput
-from holdfast.core.frozen import canonical, replace
-from holdfast.core.limits import MESSAGE_IDS_KEPT, QUESTION_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MAX
-from holdfast.core.messages import Message
-from holdfast.core.records import ExecutionRecord
-from holdfast.core.session import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.bounds import MESSAGE_IDS_KEPT, QUESTION_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MAX
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import canonical, replace
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.session.session_state import (
     INTERRUPTED,
     SessionCommand,
     SessionInput,
@@ -35,7 +35,9 @@ from holdfast.core.session import (
     stopped,
     suspended,
 )
-from holdfast.core.session_contracts import (
+from holdfast.core.wire.contracts import DefinitionChange, StopRequest
+from holdfast.core.wire.records import ExecutionRecord
+from holdfast.core.wire.session_contracts import (
     SESSION_CLOSED,
     SESSION_REFUSED,
     Branch,
@@ -43,8 +45,6 @@ from holdfast.core.session_contracts import (
     SessionChange,
     WhileRunning,
 )
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
 from tests.core.building import AGENT_ID, DEFINITION, START, moment
 from tests.core.sessions import (
     RefusedError,

@@ -5,23 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID
 
-from holdfast.core.contracts import StopRequest
-from holdfast.core.definition import LLM
-from holdfast.core.frozen import replace
-from holdfast.core.limits import STORY_WORDS_CHARS_MAX
-from holdfast.core.session import (
-    SessionState,
-    branched,
-    changed,
-    cleared,
-    closed,
-    resumed,
-    sent,
-    stopped,
-    suspended,
-)
-from holdfast.core.session_contracts import Branch, Branched, SessionChange
-from holdfast.core.session_events import (
+from holdfast.core.agent.definition import LLM
+from holdfast.core.base.bounds import STORY_WORDS_CHARS_MAX
+from holdfast.core.base.frozen import replace
+from holdfast.core.session.session_events import (
     SESSION_KINDS,
     AnySessionEvent,
     MessageAccepted,
@@ -33,6 +20,19 @@ from holdfast.core.session_events import (
     SessionSuspended,
     session_events,
 )
+from holdfast.core.session.session_state import (
+    SessionState,
+    branched,
+    changed,
+    cleared,
+    closed,
+    resumed,
+    sent,
+    stopped,
+    suspended,
+)
+from holdfast.core.wire.contracts import StopRequest
+from holdfast.core.wire.session_contracts import Branch, Branched, SessionChange
 from tests.core.building import AGENT_ID, DEFINITION, START
 from tests.core.sessions import begin, digest, execution_id, finish, running, said, session, told
 

@@ -21,12 +21,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from holdfast.core.contracts import DefinitionChange, StopRequest
-from holdfast.core.events import StopMode
-from holdfast.core.frozen import canonical
-from holdfast.core.limits import QUEUE_MAX
-from holdfast.core.messages import Message
-from holdfast.core.session import (
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.bounds import QUEUE_MAX
+from holdfast.core.base.frozen import canonical
+from holdfast.core.conversation.messages import Message
+from holdfast.core.loop.events import StopMode
+from holdfast.core.session.session_events import MessageAccepted, session_events
+from holdfast.core.session.session_state import (
     SessionCommand,
     SessionState,
     StartExecution,
@@ -47,9 +48,8 @@ from holdfast.core.session import (
     stopped,
     suspended,
 )
-from holdfast.core.session_contracts import Branch, Branched, SessionChange, SessionMessage, WhileRunning
-from holdfast.core.session_events import MessageAccepted, session_events
-from holdfast.core.state import ExecutionStatus
+from holdfast.core.wire.contracts import DefinitionChange, StopRequest
+from holdfast.core.wire.session_contracts import Branch, Branched, SessionChange, SessionMessage, WhileRunning
 from tests.core.building import AGENT_ID, START
 from tests.core.sessions import OUTCOMES, digest, execution_id, message_id, said, session, waiting
 

@@ -11,15 +11,11 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.defining import new_agent
-from holdfast.core.errors import StateInvalid
-from holdfast.core.frozen import canonical
-from holdfast.core.hooks import Changes, Trigger
-from holdfast.core.loop import user_message
-from holdfast.core.messages import Message
-from holdfast.core.policies import ApprovalRule
-from holdfast.core.state import (
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.hooks import Changes, Trigger
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.state import (
     AgentContext,
     AgentState,
     ExecutionState,
@@ -29,9 +25,13 @@ from holdfast.core.state import (
     named_id,
     step_id,
 )
-from holdfast.core.steps import ErrorRecord
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Usage
+from holdfast.core.base.errors import StateInvalid
+from holdfast.core.base.frozen import canonical
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.agent_loop import user_message
 from tests.core.building import AGENT_ID, BOOM, DEFINITION, START, USAGE, Run, call, hook_at, moment
 from tests.core.strategies import moments, states
 

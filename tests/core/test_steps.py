@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from holdfast.core.frozen import replace
-from holdfast.core.messages import ToolCall
-from holdfast.core.steps import (
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import (
     AgentStep,
     AgentStepType,
     ErrorRecord,
@@ -15,8 +16,7 @@ from holdfast.core.steps import (
     StepExecution,
     ToolExecution,
 )
-from holdfast.core.stopping import Continuation
-from holdfast.core.usage import Usage
+from holdfast.core.conversation.stop_reasons import Continuation
 from tests.core.building import BOOM, START, USAGE, call, moment
 from tests.core.strategies import step_executions
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from pydantic import JsonValue, ValidationError
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import StopRequest
-from holdfast.core.definition import LLM
-from holdfast.core.hooks import Changes
-from holdfast.core.limits import STOP_CONTEXT_BYTES_MAX
-from holdfast.core.stopping import StopReason, StopSignal
-from holdfast.core.tools import StopRun, reply_of
-from holdfast.core.usage import Prices, Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.hooks import Changes
+from holdfast.core.agent.tools import StopRun, reply_of
+from holdfast.core.base.bounds import STOP_CONTEXT_BYTES_MAX
+from holdfast.core.base.usage import Prices, Usage
+from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
+from holdfast.core.wire.contracts import StopRequest
 from tests.core.building import BOOM, Run, call, hook_at, moment
 
 PRICED = LLM(model="m", prices=Prices(input_usd=1_000, output_usd=1_000))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from holdfast.core.limits import REASON_CHARS_MAX
-from holdfast.core.stopping import Continuation, StopReason, StopSignal
+from holdfast.core.base.bounds import REASON_CHARS_MAX
+from holdfast.core.conversation.stop_reasons import Continuation, StopReason, StopSignal
 from tests.core.building import START, moment, signal
 from tests.core.strategies import continuations
 

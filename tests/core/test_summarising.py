@@ -6,10 +6,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import ModelFailure
-from holdfast.core.frozen import canonical
-from holdfast.core.limits import MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, SUMMARY_BYTES_MAX, SUMMARY_REQUEST_BYTES_MAX
-from holdfast.core.messages import (
+from holdfast.core.agent.policies import SummaryPolicy
+from holdfast.core.base.bounds import MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, SUMMARY_BYTES_MAX, SUMMARY_REQUEST_BYTES_MAX
+from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.frozen import canonical
+from holdfast.core.base.safe_text import json_size
+from holdfast.core.conversation.messages import (
     ImagePart,
     Message,
     MessageStore,
@@ -18,9 +20,14 @@ from holdfast.core.messages import (
     ToolCall,
     pairing_problem,
 )
-from holdfast.core.policies import SummaryPolicy
-from holdfast.core.summarising import INSTRUCTION, SUMMARY_HEAD, due, summarised, summary_request, to_buffer
-from holdfast.core.texts import json_size
+from holdfast.core.loop.conversation_summary import (
+    INSTRUCTION,
+    SUMMARY_HEAD,
+    due,
+    summarised,
+    summary_request,
+    to_buffer,
+)
 from tests.core.strategies import conversations
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.frozen import canonical, replace
-from holdfast.core.messages import Message
-from holdfast.core.transcript import DIGEST_HEX, Opening, advanced, root, size
+from holdfast.core.base.frozen import canonical, replace
+from holdfast.core.conversation.messages import Message
+from holdfast.core.wire.transcript import DIGEST_HEX, Opening, advanced, root, size
 from tests.core.building import DEFINITION
 from tests.core.strategies import messages
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from holdfast.client.retelling import retold
-from holdfast.core.amounts import dollars, no_price, short_dollars, token_count, tokens_in_and_out
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.markdown import code
-from holdfast.core.messages import ToolCall
-from holdfast.core.observed import SubagentCompleted, TokenUsageReported
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.usage import Prices, Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.usage import Prices, Usage
+from holdfast.core.conversation.amounts import dollars, no_price, short_dollars, token_count, tokens_in_and_out
+from holdfast.core.conversation.markdown import code
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.wire.execution_events import SubagentCompleted, TokenUsageReported
 from tests.core.building import Run, call, hook_at
 
 PRICED = LLM(model="known", prices=Prices(input_usd=1, output_usd=1))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from holdfast.core.limits import PRICE_USD_MAX
-from holdfast.core.usage import Prices, Usage
+from holdfast.core.base.bounds import PRICE_USD_MAX
+from holdfast.core.base.usage import Prices, Usage
 from tests.core.strategies import usages
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import DefinitionInvalid
-from holdfast.core.limits import HOOKS_MAX
-from holdfast.core.problems import definition_of
+from holdfast.core.agent.definition_errors import definition_of
+from holdfast.core.base.bounds import HOOKS_MAX
+from holdfast.core.base.errors import DefinitionInvalid
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from holdfast.core.frozen import canonical
-from holdfast.core.limits import ARGUMENTS_DEPTH_MAX, REASON_CHARS_MAX, SOURCE_CHARS_MAX
-from holdfast.core.verdicts import Verdict
+from holdfast.core.base.bounds import ARGUMENTS_DEPTH_MAX, REASON_CHARS_MAX, SOURCE_CHARS_MAX
+from holdfast.core.base.frozen import canonical
+from holdfast.core.conversation.verdicts import Verdict
 
 
 def nested(levels: int) -> list[Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from holdfast.core.metering import METRICS
+from holdfast.core.wire.metric_definitions import METRICS
 from tests.telemetry.watching import (
     ALERTS,
     DASHBOARD,

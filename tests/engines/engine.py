@@ -16,8 +16,8 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Client, Settings
-from holdfast.core.offer import Offer
-from holdfast.core.tools import AnyTool
+from holdfast.core.agent.tools import AnyTool
+from holdfast.core.agent.toolset import Offer
 from workers import make_worker
 
 START_SECONDS_MAX = 90

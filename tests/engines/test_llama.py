@@ -12,13 +12,13 @@ from pydantic import JsonValue
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
 from holdfast.client import Settings
-from holdfast.core.definition import LLM
-from holdfast.core.errors import ExecutionFailed
-from holdfast.core.inference import ModelRequest
-from holdfast.core.messages import Message
-from holdfast.core.policies import JsonSchemaFormat
-from holdfast.core.state import AgentState
-from holdfast.core.tools import AnyTool
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.model import ModelRequest
+from holdfast.core.agent.policies import JsonSchemaFormat
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.tools import AnyTool
+from holdfast.core.base.errors import ExecutionFailed
+from holdfast.core.conversation.messages import Message
 from holdfast.local import LocalDriver
 from holdfast.testing import Call, ScriptedModel, assert_every_call_answered, calls, say
 from tests.engines.engine import Llama, working

@@ -9,11 +9,11 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
-from holdfast.core.definition import LLM
-from holdfast.core.errors import ExecutionFailed
-from holdfast.core.frozen import replace
-from holdfast.core.policies import JsonSchemaFormat
-from holdfast.core.state import AgentState
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.policies import JsonSchemaFormat
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import ExecutionFailed
+from holdfast.core.base.frozen import replace
 from holdfast.testing import assert_every_call_answered
 from tests.engines.engine import LLMock, working
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from examples.repo_detective.evidence import keys_after_first_step, under_way, weigh
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.state import AgentState, call_name, named_id
-from holdfast.core.tools import tool
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.tools import tool
 from holdfast.local import LocalDriver
 from holdfast.testing.ledger import Entry
 from holdfast.testing.script import call, say

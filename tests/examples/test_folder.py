@@ -12,7 +12,7 @@ import pytest
 from examples.repo_detective import folder as module
 from examples.repo_detective.folder import DEPTH_MAX, PATH_CHARS_MAX, READ_BYTES_MAX, Folder
 from examples.repo_detective.globbing import Glob
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 
 OUTSIDE = "what lies outside"
 

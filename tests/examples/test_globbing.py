@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.repo_detective.globbing import PATTERN_CHARS_MAX, PATTERN_NAMES_MAX, Glob
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 
 
 def matches(pattern: str, path: str) -> bool:

@@ -16,9 +16,9 @@ from examples.research_team import scripted_model
 from examples.research_team.tools import FOLDER, NOTE_CHARS_MAX, list_notes, read_note
 from holdfast import ExecutionBudget, ExecutionStatus
 from holdfast.client.definitions import load_agents
-from holdfast.core.errors import InvalidInput
-from holdfast.core.state import AgentState
-from holdfast.core.stopping import StopReason
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel
 from holdfast.testing.openai_server import FakeOpenAI

@@ -10,7 +10,7 @@ import pytest
 
 from examples import approval, guard_hook, resume, subagents, typed_answer, watching
 from holdfast import ExecutionStatus, typed
-from holdfast.core import observed
+from holdfast.core.wire import execution_events
 from holdfast.testing import assert_completed, assert_every_call_answered
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,4 +84,4 @@ async def test_the_wiretap_sees_parent_and_child_as_a_tree() -> None:
     await watching.main(tree)
     assert (tree.lines[0], tree.lines[-1]) == ("0 AgentExecutionStarted", "2 AgentExecutionCompleted")
     assert "    0 AgentExecutionStarted" in tree.lines
-    assert {line.split()[1] for line in tree.lines} <= set(vars(observed))
+    assert {line.split()[1] for line in tree.lines} <= set(vars(execution_events))

@@ -19,10 +19,10 @@ from examples.support_desk.tools import look_up_order, refund
 from holdfast import AgentState, ToolContext
 from holdfast.client import Agent, Holdfast, Settings, WaitingCall
 from holdfast.client.definitions import load_definition
-from holdfast.core.errors import InvalidInput
-from holdfast.core.observed import ApprovalRequested
-from holdfast.core.tools import AnyTool
-from holdfast.core.verdicts import Verdict
+from holdfast.core.agent.tools import AnyTool
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.wire.execution_events import ApprovalRequested
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel
 from holdfast.testing.script import Turn, call, say

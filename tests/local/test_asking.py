@@ -7,13 +7,11 @@ from collections.abc import Callable
 import pytest
 from pydantic import BaseModel
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.compiling import CompilerContext, compiler
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.formats import format_of, typed
-from holdfast.core.frozen import replace
-from holdfast.core.messages import Message, pairing_problem
-from holdfast.core.policies import (
+from holdfast.core.agent.answer_types import format_of, typed
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.context_view import CompilerContext, compiler
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.policies import (
     ContextPolicy,
     JsonObjectFormat,
     JsonSchemaFormat,
@@ -21,9 +19,11 @@ from holdfast.core.policies import (
     SummaryPolicy,
     TextFormat,
 )
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import tool
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.tools import tool
+from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.messages import Message, pairing_problem
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Turn, call, say
 from holdfast.testing.scripted import ScriptedModel

@@ -18,18 +18,18 @@ from typing import Any
 import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
-from holdfast.core.commands import CallModel
-from holdfast.core.definition import LLM
-from holdfast.core.errors import ModelFailure
-from holdfast.core.estimates import HEARTBEAT_TOKENS_MAX, input_bound
-from holdfast.core.inference import AnswerPart, ModelRequest
-from holdfast.core.loop import user_message
-from holdfast.core.messages import Message, ToolCall
-from holdfast.core.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.retries import allowed_output
-from holdfast.core.state import AgentState
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
+from holdfast.core.agent.retries import allowed_output
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.usage_estimates import HEARTBEAT_TOKENS_MAX, input_bound
+from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.loop.commands import CallModel
 from holdfast.local import LocalDriver
 from holdfast.local.progress import Progress
 

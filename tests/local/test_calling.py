@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import InvalidArguments
-from holdfast.core.limits import ERROR_CHARS_MAX, TOOL_RESULT_CHARS_MAX
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import ErrorRecord
-from holdfast.core.tools import AnyTool, ToolContext, tool
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.tools import AnyTool, ToolContext, tool
+from holdfast.core.base.bounds import ERROR_CHARS_MAX, TOOL_RESULT_CHARS_MAX
+from holdfast.core.base.errors import InvalidArguments
+from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.local import LocalDriver
 from holdfast.local.calling import ToolExited, run_tool
 from holdfast.testing.script import call, say

@@ -14,17 +14,17 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import UnknownTool
-from holdfast.core.frozen import replace
-from holdfast.core.hooks import HookContext, Trigger, hook
-from holdfast.core.inference import ModelRequest
-from holdfast.core.observed import AgentStepStarted
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import ToolContext, tool
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.hooks import HookContext, Trigger, hook
+from holdfast.core.agent.model import ModelRequest
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.tools import ToolContext, tool
+from holdfast.core.base.errors import UnknownTool
+from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.execution_events import AgentStepStarted
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Call, Turn, call, calls, say
 from holdfast.testing.scripted import ScriptedModel

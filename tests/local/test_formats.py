@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from holdfast.core.limits import (
+from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
+from holdfast.core.base.bounds import (
     ARGUMENTS_DEPTH_MAX,
     FORMAT_PROBLEM_CHARS_MAX,
     FORMAT_PROBLEMS_MAX,
     RESPONSE_BYTES_MAX,
 )
-from holdfast.core.messages import ToolCall
-from holdfast.core.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.texts import clamped_json
+from holdfast.core.base.safe_text import clamped_json
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.local.formats import checked, format_problem, schema_problem
 from tests.core.strategies import json_values
 

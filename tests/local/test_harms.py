@@ -10,23 +10,23 @@ import pytest
 from pydantic import JsonValue
 from pydantic_core import to_json as spelled
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import Conflict, InvalidArguments, InvalidInput
-from holdfast.core.events import MessageArrived, StopRequested
-from holdfast.core.frozen import replace
-from holdfast.core.inference import ModelRequest
-from holdfast.core.limits import RESPONSE_BYTES_MAX
-from holdfast.core.loop import user_message
-from holdfast.core.messages import Message, ToolCall
-from holdfast.core.observed import ApprovalRequested, Observed
-from holdfast.core.policies import ApprovalRule, JsonSchemaFormat
-from holdfast.core.serialization import from_json, to_json
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.stopping import StopReason, StopSignal
-from holdfast.core.tools import tool
-from holdfast.core.verdicts import Verdict
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.model import ModelRequest
+from holdfast.core.agent.policies import ApprovalRule, JsonSchemaFormat
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.agent.tools import tool
+from holdfast.core.base.bounds import RESPONSE_BYTES_MAX
+from holdfast.core.base.errors import Conflict, InvalidArguments, InvalidInput
+from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.loop.events import MessageArrived, StopRequested
+from holdfast.core.wire.execution_events import ApprovalRequested, Observed
 from holdfast.local import LocalDriver
 from holdfast.local import driver as driver_module
 from holdfast.local.inbox import Inbox

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.hooks import Changes, Hook, HookContext, Trigger, hook
-from holdfast.core.limits import HOOK_STEPS_MAX
-from holdfast.core.loop import user_message
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import tool
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.hooks import Changes, Hook, HookContext, Trigger, hook
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.tools import tool
+from holdfast.core.base.bounds import HOOK_STEPS_MAX
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.agent_loop import user_message
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Turn, call, say
 from holdfast.testing.scripted import ScriptedModel

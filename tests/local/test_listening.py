@@ -13,17 +13,17 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.core import observed
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import InvalidInput
-from holdfast.core.hooks import Changes, HookContext, hook
-from holdfast.core.messages import ToolCall
-from holdfast.core.observed import Observed, StopSignalReceived, ToolCallCompleted
-from holdfast.core.policies import ApprovalRule
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.tools import tool
-from holdfast.core.verdicts import Verdict
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.hooks import Changes, HookContext, hook
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.tools import tool
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.wire import execution_events
+from holdfast.core.wire.execution_events import Observed, StopSignalReceived, ToolCallCompleted
 from holdfast.local import LocalDriver, listening
 from holdfast.testing.script import Call, Turn, call, calls, say
 from holdfast.testing.scripted import ScriptedModel
@@ -83,7 +83,7 @@ async def test_a_run_that_stops_tells_its_signal_and_its_reason() -> None:
     events, state = await told(driver, ExecutionBudget(max_steps=1))
     assert names(events)[-3:] == ["ContinuationEvaluated", "AgentExecutionStopped", "AgentExecutionCompleted"]
     assert names(events).count("StopSignalReceived") == 1
-    (ending,) = (event for event in events if isinstance(event, observed.AgentExecutionStopped))
+    (ending,) = (event for event in events if isinstance(event, execution_events.AgentExecutionStopped))
     assert ending.reason is state.stop_reason
 
 
@@ -93,7 +93,7 @@ async def test_a_run_that_fails_tells_its_error() -> None:
         *("AgentExecutionStarted", *STEP[:2], "StopSignalReceived", *STEP_END[:2]),
         *("AgentExecutionStopped", "AgentExecutionFailed"),
     ]
-    (ending,) = (event for event in events if isinstance(event, observed.AgentExecutionFailed))
+    (ending,) = (event for event in events if isinstance(event, execution_events.AgentExecutionFailed))
     assert (ending.error,) == state.errors
 
 
@@ -212,7 +212,7 @@ async def test_a_listener_can_name_its_kinds_and_want_several() -> None:
     ("kind", "said"),
     [
         ("ToolCallStart", "there is no event 'ToolCallStart'; did you mean 'ToolCallStarted'"),
-        (str, "<class 'str'> is no kind of event; give a class of holdfast.core.observed or a name"),
+        (str, "<class 'str'> is no kind of event; give a class of holdfast.core.wire.execution_events or a name"),
         ((), "a listener of no kind of event hears nothing"),
     ],
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.hooks import Changes, HookContext, hook
-from holdfast.core.messages import ToolCall, pairing_problem
-from holdfast.core.observed import ToolCallCompleted
-from holdfast.core.policies import ApprovalRule
-from holdfast.core.tools import tool
-from holdfast.core.verdicts import Verdict
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.hooks import Changes, HookContext, hook
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.tools import tool
+from holdfast.core.conversation.messages import ToolCall, pairing_problem
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.wire.execution_events import ToolCallCompleted
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Call, calls
 from holdfast.testing.scripted import ScriptedModel

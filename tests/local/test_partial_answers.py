@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import ModelFailure
-from holdfast.core.inference import AnswerPart, Model, ModelRequest
-from holdfast.core.messages import ToolCall
-from holdfast.core.state import AgentState
-from holdfast.core.steps import InferenceResponse, Outcome
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.model import AnswerPart, Model, ModelRequest
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import InferenceResponse, Outcome
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.local import LocalDriver
 
 AGENT = AgentDefinition(name="local")

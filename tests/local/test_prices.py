@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from genai_prices.types import ClauseEquals, ConditionalPrice, ModelInfo, ModelPrice, StartDateConstraint
 
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import InvalidInput
-from holdfast.core.usage import Prices
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.usage import Prices
 from holdfast.local import LocalDriver
 from holdfast.local.prices import PriceList, prices_applying, read_prices, table_prices
 from holdfast.testing import ScriptedModel, say

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core.contracts import CallProgress
-from holdfast.core.definition import LLM
-from holdfast.core.estimates import CUT_TOKENS_MAX, HEARTBEAT_TOKENS_MAX, HIDDEN_TOKENS_MAX
-from holdfast.core.inference import AnswerPart, ModelRequest
-from holdfast.core.limits import (
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.usage_estimates import CUT_TOKENS_MAX, HEARTBEAT_TOKENS_MAX, HIDDEN_TOKENS_MAX
+from holdfast.core.base.bounds import (
     PAYLOAD_BYTES_MAX,
     PROGRESS_CHARS_MAX,
     REASONING_BYTES_MAX,
     RESPONSE_BYTES_MAX,
 )
-from holdfast.core.usage import Usage
+from holdfast.core.base.usage import Usage
+from holdfast.core.wire.contracts import CallProgress
 from holdfast.local.progress import Progress
 
 USED = Usage(input_tokens=7, output_tokens=3)

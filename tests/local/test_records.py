@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast import AgentDefinition
-from holdfast.core.errors import StorageFailed
-from holdfast.core.execution_store import ExecutionStore
-from holdfast.core.records import ExecutionRecord
-from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.errors import StorageFailed
+from holdfast.core.wire.record_store import ExecutionStore
+from holdfast.core.wire.records import ExecutionRecord
 from holdfast.local import LocalDriver
 from holdfast.storage.records import Records
 from holdfast.testing.script import Call, Turn, calls, say

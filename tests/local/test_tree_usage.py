@@ -15,13 +15,13 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from holdfast import AgentDefinition, ExecutionBudget
-from holdfast.core.definition import LLM
-from holdfast.core.errors import ModelFailure
-from holdfast.core.inference import AnswerPart, ModelRequest
-from holdfast.core.messages import ToolCall
-from holdfast.core.state import AgentState
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.local import LocalDriver
 
 PRICES = Prices(input_usd=2, output_usd=7)

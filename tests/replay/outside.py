@@ -10,8 +10,8 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext, StorageDriverStoreContext
 
-from holdfast.core.frozen import canonical
-from holdfast.core.records import Snapshot
+from holdfast.core.base.frozen import canonical
+from holdfast.core.wire.records import Snapshot
 from holdfast.storage.objects import objects_at
 from holdfast.storage.payloads import DIGEST, PayloadDriver
 from holdfast.storage.records import Records

@@ -20,12 +20,12 @@ from uuid import NAMESPACE_URL, uuid5
 from holdfast import AgentDefinition
 from holdfast.client import Client, Settings
 from holdfast.client.embedded import EmbeddedServer
-from holdfast.core.contracts import MESSAGE_SIGNAL
-from holdfast.core.errors import ServerUnavailable
-from holdfast.core.frozen import replace
-from holdfast.core.loop import user_message
-from holdfast.core.offer import Offer
-from holdfast.core.session_contracts import (
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import ServerUnavailable
+from holdfast.core.base.frozen import replace
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.wire.contracts import MESSAGE_SIGNAL
+from holdfast.core.wire.session_contracts import (
     CHANGE_UPDATE,
     CLOSE_UPDATE,
     RESUME_UPDATE,

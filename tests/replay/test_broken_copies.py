@@ -40,9 +40,11 @@ class Break:
 
 
 BREAKS = {
-    "another id of the model call": Break("holdfast/core/state.py", r"step-\{number\}-model", "step-{number}-ask"),
+    "another id of the model call": Break(
+        "holdfast/core/agent/state.py", r"step-\{number\}-model", "step-{number}-ask"
+    ),
     "another activity": Break(
-        "holdfast/core/contracts.py", r'INFERENCE_ACTIVITY: Final = "\w+"', 'INFERENCE_ACTIVITY: Final = "ask"'
+        "holdfast/core/wire/contracts.py", r'INFERENCE_ACTIVITY: Final = "\w+"', 'INFERENCE_ACTIVITY: Final = "ask"'
     ),
     "a timer more": Break(
         "workflows/calls.py",
@@ -67,7 +69,9 @@ BREAKS = {
         "workflows/agent_execution.py", r"idle and state\.step_count > self", "state.step_count - 1 > self"
     ),
     "another id of the subagent's run": Break(
-        "holdfast/core/state.py", r"uuid5\(_space\(execution_id\), name\)", "uuid5(_space(execution_id), name * 2)"
+        "holdfast/core/agent/state.py",
+        r"uuid5\(_space\(execution_id\), name\)",
+        "uuid5(_space(execution_id), name * 2)",
     ),
     "a local activity that became another one": Break(
         "workflows/calls.py", r"workflow\.execute_local_activity\((\s+RESOLVE)", r"workflow.execute_activity(\1"

@@ -9,7 +9,7 @@ import pytest
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Settings
 from holdfast.client.connection import connect
-from holdfast.core.offer import Offer
+from holdfast.core.agent.toolset import Offer
 from holdfast.storage.payloads import converter
 from tests.replay.replaying import replayer
 from workers import make_worker

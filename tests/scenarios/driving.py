@@ -13,14 +13,14 @@ import pytest
 
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Client
-from holdfast.core.contracts import APPROVAL_SIGNAL, CHANGE_SIGNAL, ApprovalDecision, DefinitionChange
-from holdfast.core.digests import call_digest
-from holdfast.core.errors import ExecutionFailed, InvalidArguments
-from holdfast.core.messages import ToolCall
-from holdfast.core.observed import ApprovalRequested
-from holdfast.core.state import AgentState
-from holdfast.core.steps import CallStage
-from holdfast.core.verdicts import Verdict
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.digests import call_digest
+from holdfast.core.base.errors import ExecutionFailed, InvalidArguments
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import CallStage
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.wire.contracts import APPROVAL_SIGNAL, CHANGE_SIGNAL, ApprovalDecision, DefinitionChange
+from holdfast.core.wire.execution_events import ApprovalRequested
 from holdfast.local import LocalDriver
 from holdfast.testing.comparison import TIMES
 from holdfast.testing.openai_server import FakeOpenAI

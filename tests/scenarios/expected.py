@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
-from holdfast.core.frozen import Frozen
-from holdfast.core.messages import Role
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import Outcome
-from holdfast.core.stopping import StopReason
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.conversation.messages import Role
+from holdfast.core.conversation.steps import Outcome
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.testing.openai_server import RequestRecord
 
 TOLD_CHARS_MAX = 300

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from holdfast.core.frozen import replace
-from holdfast.core.hooks import Changes, Hook, HookContext, Trigger, hook
-from holdfast.core.loop import user_message
+from holdfast.core.agent.hooks import Changes, Hook, HookContext, Trigger, hook
+from holdfast.core.base.frozen import replace
+from holdfast.core.loop.agent_loop import user_message
 
 
 def _noted(context: HookContext, name: str, value: str) -> Changes:

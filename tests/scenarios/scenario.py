@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal, cast
 import yaml
 from pydantic import BeforeValidator, Field, JsonValue, NonNegativeFloat, PositiveInt
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.events import StopMode
-from holdfast.core.frozen import Frozen
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.loop.events import StopMode
 from holdfast.testing.script import DEFAULT_USAGE, Call, Scripts, Turn
 from tests.scenarios.expected import Expected
 

@@ -9,11 +9,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from holdfast.core.hooks import Trigger
-from holdfast.core.observed import Observed
-from holdfast.core.state import AgentState
-from holdfast.core.steps import Outcome
-from holdfast.core.stopping import StopReason
+from holdfast.core.agent.hooks import Trigger
+from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.steps import Outcome
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.execution_events import Observed
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
 from tests.scenarios.driving import locally
 from tests.scenarios.expected import Expected, disappointments

@@ -10,10 +10,10 @@ from uuid import uuid4
 import pytest
 
 from holdfast.client import Settings
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.limits import CALLS_PER_STEP_MAX, CONTINUE_EVENTS
-from holdfast.core.offer import Offer
-from holdfast.core.state import AgentState
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import CALLS_PER_STEP_MAX, CONTINUE_EVENTS
 from holdfast.testing import assert_every_call_answered, assert_same_run
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
 from holdfast.testing.script import Call, calls, say

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import ExecutionFailed, InvalidInput
-from holdfast.core.hooks import Changes, HookContext, Trigger, hook
-from holdfast.core.offer import Offer
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import ExecutionFailed, InvalidInput
 from holdfast.testing.openai_server import RequestRecord
 from holdfast.testing.script import Script, Turn, call, say
 from tests.scenarios.tools import Gate, tools_at

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 
-from holdfast.core.tools import AnyTool, StopRun, ToolContext, tool
+from holdfast.core.agent.tools import AnyTool, StopRun, ToolContext, tool
 
 GATE_SECONDS_MAX = 90
 

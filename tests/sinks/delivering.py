@@ -17,11 +17,11 @@ from temporalio.service import RPCError
 from activities.provider import OpenAIModel, ProviderSettings
 from activities.transcripts import TranscriptCache
 from holdfast.client import Client, Settings
-from holdfast.core.contracts import EVENTS_QUERY, EventsPage, EventsRequest
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.offer import Offer
-from holdfast.core.sink_contracts import SinkStart, sink_id
-from holdfast.core.tools import tool
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.tools import tool
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.wire.contracts import EVENTS_QUERY, EventsPage, EventsRequest
+from holdfast.core.wire.sink_contracts import SinkStart, sink_id
 from holdfast.sinks import Sink
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Scripts, call, say

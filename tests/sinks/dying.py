@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import NoReturn
 
-from holdfast.core.numbered import to_line
+from holdfast.core.wire.event_envelope import to_line
 from holdfast.sinks import Batch, JsonLines
 
 FOLDER = "HOLDFAST_TEST_SINK"

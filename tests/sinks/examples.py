@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from holdfast.core.hooks import Trigger
-from holdfast.core.messages import Message, ToolCall
-from holdfast.core.numbered import NumberedEvent
-from holdfast.core.observed import (
+from holdfast.core.agent.hooks import Trigger
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, ToolExecution
+from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
+from holdfast.core.session.session_events import (
+    AnySessionEvent,
+    MessageAccepted,
+    SessionChanged,
+    SessionClosed,
+    SessionCreated,
+    SessionForked,
+    SessionResumed,
+    SessionSuspended,
+)
+from holdfast.core.wire.event_envelope import NumberedEvent
+from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
     AgentExecutionFailed,
     AgentExecutionStarted,
@@ -30,21 +44,7 @@ from holdfast.core.observed import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from holdfast.core.session_contracts import Branch
-from holdfast.core.session_events import (
-    AnySessionEvent,
-    MessageAccepted,
-    SessionChanged,
-    SessionClosed,
-    SessionCreated,
-    SessionForked,
-    SessionResumed,
-    SessionSuspended,
-)
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, ToolExecution
-from holdfast.core.stopping import StopReason, StopSignal
-from holdfast.core.usage import Usage
+from holdfast.core.wire.session_contracts import Branch
 from holdfast.sinks import Batch
 
 AGENT, EXECUTION = "0b7e1f6a-5c3d-4a52-9a01-3f4a5b6c7d8e", "6f1c2d3e-4b5a-4978-8695-a4b3c2d1e0f9"

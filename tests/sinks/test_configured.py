@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import InvalidInput, MissingPart
+from holdfast.core.base.errors import InvalidInput, MissingPart
 from holdfast.sinks import JsonLines
 from holdfast.sinks.configured import sinks_from
 

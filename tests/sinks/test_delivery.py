@@ -13,9 +13,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
 from holdfast.client import Settings
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.numbered import from_dict, to_dict
-from holdfast.core.policies import ApprovalRule
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.wire.event_envelope import from_dict, to_dict
 from holdfast.sinks import Batch, JsonLines, delivery
 from tests.sinks.delivering import end_sink, events_in, expected_of, run_of, until, worker_with
 

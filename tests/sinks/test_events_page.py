@@ -10,9 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from holdfast.core import limits
-from holdfast.core.numbered import DELIVERED_KINDS, from_dict, to_dict
-from holdfast.core.session_events import SESSION_EVENTS_MAX
+from holdfast.core.base import bounds
+from holdfast.core.session.session_events import SESSION_EVENTS_MAX
+from holdfast.core.wire.event_envelope import DELIVERED_KINDS, from_dict, to_dict
 from holdfast.sinks.delivery import RESTED_AT_ONCE
 from holdfast.sinks.webhook import AWAY, TIMEOUT_SECONDS
 from tests.sinks.examples import NUMBERED
@@ -41,17 +41,17 @@ def test_each_example_fits_the_published_schema(shown: dict[str, Any]) -> None:
 
 def test_the_numbers_of_the_page_are_the_real_ones() -> None:
     told = (
-        f"at most {limits.LISTENER_SECONDS_MAX:g} s",
-        f"{limits.LISTENER_EVENTS_MAX:,} events behind",
-        f"At most {limits.SINK_FOLLOWED_MAX} executions and sessions",
+        f"at most {bounds.LISTENER_SECONDS_MAX:g} s",
+        f"{bounds.LISTENER_EVENTS_MAX:,} events behind",
+        f"At most {bounds.SINK_FOLLOWED_MAX} executions and sessions",
         f"{RESTED_AT_ONCE} a second",
         f"the {SESSION_EVENTS_MAX:,} latest",
-        f"first {limits.STORY_WORDS_CHARS_MAX} characters",
-        f"at most {limits.SINK_BATCH_EVENTS_MAX} events or 1 MB",
-        f"tried {limits.SINK_TRIES_MAX} times",
+        f"first {bounds.STORY_WORDS_CHARS_MAX} characters",
+        f"at most {bounds.SINK_BATCH_EVENTS_MAX} events or 1 MB",
+        f"tried {bounds.SINK_TRIES_MAX} times",
         f"can take {TIMEOUT_SECONDS:g} s",
     )
     flat = " ".join(PAGE.split())
     assert [each for each in told if each not in flat] == []
     assert all(str(each) in flat for each in AWAY)
-    assert (limits.SINK_BATCH_BYTES_MAX, limits.SINK_REFUSALS_MAX) == (1024 * 1024, 3)
+    assert (bounds.SINK_BATCH_BYTES_MAX, bounds.SINK_REFUSALS_MAX) == (1024 * 1024, 3)

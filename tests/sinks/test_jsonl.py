@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.numbered import to_line
+from holdfast.core.wire.event_envelope import to_line
 from holdfast.sinks import Away, JsonLines, jsonl
 from tests.sinks.examples import NUMBERED, batch_of
 

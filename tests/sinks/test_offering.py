@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.core.errors import StorageFailed
-from holdfast.core.numbered import NumberedEvent
-from holdfast.core.sink_contracts import SinkStart
+from holdfast.core.base.errors import StorageFailed
+from holdfast.core.wire.event_envelope import NumberedEvent
+from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.sinks import Away, Batch, Refused, offering
 from holdfast.sinks.offering import Offering
 from holdfast.sinks.place import Place, Superseded

@@ -16,11 +16,11 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from holdfast.client import Agent, Client, Holdfast, Settings
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import ServerUnavailable
-from holdfast.core.numbered import to_dict
-from holdfast.core.session_events import SESSION_KINDS
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.base.errors import ServerUnavailable
+from holdfast.core.session.session_events import SESSION_KINDS
+from holdfast.core.wire.event_envelope import to_dict
+from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.sinks import JsonLines, delivery, looking
 from holdfast.sinks.following import Mark, Readers
 from holdfast.sinks.streams import EventStream

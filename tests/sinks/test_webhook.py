@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.client import Settings
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 from holdfast.sinks import Away, Batch, Refused, offering
 from holdfast.sinks.webhook import Webhook
 from holdfast.storage.payloads import records_of

@@ -7,14 +7,14 @@ from uuid import uuid4
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from holdfast.core.carrying import Past
-from holdfast.core.contracts import RecordRequest
-from holdfast.core.events import ExecutionStarted, ModelAnswered, ToolReturned
-from holdfast.core.loop import user_message
-from holdfast.core.recording import parts_needed, record_of
-from holdfast.core.records import ExecutionRecord
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.usage import Usage
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.loop.events import ExecutionStarted, ModelAnswered, ToolReturned
+from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.contracts import RecordRequest
+from holdfast.core.wire.execution_record import parts_needed, record_of
+from holdfast.core.wire.records import ExecutionRecord
 from holdfast.storage.records import Records
 from tests.core.building import Run, call
 

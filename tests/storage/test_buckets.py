@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from holdfast.core.errors import ObjectMissing, StorageFailed
-from holdfast.core.tools import ToolContext
+from holdfast.core.agent.tools import ToolContext
+from holdfast.core.base.errors import ObjectMissing, StorageFailed
 from holdfast.storage.objects import Objects
 from holdfast.storage.parts import EncodedParts
 from holdfast.storage.records import Records

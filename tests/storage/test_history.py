@@ -10,11 +10,11 @@ import pytest
 from activities.records import whose
 from holdfast import AgentDefinition, tool
 from holdfast.client import Settings
-from holdfast.core.errors import InvalidArguments, InvalidInput
-from holdfast.core.limits import RECORD_SHOWN_CHARS_MAX
-from holdfast.core.offer import Offer
-from holdfast.core.references import RECORDS_TOOL
-from holdfast.core.tools import ToolContext
+from holdfast.core.agent.tools import ToolContext
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import RECORD_SHOWN_CHARS_MAX
+from holdfast.core.base.errors import InvalidArguments, InvalidInput
+from holdfast.core.base.truncation import RECORDS_TOOL
 from holdfast.local.calling import run_tool
 from holdfast.storage.history import CAPABILITY, RecordReading
 from holdfast.storage.objects import Objects

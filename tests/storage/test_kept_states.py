@@ -15,11 +15,11 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from holdfast.client import Settings
 from holdfast.client.connection import connect
-from holdfast.core.carrying import Past
-from holdfast.core.contracts import PartPage
-from holdfast.core.errors import ObjectMissing, StorageFailed
-from holdfast.core.limits import ANSWER_INLINE_BYTES_MAX, SEGMENT_BYTES_MIN
-from holdfast.core.records import KeptState
+from holdfast.core.base.bounds import ANSWER_INLINE_BYTES_MAX, SEGMENT_BYTES_MIN
+from holdfast.core.base.errors import ObjectMissing, StorageFailed
+from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.contracts import PartPage
+from holdfast.core.wire.records import KeptState
 from holdfast.storage.objects import Objects
 from holdfast.storage.payloads import PayloadDriver, converter, records_of
 from holdfast.storage.records import Records

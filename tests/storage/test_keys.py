@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.client import Settings
 from holdfast.client.connection import codec_of
-from holdfast.core.errors import InvalidInput
-from holdfast.core.limits import ENCRYPTION_KEYS_MAX, KEY_FILE_BYTES_MAX
+from holdfast.core.base.bounds import ENCRYPTION_KEYS_MAX, KEY_FILE_BYTES_MAX
+from holdfast.core.base.errors import InvalidInput
 from holdfast.storage.keys import KeyRing, create_key_file
 
 ONE = f"one:{b64encode(b'1' * 32).decode()}"

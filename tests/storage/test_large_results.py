@@ -9,9 +9,9 @@ import pytest
 
 from holdfast import AgentDefinition, tool
 from holdfast.client import Settings
-from holdfast.core.limits import TOOL_RESULT_CHARS_MAX
-from holdfast.core.offer import Offer
-from holdfast.core.state import ExecutionStatus
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import TOOL_RESULT_CHARS_MAX
 from holdfast.local.calling import offer_reading
 from holdfast.storage.objects import objects_at
 from holdfast.storage.parts import EncodedParts

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast.core.errors import InvalidInput, ObjectMissing, StorageFailed
+from holdfast.core.base.errors import InvalidInput, ObjectMissing, StorageFailed
 from holdfast.storage.objects import Objects, objects_at
 from holdfast.storage.places import checked_place, default_place, folder_of
 from holdfast.storage.recent import Recent
@@ -138,7 +138,7 @@ import asyncio, pathlib, subprocess, sys
 folder = pathlib.Path(sys.argv[1])
 if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], capture_output=True).returncode:
     sys.exit(77)
-from holdfast.core.errors import StorageFailed
+from holdfast.core.base.errors import StorageFailed
 from holdfast.storage.objects import Objects
 objects = Objects(folder.as_uri())
 asyncio.run(objects.write("payloads/first", b"x" * 1000))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import ObjectMissing, PayloadRefused, StorageFailed
-from holdfast.core.limits import RESULT_PART_BYTES
-from holdfast.core.tools import ToolContext
+from holdfast.core.agent.tools import ToolContext
+from holdfast.core.base.bounds import RESULT_PART_BYTES
+from holdfast.core.base.errors import ObjectMissing, PayloadRefused, StorageFailed
 from holdfast.storage.encryption import EncryptionCodec
 from holdfast.storage.keys import Key, KeyRing
 from holdfast.storage.objects import Objects

@@ -18,12 +18,12 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from holdfast.client import Settings
 from holdfast.client.connection import connect
-from holdfast.core.contracts import TranscriptPage
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import ObjectMissing, StorageFailed
-from holdfast.core.limits import SEGMENT_BYTES_MIN, STORED_BYTES_MIN
-from holdfast.core.messages import Message
-from holdfast.core.transcript import Opening
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.base.bounds import SEGMENT_BYTES_MIN, STORED_BYTES_MIN
+from holdfast.core.base.errors import ObjectMissing, StorageFailed
+from holdfast.core.conversation.messages import Message
+from holdfast.core.wire.contracts import TranscriptPage
+from holdfast.core.wire.transcript import Opening
 from holdfast.storage.objects import Objects
 from holdfast.storage.payloads import PayloadDriver, converter
 

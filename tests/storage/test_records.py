@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.core.carrying import Past
-from holdfast.core.errors import InvalidInput, ObjectMissing, RecordNotFound, StorageFailed
-from holdfast.core.session_contracts import Branch, BranchRequest
+from holdfast.core.base.errors import InvalidInput, ObjectMissing, RecordNotFound, StorageFailed
+from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.session_contracts import Branch, BranchRequest
 from holdfast.storage.objects import Objects
 from holdfast.storage.records import Records
 from tests.storage.keeping import Flipped, Kept

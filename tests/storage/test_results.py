@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from holdfast import AgentDefinition, StopRun, tool
-from holdfast.core.errors import InvalidArguments, InvalidInput
-from holdfast.core.limits import (
+from holdfast.core.agent.tools import AnyTool, ToolContext
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import (
     FETCHED_BYTES_MAX,
     RESULT_KEPT_BYTES_MAX,
     RESULT_PART_BYTES,
     TOOL_RESULT_BYTES_MAX,
     TOOL_RESULT_CHARS_MAX,
 )
-from holdfast.core.offer import Offer
-from holdfast.core.references import FETCH_TOOL
-from holdfast.core.texts import json_size
-from holdfast.core.tools import AnyTool, ToolContext
+from holdfast.core.base.errors import InvalidArguments, InvalidInput
+from holdfast.core.base.safe_text import json_size
+from holdfast.core.base.truncation import FETCH_TOOL
 from holdfast.local import LocalDriver
 from holdfast.local.calling import offer_reading, run_tool
 from holdfast.storage.objects import Objects

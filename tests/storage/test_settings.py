@@ -13,7 +13,7 @@ from temporalio.client import Client as TemporalClient
 from holdfast.client import Settings
 from holdfast.client.connection import connect, unshared_storage
 from holdfast.client.worker_process import worker_command
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 
 
 def test_a_flag_wins_over_the_variable_and_that_over_the_folder_of_the_data_directory(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Client, Settings
 from holdfast.client.connection import connect, core_runtime
 from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.offer import Offer
+from holdfast.core.agent.toolset import Offer
 from holdfast.sinks.batches import Sink
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Script

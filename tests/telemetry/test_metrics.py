@@ -11,15 +11,15 @@ from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Settings
 from holdfast.client.connection import core_runtime
 from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.definition import LLM
-from holdfast.core.errors import ExecutionFailed, InvalidInput, PortTaken
-from holdfast.core.metering import OTHER, Labels
-from holdfast.core.observed import AgentExecutionCompleted, AgentExecutionFailed
-from holdfast.core.offer import Offer
-from holdfast.core.policies import ApprovalRule
-from holdfast.core.state import AgentState, call_name, named_id
-from holdfast.core.usage import Prices
-from holdfast.core.verdicts import Verdict
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import ExecutionFailed, InvalidInput, PortTaken
+from holdfast.core.base.usage import Prices
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.wire.execution_events import AgentExecutionCompleted, AgentExecutionFailed
+from holdfast.core.wire.metric_definitions import OTHER, Labels
 from holdfast.sinks.batches import Away, Batch
 from holdfast.telemetry.metrics import metrics_address
 from holdfast.testing.script import Call, Turn, call, calls, say

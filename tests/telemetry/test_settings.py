@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.client import Settings
-from holdfast.core.errors import InvalidInput, MissingPart
+from holdfast.core.base.errors import InvalidInput, MissingPart
 from holdfast.telemetry import settings
 from holdfast.telemetry.settings import CONTENT, Telemetry
 

@@ -17,10 +17,10 @@ from temporalio.worker import Replayer
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Client, Settings
 from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.definition import LLM
-from holdfast.core.offer import Offer
-from holdfast.core.usage import Prices
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.usage import Prices
+from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.telemetry.settings import Telemetry
 from holdfast.telemetry.traces import tracing
 from holdfast.testing.script import Call, Script, Turn, call, calls, say, turn_number

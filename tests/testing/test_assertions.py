@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import LLM
-from holdfast.core.errors import InvalidInput
-from holdfast.core.frozen import replace
-from holdfast.core.messages import Message
-from holdfast.core.state import AgentState
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Prices
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import Prices
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.testing import (
     a_call,
     a_state,

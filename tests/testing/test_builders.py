@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import InvalidInput
-from holdfast.core.messages import Message
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.local import LocalDriver
 from holdfast.testing import (
     ScriptedModel,

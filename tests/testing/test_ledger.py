@@ -12,7 +12,7 @@ from pathlib import Path
 import openai
 import pytest
 
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn, say

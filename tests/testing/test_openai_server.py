@@ -19,7 +19,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from holdfast.core.errors import InvalidInput, PortTaken
+from holdfast.core.base.errors import InvalidInput, PortTaken
 from holdfast.testing import openai_server
 from holdfast.testing.holds import Hold
 from holdfast.testing.ledger import Ledger

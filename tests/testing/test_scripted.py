@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from activities.provider import OpenAIModel, ProviderSettings
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.errors import InvalidInput, ModelFailure
-from holdfast.core.inference import AnswerPart, Model, ModelRequest
-from holdfast.core.limits import ARGUMENTS_BYTES_MAX, CALLS_KEPT_MAX, RESPONSE_BYTES_MAX
-from holdfast.core.loop import user_message
-from holdfast.core.messages import Message, ToolCall
-from holdfast.core.refusals import CONTEXT_WORDS
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.tools import tool
-from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.model import AnswerPart, Model, ModelRequest
+from holdfast.core.agent.tools import tool
+from holdfast.core.base.bounds import ARGUMENTS_BYTES_MAX, CALLS_KEPT_MAX, RESPONSE_BYTES_MAX
+from holdfast.core.base.errors import InvalidInput, ModelFailure
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.wire.provider_errors import CONTEXT_WORDS
 from holdfast.local import LocalDriver
 from holdfast.testing import scripted
 from holdfast.testing.holds import Hold

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import InvalidArguments, InvalidInput
-from holdfast.core.state import AgentState, call_name, named_id
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import ToolContext, tool
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.tools import ToolContext, tool
+from holdfast.core.base.errors import InvalidArguments, InvalidInput
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.local import LocalDriver
 from holdfast.local.calling import run_tool
 from holdfast.testing import tools

@@ -12,10 +12,11 @@ from temporalio.client import WithStartWorkflowOperation, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 
 from holdfast.client import Client
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.messages import Message
-from holdfast.core.session import MESSAGE_ID, SessionInput
-from holdfast.core.session_contracts import (
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.messages import Message
+from holdfast.core.session.session_state import MESSAGE_ID, SessionInput
+from holdfast.core.wire.session_contracts import (
     AGENT_SESSION,
     RECEIPT_QUERY,
     SEND_UPDATE,
@@ -27,8 +28,7 @@ from holdfast.core.session_contracts import (
     SessionView,
     WhileRunning,
 )
-from holdfast.core.state import AgentState
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_names import session_workflow_id
 
 LOOK_SECONDS = 0.02
 PAUSES = (LOOK_SECONDS, 0.05, 0.1, 0.2, 0.5)

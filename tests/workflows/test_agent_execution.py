@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import tool
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.tools import tool
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.testing.script import Call, calls, say
 from tests.serving import Serve
 

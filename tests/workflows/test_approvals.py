@@ -14,12 +14,12 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings, updates
-from holdfast.core.contracts import APPROVAL_SIGNAL, BUDGET_QUERY, ApprovalDecision
-from holdfast.core.errors import DecisionRefused, InvalidArguments, InvalidInput, ServerUnavailable
-from holdfast.core.limits import ARGUMENTS_BYTES_MAX
-from holdfast.core.offer import Offer
-from holdfast.core.state import AgentState
-from holdfast.core.verdicts import Decision, Verdict
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import ARGUMENTS_BYTES_MAX
+from holdfast.core.base.errors import DecisionRefused, InvalidArguments, InvalidInput, ServerUnavailable
+from holdfast.core.conversation.verdicts import Decision, Verdict
+from holdfast.core.wire.contracts import APPROVAL_SIGNAL, BUDGET_QUERY, ApprovalDecision
 from holdfast.testing.script import Call, call, calls, say
 from tests.serving import Serve, served
 from tests.workflows.histories import history_of, replayed

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType  # noqa: A004  # its name
 
-from holdfast.core.attempts import WORKER_LOST
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import WORKER_SHUTDOWN, CallProgress
-from holdfast.core.events import ModelCancelled, ModelFailed
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import ToolTraits
-from holdfast.core.usage import NOTHING_USED, Usage
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.conversation.tool_attempts import WORKER_LOST
+from holdfast.core.loop.events import ModelCancelled, ModelFailed
+from holdfast.core.wire.contracts import WORKER_SHUTDOWN, CallProgress
 from tests.core.building import BOOM, Run
 from workflows.calls import failed_usage, tool_error
 

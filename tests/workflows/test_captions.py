@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import ExecutionBudget
-from holdfast.core.commands import AskApproval, CallTool, RunHooks
-from holdfast.core.definition import LLM
-from holdfast.core.limits import SUMMARY_LINE_CHARS_MAX
-from holdfast.core.messages import ToolCall
-from holdfast.core.session_contracts import Branch
+from holdfast.core.agent.definition import LLM
+from holdfast.core.base.bounds import SUMMARY_LINE_CHARS_MAX
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.loop.commands import AskApproval, CallTool, RunHooks
+from holdfast.core.wire.session_contracts import Branch
 from tests.core.building import AGENT_ID, START, Run, call, hook_at, moment
 from tests.core.sessions import execution_id, finish, running
 from tests.rendering import HOSTILE, STEERING, kinds

@@ -12,15 +12,15 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Client, Settings
-from holdfast.core.contracts import CHANGE_SIGNAL, INFERENCE_ACTIVITY, DefinitionChange
-from holdfast.core.definition import LLM
-from holdfast.core.frozen import replace
-from holdfast.core.offer import Offer
-from holdfast.core.policies import ApprovalRule, ContextPolicy
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import AnyTool
-from holdfast.core.verdicts import Verdict
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.policies import ApprovalRule, ContextPolicy
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.tools import AnyTool
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.wire.contracts import CHANGE_SIGNAL, INFERENCE_ACTIVITY, DefinitionChange
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.replay.replaying import replayer

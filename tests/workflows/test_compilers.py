@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import AgentDefinition, Message, tool
-from holdfast.core.compiling import CompilerContext, compiler
-from holdfast.core.hooks import Changes, HookContext, Trigger, hook
-from holdfast.core.offer import Offer
+from holdfast.core.agent.context_view import CompilerContext, compiler
+from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
+from holdfast.core.agent.toolset import Offer
 from holdfast.local import LocalDriver
 from holdfast.testing.script import call, say
 from holdfast.testing.scripted import ScriptedModel

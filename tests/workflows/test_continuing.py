@@ -14,14 +14,21 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Client, Settings
-from holdfast.core.contracts import EVENTS_QUERY, MESSAGE_SIGNAL, STOP_SIGNAL, EventsPage, EventsRequest, StopRequest
-from holdfast.core.limits import CONTINUE_EVENTS
-from holdfast.core.loop import user_message
-from holdfast.core.observed import AgentStepCompleted
-from holdfast.core.offer import Offer
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.stopping import StopReason
-from holdfast.core.tools import AnyTool
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.tools import AnyTool
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import CONTINUE_EVENTS
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.wire.contracts import (
+    EVENTS_QUERY,
+    MESSAGE_SIGNAL,
+    STOP_SIGNAL,
+    EventsPage,
+    EventsRequest,
+    StopRequest,
+)
+from holdfast.core.wire.execution_events import AgentStepCompleted
 from holdfast.testing.script import Call, Script, Turn, calls, say
 from tests.replay.replaying import replayer
 from tests.serving import Served, served

@@ -16,13 +16,13 @@ from holdfast.client import Client, Settings
 from holdfast.client import approvals as listing
 from holdfast.client.approvals import WaitingCall, WaitingCalls
 from holdfast.client.trees import tree
-from holdfast.core.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, ApprovalDecision
-from holdfast.core.digests import call_digest
-from holdfast.core.errors import InvalidArguments, InvalidInput
-from holdfast.core.loop import user_message
-from holdfast.core.offer import Offer
-from holdfast.core.state import AgentState, call_name, named_id
-from holdfast.core.verdicts import Decision, Verdict
+from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.digests import call_digest
+from holdfast.core.base.errors import InvalidArguments, InvalidInput
+from holdfast.core.conversation.verdicts import Decision, Verdict
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, ApprovalDecision
 from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.serving import Serve, served
 from tests.workflows.histories import history_of

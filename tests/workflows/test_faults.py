@@ -13,10 +13,10 @@ from temporalio.client import WorkflowFailureError
 
 from holdfast import AgentDefinition, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
-from holdfast.core.errors import ExecutionFailed
-from holdfast.core.offer import Offer
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import ExecutionFailed
+from holdfast.core.wire.contracts import AGENT_EXECUTION, ExecutionInput
 from holdfast.testing.script import Turn, call, say, turn_number
 from tests.serving import Serve, served
 from tests.workflows.histories import replayed

@@ -9,19 +9,19 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionStatus, StopReason
 from holdfast.client import Client
-from holdfast.core.contracts import (
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, STOP_SIGNALS_MAX
+from holdfast.core.base.errors import StopRefused
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.wire.contracts import (
     APPROVAL_SIGNAL,
     MESSAGE_SIGNAL,
     STOP_SIGNAL,
     ApprovalDecision,
     StopRequest,
 )
-from holdfast.core.errors import StopRefused
-from holdfast.core.limits import MESSAGES_WAITING_MAX, STOP_SIGNALS_MAX
-from holdfast.core.loop import user_message
-from holdfast.core.session_contracts import STOP_UPDATE
-from holdfast.core.state import AgentState
-from holdfast.core.verdicts import Verdict
+from holdfast.core.wire.session_contracts import STOP_UPDATE
 from holdfast.testing.script import Turn, say
 from tests.serving import Serve
 from tests.workflows.chats import Chat

@@ -14,9 +14,9 @@ from temporalio.api.enums.v1 import EventType
 from activities.transcripts import TranscriptCache
 from holdfast import AgentDefinition, tool
 from holdfast.client import Client, Settings
-from holdfast.core.limits import DELTA_BYTES_MAX, PAYLOAD_BYTES_MAX
-from holdfast.core.offer import Offer
-from holdfast.core.state import ExecutionStatus
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import DELTA_BYTES_MAX, PAYLOAD_BYTES_MAX
 from holdfast.testing.script import Call, Turn, call, calls, say, turn_number
 from tests.serving import Serve, served
 from tests.workflows.histories import taken

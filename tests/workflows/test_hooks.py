@@ -14,10 +14,10 @@ import pytest
 from holdfast import AgentDefinition, ExecutionStatus, tool
 from holdfast.client import Settings
 from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.errors import ExecutionFailed
-from holdfast.core.hooks import Changes, Hook, HookContext, HookFunction, Trigger, hook
-from holdfast.core.limits import LISTED_STEPS
-from holdfast.core.offer import Offer
+from holdfast.core.agent.hooks import Changes, Hook, HookContext, HookFunction, Trigger, hook
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import LISTED_STEPS
+from holdfast.core.base.errors import ExecutionFailed
 from holdfast.testing.script import Call, Turn, call, calls, say, turn_number
 from tests.serving import Serve, served
 from tests.workflows.histories import history_of, markers, replayed, taken, written

@@ -11,12 +11,12 @@ from temporalio.api.history.v1 import History
 
 from holdfast import AgentDefinition, tool
 from holdfast.client import Client
-from holdfast.core import listing
-from holdfast.core.contracts import InferenceAnswer
-from holdfast.core.hooks import Changes, HookContext, Trigger, hook
-from holdfast.core.limits import LISTED_MODEL_SECONDS, LISTED_STEPS
-from holdfast.core.offer import Offer
-from holdfast.core.usage import Prices
+from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import LISTED_MODEL_SECONDS, LISTED_STEPS
+from holdfast.core.base.usage import Prices
+from holdfast.core.wire import search_attributes
+from holdfast.core.wire.contracts import InferenceAnswer
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Turn, call, say, turn_number
 from tests.serving import Serve
@@ -39,7 +39,7 @@ def listed_in(history: History) -> list[int]:
         for event in history.events
         if event.HasField("upsert_workflow_search_attributes_event_attributes")
     )
-    return [json.loads(each[listing.STEPS].data) for each in upserts if listing.STEPS in each]
+    return [json.loads(each[search_attributes.STEPS].data) for each in upserts if search_attributes.STEPS in each]
 
 
 async def answers_of(client: Client, history: History) -> list[InferenceAnswer]:

@@ -12,11 +12,11 @@ from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReas
 from holdfast.client import Client, Holdfast
 from holdfast.client.exporting import gathered
 from holdfast.client.heads import head
-from holdfast.core.contracts import BUDGET_QUERY
-from holdfast.core.paging import moved_on
-from holdfast.core.result_contracts import ExecutionResult
-from holdfast.core.state import AgentState
-from holdfast.core.steps import AgentStepType
+from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.steps import AgentStepType
+from holdfast.core.wire.contracts import BUDGET_QUERY
+from holdfast.core.wire.paging import moved_on
+from holdfast.core.wire.result_contracts import ExecutionResult
 from holdfast.testing import Hold
 from holdfast.testing.script import call, say
 from tests.serving import Serve

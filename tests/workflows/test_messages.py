@@ -13,13 +13,13 @@ from temporalio.common import WorkflowIDConflictPolicy
 
 from holdfast import AgentDefinition, ExecutionStatus
 from holdfast.client import Client, Settings, updates
-from holdfast.core.contracts import AGENT_EXECUTION, MESSAGE_SIGNAL, ExecutionInput
-from holdfast.core.errors import ExecutionNotFound, InvalidInput, MessageRefused, ServerUnavailable
-from holdfast.core.limits import MESSAGES_WAITING_MAX, QUESTION_BYTES_MAX
-from holdfast.core.loop import user_message
-from holdfast.core.messages import Message
-from holdfast.core.offer import Offer
-from holdfast.core.state import AgentState
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, QUESTION_BYTES_MAX
+from holdfast.core.base.errors import ExecutionNotFound, InvalidInput, MessageRefused, ServerUnavailable
+from holdfast.core.conversation.messages import Message
+from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.wire.contracts import AGENT_EXECUTION, MESSAGE_SIGNAL, ExecutionInput
 from holdfast.testing.script import Turn, say
 from tests.serving import Serve, Served, served
 from tests.workflows.histories import replayed

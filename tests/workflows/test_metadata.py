@@ -12,14 +12,14 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition, AgentState, tool
 from holdfast.client import Holdfast
-from holdfast.core.errors import InvalidInput
-from holdfast.core.frozen import replace
-from holdfast.core.hooks import Changes, HookContext, Trigger, hook
-from holdfast.core.limits import RUN_METADATA_BYTES_MAX, SEGMENT_BYTES_MIN
-from holdfast.core.offer import Offer
-from holdfast.core.run_metadata import RESERVED, checked_metadata
-from holdfast.core.session_contracts import SEND_UPDATE, SessionMessage
-from holdfast.core.tools import ToolContext
+from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
+from holdfast.core.agent.request_metadata import RESERVED, checked_metadata
+from holdfast.core.agent.tools import ToolContext
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import RUN_METADATA_BYTES_MAX, SEGMENT_BYTES_MIN
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import replace
+from holdfast.core.wire.session_contracts import SEND_UPDATE, SessionMessage
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Call, Turn, calls, say, turn_number
 from holdfast.testing.scripted import ScriptedModel

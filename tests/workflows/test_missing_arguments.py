@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast import AgentDefinition, AgentState, tool
-from holdfast.core.limits import REQUIRED_ARGUMENTS_MAX
-from holdfast.core.offer import Offer
-from holdfast.core.remote import remote_tool
-from holdfast.core.steps import Outcome
-from holdfast.core.tools import missing_arguments
+from holdfast.core.agent.remote_tools import remote_tool
+from holdfast.core.agent.tools import missing_arguments
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import REQUIRED_ARGUMENTS_MAX
+from holdfast.core.conversation.steps import Outcome
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Call, calls, say
 from holdfast.testing.scripted import ScriptedModel

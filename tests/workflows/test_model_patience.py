@@ -10,8 +10,8 @@ import pytest
 from holdfast import AgentDefinition, ExecutionStatus, StopReason
 from holdfast.client import AttemptFailed, Holdfast
 from holdfast.client.told_runs import ToldRun
-from holdfast.core.errors import ExecutionFailed
-from holdfast.core.frozen import replace
+from holdfast.core.base.errors import ExecutionFailed
+from holdfast.core.base.frozen import replace
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel
 from holdfast.testing.script import Turn, say

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionStatus, tool
 from holdfast.client import Client, Settings
-from holdfast.core.hooks import HookContext, Trigger, hook
-from holdfast.core.offer import Offer
+from holdfast.core.agent.hooks import HookContext, Trigger, hook
+from holdfast.core.agent.toolset import Offer
 from holdfast.testing.script import Call, calls, say
 from tests.serving import served
 from tests.workflows.chains import chain_of

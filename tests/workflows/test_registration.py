@@ -10,12 +10,12 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast import AgentDefinition
 from holdfast.client import Holdfast
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.contracts import ExecutionInput
-from holdfast.core.session import SessionInput
-from holdfast.core.session_contracts import AGENT_SESSION, SessionSettings
-from holdfast.core.state import call_name, named_id
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.session.session_state import SessionInput
+from holdfast.core.wire.contracts import ExecutionInput
+from holdfast.core.wire.session_contracts import AGENT_SESSION, SessionSettings
+from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.testing.script import call, say
 from tests.serving import Serve
 from tests.workflows.histories import replayed

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
-from holdfast.core.errors import ExecutionFailed
+from holdfast.core.base.errors import ExecutionFailed
 from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.serving import Serve, Served
 from tests.workflows.histories import replayed

@@ -17,11 +17,11 @@ from temporalio.service import RPCError
 
 from holdfast import AgentDefinition, AgentState, ExecutionStatus, tool
 from holdfast.client import Agent, Holdfast
-from holdfast.core.limits import QUESTION_BYTES_MAX
-from holdfast.core.policies import ApprovalRule
-from holdfast.core.session_contracts import SEND_UPDATE, SessionSettings
-from holdfast.core.stopping import StopReason
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.base.bounds import QUESTION_BYTES_MAX
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.session_contracts import SEND_UPDATE, SessionSettings
+from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.testing.script import Call, Turn, calls, say
 from tests.serving import Serve, Served
 from tests.workflows.chats import Chat, ids

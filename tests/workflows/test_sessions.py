@@ -13,12 +13,13 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast import AgentDefinition, tool
 from holdfast.client.updates import UPDATES_AT_ONCE
-from holdfast.core import session
-from holdfast.core.contracts import StopRequest
-from holdfast.core.definition import LLM
-from holdfast.core.limits import UPDATES_PER_RUN
-from holdfast.core.messages import Message
-from holdfast.core.session_contracts import (
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.bounds import UPDATES_PER_RUN
+from holdfast.core.conversation.messages import Message
+from holdfast.core.session import session_state
+from holdfast.core.wire.contracts import StopRequest
+from holdfast.core.wire.session_contracts import (
     CHANGE_UPDATE,
     CLEAR_UPDATE,
     CLOSE_UPDATE,
@@ -34,7 +35,6 @@ from holdfast.core.session_contracts import (
     SessionChange,
     SessionSettings,
 )
-from holdfast.core.state import ExecutionStatus
 from holdfast.testing.script import Turn, call, say
 from tests.serving import Serve
 from tests.workflows.chats import Chat, ids, texts
@@ -79,7 +79,7 @@ async def test_a_fault_in_the_end_of_a_turn_ends_the_session_with_its_cause(
     async with serve(echo) as served:
         chat = Chat(served.client, AGENT)
         with monkeypatch.context() as patched:
-            patched.setattr(session, "ended", broken)
+            patched.setattr(session_state, "ended", broken)
             await chat.send("one")
             with pytest.raises(WorkflowFailureError) as failed:
                 await chat.handle.result()

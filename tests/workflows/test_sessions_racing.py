@@ -15,8 +15,9 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition
-from holdfast.core.contracts import StopRequest
-from holdfast.core.session_contracts import (
+from holdfast.core.agent.state import AgentState
+from holdfast.core.wire.contracts import StopRequest
+from holdfast.core.wire.session_contracts import (
     CLOSE_UPDATE,
     REWIND_UPDATE,
     Branch,
@@ -25,8 +26,7 @@ from holdfast.core.session_contracts import (
     SessionView,
     WhileRunning,
 )
-from holdfast.core.state import AgentState
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.testing.script import Turn, say
 from tests.serving import Serve, Served
 from tests.workflows.chats import Chat, ids

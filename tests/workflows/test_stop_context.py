@@ -8,11 +8,11 @@ import pytest
 
 from holdfast import AgentDefinition, Changes, HookContext, StopReason, StopRun, hook, tool
 from holdfast.client import Settings
-from holdfast.core.errors import InvalidInput
-from holdfast.core.observed import StopSignalReceived
-from holdfast.core.offer import Offer
-from holdfast.core.state import AgentState
-from holdfast.core.stopping import StopSignal
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.conversation.stop_reasons import StopSignal
+from holdfast.core.wire.execution_events import StopSignalReceived
 from holdfast.local import LocalDriver
 from holdfast.testing import Hold, ScriptedModel
 from holdfast.testing.script import call, say

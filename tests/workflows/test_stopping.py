@@ -12,10 +12,10 @@ from temporalio.client import WorkflowHandle
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Client
-from holdfast.core.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.steps import Outcome
-from holdfast.core.stopping import StopReason
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.conversation.steps import Outcome
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL
 from holdfast.testing.script import Call, Script, Turn, calls, say
 from tests.serving import Serve
 from tests.workflows.histories import replayed

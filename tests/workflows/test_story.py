@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from holdfast import ExecutionBudget
-from holdfast.core.events import Event
-from holdfast.core.limits import STORY_BYTES_MAX, STORY_LISTED_MAX, STORY_STEPS_MAX, STORY_WORDS_CHARS_MAX
-from holdfast.core.markdown import GAP
-from holdfast.core.messages import ToolCall
-from holdfast.core.policies import ApprovalRule
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.steps import ErrorRecord
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.bounds import STORY_BYTES_MAX, STORY_LISTED_MAX, STORY_STEPS_MAX, STORY_WORDS_CHARS_MAX
+from holdfast.core.conversation.markdown import GAP
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.loop.events import Event
 from tests.core.building import DEFINITION, Run, call, hook_at, spawn
 from tests.core.sessions import begin, execution_id, finish, running, said, session, told
 from tests.rendering import HOSTILE, STEERING, assert_tame, rows

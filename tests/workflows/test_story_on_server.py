@@ -15,14 +15,14 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 
 from holdfast import AgentDefinition, ExecutionBudget, __version__, tool
 from holdfast.client import Client, Holdfast, Settings
-from holdfast.core.cover import memo_of
-from holdfast.core.errors import ExecutionFailed
-from holdfast.core.limits import SUMMARY_LINE_CHARS_MAX
-from holdfast.core.markdown import GAP
-from holdfast.core.offer import Offer
-from holdfast.core.state import call_name, named_id
-from holdfast.core.verdicts import Verdict
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import SUMMARY_LINE_CHARS_MAX
+from holdfast.core.base.errors import ExecutionFailed
+from holdfast.core.conversation.markdown import GAP
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.wire.run_metadata import memo_of
+from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.testing.script import Turn, call, say
 from tests.rendering import assert_tame
 from tests.serving import Serve, served

@@ -12,12 +12,12 @@ from temporalio.client import WorkflowExecutionStatus
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus
 from holdfast.client import Client
 from holdfast.client.summaries import summary
-from holdfast.core.definition import LLM
-from holdfast.core.errors import InvalidInput, UnknownAgent
-from holdfast.core.state import AgentState, call_name, named_id
-from holdfast.core.steps import Outcome
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import Prices, Usage
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.base.errors import InvalidInput, UnknownAgent
+from holdfast.core.base.usage import Prices, Usage
+from holdfast.core.conversation.steps import Outcome
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.testing.script import Call, Script, Turn, calls, say, turn_number
 from tests.serving import Serve, Served
 from tests.workflows.histories import history_of, replayed

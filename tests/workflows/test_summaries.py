@@ -12,12 +12,12 @@ from activities.transcripts import TranscriptCache
 from holdfast import AgentDefinition, ExecutionStatus, tool
 from holdfast.client import Settings
 from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.contracts import STATE_QUERY, PageRequest
-from holdfast.core.limits import PAGE_BYTES_MAX
-from holdfast.core.messages import BUFFER_SECTION, SUMMARY_SECTION
-from holdfast.core.offer import Offer
-from holdfast.core.state import AgentState
-from holdfast.core.summarising import INSTRUCTION, SUMMARY_HEAD
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.bounds import PAGE_BYTES_MAX
+from holdfast.core.conversation.messages import BUFFER_SECTION, SUMMARY_SECTION
+from holdfast.core.loop.conversation_summary import INSTRUCTION, SUMMARY_HEAD
+from holdfast.core.wire.contracts import STATE_QUERY, PageRequest
 from holdfast.testing.openai_server import RequestRecord
 from holdfast.testing.script import Call, Turn, calls, say
 from tests.serving import served

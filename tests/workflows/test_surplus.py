@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from holdfast.core.events import MessageArrived
-from holdfast.core.limits import MESSAGES_WAITING_BYTES_MAX
-from holdfast.core.messages import Message
+from holdfast.core.base.bounds import MESSAGES_WAITING_BYTES_MAX
+from holdfast.core.conversation.messages import Message
+from holdfast.core.loop.events import MessageArrived
 from workflows.surplus import MessageRoom
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)

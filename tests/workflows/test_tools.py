@@ -22,11 +22,11 @@ from temporalio.worker import Worker
 from holdfast import AgentDefinition, ToolContext, processes, remote_tool, tool
 from holdfast.client import Client, Settings
 from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.contracts import TOOLS_BUSY, waiting_queue
-from holdfast.core.offer import Offer
-from holdfast.core.state import ExecutionStatus, call_name, named_id
-from holdfast.core.steps import Outcome
-from holdfast.core.stopping import StopReason
+from holdfast.core.agent.state import ExecutionStatus, call_name, named_id
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.conversation.steps import Outcome
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.contracts import TOOLS_BUSY, waiting_queue
 from holdfast.interrupts import CallCancelled
 from holdfast.testing import Hold, ScriptedTool, scripted_tool
 from holdfast.testing.script import Call, Turn, calls, say, turn_number

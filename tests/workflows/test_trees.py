@@ -22,17 +22,17 @@ from temporalio.common import Priority
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, tool
 from holdfast.client import Client, Settings
-from holdfast.core.amounts import SUBAGENTS_MODEL
-from holdfast.core.contracts import AGENT_EXECUTION, ExecutionInput
-from holdfast.core.definition import LLM
-from holdfast.core.errors import ExecutionFailed, ModelFailure
-from holdfast.core.inference import AnswerPart, ModelRequest
-from holdfast.core.observed import AgentExecutionCompleted, AgentExecutionStarted, Observed
-from holdfast.core.offer import Offer
-from holdfast.core.state import AgentState, call_name, named_id
-from holdfast.core.steps import InferenceResponse
-from holdfast.core.stopping import StopReason
-from holdfast.core.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import ExecutionFailed, ModelFailure
+from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.conversation.amounts import SUBAGENTS_MODEL
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.contracts import AGENT_EXECUTION, ExecutionInput
+from holdfast.core.wire.execution_events import AgentExecutionCompleted, AgentExecutionStarted, Observed
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
 from holdfast.testing.script import Call, Turn, calls, say, turn_number
 from tests.serving import Serve, Served, served

@@ -16,10 +16,10 @@ from temporalio.testing import WorkflowEnvironment
 from activities.provider import OpenAIModel, ProviderSettings
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
-from holdfast.core.errors import ExecutionFailed
-from holdfast.core.offer import Offer
-from holdfast.core.state import AgentState
-from holdfast.core.steps import Outcome
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.base.errors import ExecutionFailed
+from holdfast.core.conversation.steps import Outcome
 from holdfast.storage.payloads import converter
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Script, Turn, call, say

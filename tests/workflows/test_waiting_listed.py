@@ -10,10 +10,10 @@ import pytest
 
 from holdfast import AgentDefinition, tool
 from holdfast.client import Client
-from holdfast.core.hooks import Changes, HookContext, Trigger, hook
-from holdfast.core.offer import Offer
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.verdicts import Verdict
+from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.toolset import Offer
+from holdfast.core.conversation.verdicts import Verdict
 from holdfast.testing.script import Call, Turn, calls, say, turn_number
 from tests.serving import Serve
 from tests.workflows.histories import replayed

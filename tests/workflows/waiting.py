@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.client import Client
-from holdfast.core.state import AgentState
-from holdfast.core.steps import CallStage
+from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.steps import CallStage
 
 SECONDS_MAX = 90
 LOOK_SECONDS = 0.02

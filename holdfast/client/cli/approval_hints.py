@@ -11,11 +11,11 @@ from holdfast.client.cli import render
 from holdfast.client.cli.busy import Busy
 from holdfast.client.report.words import moment
 from holdfast.client.watched import Watched
-from holdfast.core.decision_text import marked
-from holdfast.core.digests import short_digest
-from holdfast.core.errors import HoldfastError
-from holdfast.core.messages import ToolCall
-from holdfast.core.observed import ApprovalRequested
+from holdfast.core.base.digests import short_digest
+from holdfast.core.base.errors import HoldfastError
+from holdfast.core.conversation.decision_text import marked
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.wire.execution_events import ApprovalRequested
 
 
 @asynccontextmanager

@@ -17,12 +17,12 @@ from holdfast.client.cli.asking import asked, meant
 from holdfast.client.cli.options import AsJson, UnderWayId, with_server
 from holdfast.client.cli.typed_arguments import typed_arguments
 from holdfast.client.settings import Settings
-from holdfast.core.digests import SHORT_CHARS, short_digest
-from holdfast.core.errors import DecisionRefused, ExecutionNotFound, InvalidInput, ServerUnavailable
-from holdfast.core.frozen import replace
-from holdfast.core.steps import OpenCall
-from holdfast.core.tools import told
-from holdfast.core.verdicts import Decision, Verdict
+from holdfast.core.agent.tools import told
+from holdfast.core.base.digests import SHORT_CHARS, short_digest
+from holdfast.core.base.errors import DecisionRefused, ExecutionNotFound, InvalidInput, ServerUnavailable
+from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.steps import OpenCall
+from holdfast.core.conversation.verdicts import Decision, Verdict
 
 if TYPE_CHECKING:
     from holdfast.client import Agent, Client, Holdfast

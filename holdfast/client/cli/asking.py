@@ -21,14 +21,14 @@ from holdfast.client.cli import render
 from holdfast.client.cli.busy import ASKING, busy
 from holdfast.client.embedded import running_server
 from holdfast.client.settings import Settings
-from holdfast.core import serialization
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.errors import InvalidInput, StateInvalid
-from holdfast.core.limits import QUESTION_BYTES_MAX, STATE_BYTES_MAX
-from holdfast.core.run_metadata import checked_metadata
-from holdfast.core.state import AgentState
-from holdfast.core.tools import told
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.agent import state_json
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.request_metadata import checked_metadata
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.tools import told
+from holdfast.core.base.bounds import QUESTION_BYTES_MAX, STATE_BYTES_MAX
+from holdfast.core.base.errors import InvalidInput, StateInvalid
+from holdfast.core.wire.workflow_names import session_workflow_id
 
 if TYPE_CHECKING:
     from holdfast.client import Agent, Client, Holdfast, SessionSummary
@@ -192,8 +192,8 @@ def state_of(file: str) -> AgentState:
         found: Any = json.loads(written) if len(written) <= STATE_BYTES_MAX else {}
         exported = cast("dict[str, Any]", found).get("state") if isinstance(found, dict) else None
         if isinstance(exported, dict):
-            return serialization.from_dict(cast("dict[str, Any]", exported))
-        return serialization.from_json(written)
+            return state_json.from_dict(cast("dict[str, Any]", exported))
+        return state_json.from_json(written)
     except (ValueError, RecursionError) as error:
         raise StateInvalid(f"{file!r} is not valid JSON: {error}") from None
     except StateInvalid as error:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.client.shares import Share
-from holdfast.core.amounts import dollars, short_dollars
+from holdfast.core.conversation.amounts import dollars, short_dollars
 
 FULL_FROM: Final = 0.9
 """From this share on a limit is shown in red, and"""

@@ -26,10 +26,10 @@ from holdfast.client.cli.render import short
 from holdfast.client.entry import Holdfast
 from holdfast.client.heads import text_so_far
 from holdfast.client.overview import Overview, Row, overview, progress, rows
-from holdfast.core.errors import HoldfastError, InvalidInput
-from holdfast.core.frozen import replace as replaced
-from holdfast.core.texts import printable
-from holdfast.core.verdicts import Decision, Verdict
+from holdfast.core.base.errors import HoldfastError, InvalidInput
+from holdfast.core.base.frozen import replace as replaced
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.verdicts import Decision, Verdict
 
 if TYPE_CHECKING:
     from holdfast.client.executions import Client

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.status import Status
 
 from holdfast.client.cli.render import aside
-from holdfast.core.texts import printable
+from holdfast.core.base.safe_text import printable
 
 QUIET_SECONDS: Final = 1.0
 """What takes no longer than this says nothing."""

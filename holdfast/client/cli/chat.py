@@ -19,9 +19,9 @@ from holdfast.client.cli.options import AsJson, Policy, with_server
 from holdfast.client.cli.sessions import answered
 from holdfast.client.cli.worker_wait import when_served
 from holdfast.client.settings import Settings
-from holdfast.core.errors import HoldfastError, InvalidInput, SessionClosed
-from holdfast.core.limits import QUESTION_BYTES_MAX
-from holdfast.core.session_contracts import WhileRunning
+from holdfast.core.base.bounds import QUESTION_BYTES_MAX
+from holdfast.core.base.errors import HoldfastError, InvalidInput, SessionClosed
+from holdfast.core.wire.session_contracts import WhileRunning
 
 if TYPE_CHECKING:
     from holdfast.client import Agent

@@ -14,8 +14,8 @@ import typer
 
 from holdfast.client.cli.options import AsJson, DataDir, Storage, settings_from
 from holdfast.client.settings import Settings
-from holdfast.core.errors import InvalidInput, MissingPart
-from holdfast.core.limits import CODEC_TOKEN_CHARS_MAX
+from holdfast.core.base.bounds import CODEC_TOKEN_CHARS_MAX
+from holdfast.core.base.errors import InvalidInput, MissingPart
 from holdfast.storage.keys import KEY_FILE, create_key_file
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")

@@ -13,8 +13,8 @@ from holdfast.client.cli.bars import Glyphs, bar, told_share, took
 from holdfast.client.cli.render import COLOURS, short
 from holdfast.client.cli.views import SESSION_COLOURS
 from holdfast.client.shares import Share, tightest
-from holdfast.core.amounts import ESTIMATED, short_dollars
-from holdfast.core.state import ExecutionStatus
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.conversation.amounts import ESTIMATED, short_dollars
 
 if TYPE_CHECKING:
     from holdfast.client.overview import Row

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from holdfast.client.settings import DEFAULT_AGENTS_DIR
-from holdfast.core.limits import COMPLETED_IDS_MAX
+from holdfast.core.base.bounds import COMPLETED_IDS_MAX
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast

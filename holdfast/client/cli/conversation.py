@@ -17,12 +17,12 @@ from holdfast.client.cli.keyboard import Keyboard, Leaving
 from holdfast.client.cli.talking import ENDS, Talk
 from holdfast.client.cli.typed_arguments import typed_arguments
 from holdfast.client.watched import Watched
-from holdfast.core.errors import HoldfastError, ServerUnavailable, SessionClosed
-from holdfast.core.observed import AgentExecutionStarted, ApprovalRequested, ApprovalResolved
-from holdfast.core.session_contracts import SessionView, WhileRunning
-from holdfast.core.texts import printable
-from holdfast.core.tools import told
-from holdfast.core.verdicts import Verdict
+from holdfast.core.agent.tools import told
+from holdfast.core.base.errors import HoldfastError, ServerUnavailable, SessionClosed
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.wire.execution_events import AgentExecutionStarted, ApprovalRequested, ApprovalResolved
+from holdfast.core.wire.session_contracts import SessionView, WhileRunning
 
 if TYPE_CHECKING:
     from holdfast.client import Agent, Client

@@ -13,11 +13,11 @@ from holdfast.client.cli.bars import Glyphs, took
 from holdfast.client.cli.columns import limits
 from holdfast.client.cli.render import short
 from holdfast.client.report.words import moment
-from holdfast.core.decision_text import decision_text
-from holdfast.core.digests import short_digest
-from holdfast.core.messages import ToolCall
-from holdfast.core.steps import CallStage
-from holdfast.core.texts import printable
+from holdfast.core.base.digests import short_digest
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.decision_text import decision_text
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import CallStage
 
 if TYPE_CHECKING:
     from holdfast.client.approvals import WaitingCall

@@ -41,8 +41,8 @@ from holdfast.client.worker_process import (
     worker_command,
     worker_environment,
 )
-from holdfast.core.errors import Conflict, HoldfastError, InvalidInput, MissingPart, ServerUnavailable
-from holdfast.core.limits import CODEC_TOKEN_CHARS_MIN
+from holdfast.core.base.bounds import CODEC_TOKEN_CHARS_MIN
+from holdfast.core.base.errors import Conflict, HoldfastError, InvalidInput, MissingPart, ServerUnavailable
 
 TOKEN: Final = re.compile(rf"[A-Za-z0-9._~-]{{{CODEC_TOKEN_CHARS_MIN},}}")
 

@@ -15,7 +15,7 @@ from holdfast.client.cli.busy import busy
 from holdfast.client.cli.options import AsJson, with_server
 from holdfast.client.cli.setup import NOT_AS_IT_SHOULD_BE
 from holdfast.client.settings import Settings
-from holdfast.core.texts import printable
+from holdfast.core.base.safe_text import printable
 
 if TYPE_CHECKING:
     from holdfast.client.diagnosis.findings import Finding

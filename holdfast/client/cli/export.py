@@ -19,7 +19,7 @@ from holdfast.client.cli.asking import joined, run_id_of
 from holdfast.client.cli.busy import busy
 from holdfast.client.cli.options import AsJson, ExecutionId, with_server
 from holdfast.client.settings import Settings
-from holdfast.core.errors import Conflict, InvalidInput
+from holdfast.core.base.errors import Conflict, InvalidInput
 
 if TYPE_CHECKING:
     from holdfast.client.report.document import Report

@@ -17,11 +17,11 @@ from holdfast.client.live import CallView, LiveView, RunView, StepView
 from holdfast.client.report.words import counted, moment
 from holdfast.client.shares import Used, shares, tightest
 from holdfast.client.watched import retry_line
-from holdfast.core.amounts import ESTIMATED, dollars
-from holdfast.core.digests import short_digest
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.steps import Outcome
-from holdfast.core.texts import printable
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.digests import short_digest
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.amounts import ESTIMATED, dollars
+from holdfast.core.conversation.steps import Outcome
 
 ID_CHARS: Final = 8
 """How much of an id tells a run from its subagents'."""

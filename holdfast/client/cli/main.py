@@ -50,7 +50,7 @@ from holdfast.client.cli.setup import setup
 from holdfast.client.cli.show import show
 from holdfast.client.cli.top import top
 from holdfast.client.cli.watching import watch
-from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.leaving import leave
 
 INTERRUPTED: Final = 130

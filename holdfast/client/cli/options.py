@@ -15,9 +15,9 @@ from holdfast.client.cli import completing
 from holdfast.client.cli.help_text import Command
 from holdfast.client.settings import Settings
 from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.budget import UnpricedPolicy
-from holdfast.core.session_contracts import WhileRunning
-from holdfast.core.workflow_names import LAST
+from holdfast.core.agent.budget import UnpricedPolicy
+from holdfast.core.wire.session_contracts import WhileRunning
+from holdfast.core.wire.workflow_names import LAST
 
 Address: TypeAlias = Annotated[
     str | None,

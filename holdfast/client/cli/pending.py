@@ -14,15 +14,15 @@ from rich.text import Text
 from holdfast.client.cli import render
 from holdfast.client.cli.listing_table import Column, id_column, print_listing, whole_width
 from holdfast.client.report.words import moment
-from holdfast.core.digests import short_digest
-from holdfast.core.errors import ServerUnavailable
-from holdfast.core.messages import ToolCall
-from holdfast.core.texts import printable
+from holdfast.core.base.digests import short_digest
+from holdfast.core.base.errors import ServerUnavailable
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.messages import ToolCall
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
     from holdfast.client.approvals import WaitingCall, WaitingCalls
-    from holdfast.core.session_contracts import SessionView
+    from holdfast.core.wire.session_contracts import SessionView
 
 COLUMNS: Final = (
     id_column("run"),

@@ -8,9 +8,9 @@ from typing import Final
 from holdfast.client.cli import render
 from holdfast.client.report.words import counted
 from holdfast.client.watched import AttemptFailed, TextDelta, Watched
-from holdfast.core import observed
-from holdfast.core.amounts import token_count
-from holdfast.core.decision_text import decision_text
+from holdfast.core.conversation.amounts import token_count
+from holdfast.core.conversation.decision_text import decision_text
+from holdfast.core.wire import execution_events
 
 ID_CHARS: Final = 8
 """How much of an execution's id stands on an event's line: enough to tell a run from its subagents'."""
@@ -66,7 +66,7 @@ class Steps:
         """Print what is new."""
         self.doing = _doing(watched) or self.doing
         match watched:
-            case observed.AgentStepStarted():
+            case execution_events.AgentStepStarted():
                 self._began, self.streamed = watched.at, ""
             case TextDelta() if self._live:
                 self._stream(watched)
@@ -74,18 +74,18 @@ class Steps:
                 self._text.end()
                 render.note(watched.line(datetime.now(UTC)))
                 self.streamed = ""
-            case observed.InferenceResponseReceived():
+            case execution_events.InferenceResponseReceived():
                 self._text.end()
                 if self._announced < watched.step_number:
                     render.announce(watched.step_number, watched.response)
                 else:
                     render.asked(watched.response)
                 self._announced = watched.step_number
-            case observed.ApprovalRequested():
+            case execution_events.ApprovalRequested():
                 render.waiting(watched.execution_id, watched.call, watched.expires_at)
-            case observed.AgentStepCompleted():
+            case execution_events.AgentStepCompleted():
                 self._complete(watched)
-            case observed.StopSignalReceived():
+            case execution_events.StopSignalReceived():
                 self.end()
             case _:
                 pass
@@ -101,7 +101,7 @@ class Steps:
         self._text.show(delta)
         self.streamed += delta.text
 
-    def _complete(self, event: observed.AgentStepCompleted) -> None:
+    def _complete(self, event: execution_events.AgentStepCompleted) -> None:
         self._text.end()
         if self._announced < event.step_number:
             render.announce(event.step_number, event.step.inference_response)
@@ -112,13 +112,13 @@ class Steps:
 def _doing(watched: Watched) -> str:
     """Return what begins with an event; empty where nothing does."""
     match watched:
-        case observed.InferenceRequestStarted():
+        case execution_events.InferenceRequestStarted():
             return f"step {watched.step_number}: the model is asked"
-        case observed.ToolCallStarted():
+        case execution_events.ToolCallStarted():
             return f"step {watched.step_number}: {watched.call.name} runs"
-        case observed.SubagentSpawned():
+        case execution_events.SubagentSpawned():
             return f"step {watched.step_number}: {watched.agent} works"
-        case observed.ApprovalRequested():
+        case execution_events.ApprovalRequested():
             return f"step {watched.step_number}: {watched.call.name} waits for a person"
         case _:
             return ""
@@ -144,34 +144,34 @@ class Lines:
 def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kind
     """Return what one wants to know of an event first."""
     match watched:
-        case observed.AgentExecutionStarted():
+        case execution_events.AgentExecutionStarted():
             return watched.agent
-        case observed.InferenceResponseReceived():
+        case execution_events.InferenceResponseReceived():
             asked = counted(len(watched.response.tool_calls), "call")
             return f"{asked}, {token_count(watched.response.usage)} tokens"
-        case observed.ToolCallStarted() | observed.ApprovalRequested():
+        case execution_events.ToolCallStarted() | execution_events.ApprovalRequested():
             return f"{watched.call.name} {watched.call.id}"
-        case observed.ToolCallCompleted() | observed.ToolCallBlocked():
+        case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
             done = watched.tool_execution
             return f"{done.call.name} {done.call.id} {done.outcome}"
-        case observed.TokenUsageReported():
+        case execution_events.TokenUsageReported():
             return f"{render.tokens(watched.total, watched.total_cost, watched.total_unpriced)} so far"
-        case observed.StopSignalReceived():
+        case execution_events.StopSignalReceived():
             return f"{watched.signal.reason}: {watched.signal.message}"
-        case observed.AgentExecutionStopped():
+        case execution_events.AgentExecutionStopped():
             return f"{watched.reason}: {watched.message}" if watched.message else watched.reason
-        case observed.AgentExecutionCompleted():
+        case execution_events.AgentExecutionCompleted():
             return watched.status
-        case observed.AgentExecutionFailed():
+        case execution_events.AgentExecutionFailed():
             return f"{watched.error.type}: {watched.error.message}"
-        case observed.SubagentSpawned():
+        case execution_events.SubagentSpawned():
             return f"{watched.agent} {watched.call_id}"
-        case observed.SubagentCompleted():
+        case execution_events.SubagentCompleted():
             spent = render.tokens(watched.usage, watched.cost, watched.unpriced)
             return f"{watched.agent} {watched.call_id} {watched.status}, {spent}"
-        case observed.ApprovalResolved():
+        case execution_events.ApprovalResolved():
             return f"{watched.call.name} {watched.call_id} {decision_text(watched.approval, watched.call.arguments)}"
-        case observed.HookExecuted():
+        case execution_events.HookExecuted():
             return f"{watched.hook} at {watched.trigger}"
         case AttemptFailed():
             return watched.line(datetime.now(UTC))

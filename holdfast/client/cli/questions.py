@@ -13,7 +13,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from holdfast.core.limits import REASON_CHARS_MAX
+from holdfast.core.base.bounds import REASON_CHARS_MAX
 
 
 @dataclass(frozen=True, slots=True)

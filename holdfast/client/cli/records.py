@@ -11,8 +11,8 @@ from holdfast.client.cli.asking import agent_id_of, asked, asked_agent, run_id_o
 from holdfast.client.cli.completing import run_ids
 from holdfast.client.cli.options import AgentId, AsJson, ExecutionId, Limit, with_server
 from holdfast.client.settings import Settings
-from holdfast.core.records import ExecutionRecord
-from holdfast.core.state import AgentState
+from holdfast.core.agent.state import AgentState
+from holdfast.core.wire.records import ExecutionRecord
 
 if TYPE_CHECKING:
     from holdfast.client import Agent, Holdfast

@@ -17,15 +17,15 @@ from rich.markup import escape
 
 from holdfast.client.cli.listing_table import Column, id_column, print_listing
 from holdfast.client.report.words import moment
-from holdfast.core.amounts import ESTIMATED, dollars, token_count
-from holdfast.core.decision_text import decision_text, marked
-from holdfast.core.digests import short_digest
-from holdfast.core.messages import ToolCall
-from holdfast.core.recording import asked_of
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.steps import AgentStep, InferenceResponse, Outcome
-from holdfast.core.texts import printable
-from holdfast.core.usage import Usage
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.digests import short_digest
+from holdfast.core.base.safe_text import printable
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.amounts import ESTIMATED, dollars, token_count
+from holdfast.core.conversation.decision_text import decision_text, marked
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import AgentStep, InferenceResponse, Outcome
+from holdfast.core.wire.execution_record import asked_of
 
 if TYPE_CHECKING:
     from holdfast.client.summaries import ExecutionSummary

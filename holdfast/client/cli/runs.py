@@ -21,11 +21,11 @@ from holdfast.client.cli.options import AsJson, Metadata, Query, UnderWayId, Unp
 from holdfast.client.cli.progress import Steps
 from holdfast.client.settings import Settings
 from holdfast.client.watched import TextDelta
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.errors import ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
-from holdfast.core.events import StopMode
-from holdfast.core.observed import ApprovalRequested
-from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.errors import ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
+from holdfast.core.loop.events import StopMode
+from holdfast.core.wire.execution_events import ApprovalRequested
 
 if TYPE_CHECKING:
     from holdfast.client import Client, Holdfast

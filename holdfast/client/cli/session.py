@@ -14,12 +14,12 @@ from holdfast.client.cli.help_text import Group
 from holdfast.client.cli.options import AgentId, AsJson, Policy, Unpriced, WithLatest, with_server
 from holdfast.client.cli.render import hint
 from holdfast.client.settings import Settings
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import LLM
-from holdfast.core.errors import InvalidInput
-from holdfast.core.events import StopMode
-from holdfast.core.session_contracts import SessionView, WhileRunning
-from holdfast.core.tools import told
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.tools import told
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.loop.events import StopMode
+from holdfast.core.wire.session_contracts import SessionView, WhileRunning
 
 if TYPE_CHECKING:
     from holdfast.client import Agent, Holdfast

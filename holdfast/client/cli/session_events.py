@@ -8,9 +8,7 @@ from typing import assert_never
 from holdfast.client.cli import render
 from holdfast.client.cli.progress import ID_CHARS
 from holdfast.client.report.words import counted
-from holdfast.core.numbered import NumberedEvent, to_dict
-from holdfast.core.session_contracts import Branch
-from holdfast.core.session_events import (
+from holdfast.core.session.session_events import (
     AnySessionEvent,
     MessageAccepted,
     SessionChanged,
@@ -21,6 +19,8 @@ from holdfast.core.session_events import (
     SessionResumed,
     SessionSuspended,
 )
+from holdfast.core.wire.event_envelope import NumberedEvent, to_dict
+from holdfast.core.wire.session_contracts import Branch
 
 
 def shown(events: Sequence[NumberedEvent], *, as_json: bool) -> None:

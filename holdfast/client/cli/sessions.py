@@ -19,9 +19,9 @@ from holdfast.client.cli.options import AgentId, AsJson, Limit, Metadata, Policy
 from holdfast.client.cli.runs import STOPPED
 from holdfast.client.cli.worker_wait import when_served
 from holdfast.client.settings import Settings
-from holdfast.core.errors import ExecutionFailed, HoldfastError
-from holdfast.core.session_contracts import Receipt, SessionView
-from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.errors import ExecutionFailed, HoldfastError
+from holdfast.core.wire.session_contracts import Receipt, SessionView
 
 if TYPE_CHECKING:
     from holdfast.client import Agent, Holdfast, SessionSummary

@@ -13,8 +13,8 @@ from holdfast.client.cli import render
 from holdfast.client.cli.busy import busy
 from holdfast.client.cli.options import AsJson, with_server
 from holdfast.client.settings import Settings
-from holdfast.core.errors import Conflict, HoldfastError, ServerUnavailable
-from holdfast.core.texts import printable
+from holdfast.core.base.errors import Conflict, HoldfastError, ServerUnavailable
+from holdfast.core.base.safe_text import printable
 
 if TYPE_CHECKING:
     from temporalio.client import Client as TemporalClient

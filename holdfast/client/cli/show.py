@@ -14,9 +14,9 @@ from holdfast.client.cli.asking import joined, meant, page_of
 from holdfast.client.cli.busy import ASKING, busy
 from holdfast.client.cli.options import AsJson, RunOrAgentId, with_server
 from holdfast.client.settings import Settings
-from holdfast.core.contracts import PageRequest
-from holdfast.core.errors import InvalidInput
-from holdfast.core.observed import AnyObserved
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.wire.contracts import PageRequest
+from holdfast.core.wire.execution_events import AnyObserved
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast

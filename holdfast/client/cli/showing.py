@@ -13,11 +13,11 @@ from holdfast.client.cli.listing_table import GAP_CHARS
 from holdfast.client.cli.render import console, hint, short, tables, tokens, unpriced_of
 from holdfast.client.report.rows import CallRow, StepRow
 from holdfast.client.report.words import beginning, decided, lasting, moment
-from holdfast.core.amounts import ESTIMATED, short_dollars
-from holdfast.core.decision_text import APPROVAL
-from holdfast.core.messages import DEFAULT_SECTION, Message
-from holdfast.core.state import AgentState
-from holdfast.core.texts import printable
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.amounts import ESTIMATED, short_dollars
+from holdfast.core.conversation.decision_text import APPROVAL
+from holdfast.core.conversation.messages import DEFAULT_SECTION, Message
 
 ROLES: Final = {"system": "magenta", "user": "blue", "assistant": "green", "tool": "cyan"}
 

@@ -9,14 +9,14 @@ from rich.markup import escape
 
 from holdfast.client.cli.render import MARKS, called, console, note, short, text, tokens
 from holdfast.client.watched import AttemptFailed, TextDelta, Watched
-from holdfast.core import observed
-from holdfast.core.messages import ToolCall
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.steps import ToolExecution
-from holdfast.core.texts import printable
-from holdfast.core.usage import Usage
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.safe_text import printable
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import ToolExecution
+from holdfast.core.wire import execution_events
 
-ENDS: Final = (observed.AgentExecutionCompleted, observed.AgentExecutionFailed)
+ENDS: Final = (execution_events.AgentExecutionCompleted, execution_events.AgentExecutionFailed)
 
 
 class Talk:
@@ -42,27 +42,27 @@ class Talk:
             return
         self._execution_id = watched.execution_id
         match watched:
-            case observed.AgentExecutionStarted():
+            case execution_events.AgentExecutionStarted():
                 self._said, self._used = "", None
-            case observed.InferenceRequestStarted():
+            case execution_events.InferenceRequestStarted():
                 self._said = ""
-            case observed.ToolCallStarted():
+            case execution_events.ToolCallStarted():
                 self._begin(watched.call)
-            case observed.ToolCallCompleted() | observed.ToolCallBlocked():
+            case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
                 self._complete(watched.tool_execution)
-            case observed.SubagentSpawned():
+            case execution_events.SubagentSpawned():
                 self._line(f"  [cyan]{escape(watched.agent)}[/cyan] begins: [dim]{escape(short(watched.task))}[/dim]")
-            case observed.SubagentCompleted():
+            case execution_events.SubagentCompleted():
                 used = escape(tokens(watched.usage, watched.cost, watched.unpriced))
                 self._line(f"  [cyan]{escape(watched.agent)}[/cyan] {watched.status} [dim]{used}[/dim]")
-            case observed.TokenUsageReported():
+            case execution_events.TokenUsageReported():
                 self._used = watched.total, watched.total_cost, watched.total_unpriced
-            case observed.AgentExecutionCompleted(status=ExecutionStatus.COMPLETED):
+            case execution_events.AgentExecutionCompleted(status=ExecutionStatus.COMPLETED):
                 self._answered(watched.answer)
-            case observed.AgentExecutionCompleted():
+            case execution_events.AgentExecutionCompleted():
                 why = ": ".join(filter(None, (watched.reason, watched.message)))
                 self._line(f"[yellow]stopped[/yellow] ({escape(short(why))}){self._usage()}")
-            case observed.AgentExecutionFailed():
+            case execution_events.AgentExecutionFailed():
                 why = f"{watched.error.type}: {watched.error.message}"
                 self._line(f"[red]failed[/red] ({escape(printable(why))}){self._usage()}")
             case _:

@@ -16,8 +16,8 @@ from holdfast.client.cli.busy import ASKING, busy
 from holdfast.client.cli.listing_table import Column, id_column, print_listing
 from holdfast.client.cli.options import AsJson, Limit, with_server
 from holdfast.client.settings import Settings
-from holdfast.core.errors import MissingPart
-from holdfast.core.limits import TOP_ROWS
+from holdfast.core.base.bounds import TOP_ROWS
+from holdfast.core.base.errors import MissingPart
 
 if TYPE_CHECKING:
     from holdfast.client.executions import Client

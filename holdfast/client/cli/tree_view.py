@@ -21,10 +21,10 @@ from holdfast.client.cli.render import COLOURS, used
 from holdfast.client.cli.restoring import put_back
 from holdfast.client.live import LiveView, RunView, after, headed
 from holdfast.client.watched import Watched
-from holdfast.core.errors import HoldfastError
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.texts import printable
-from holdfast.core.usage import Usage
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.errors import HoldfastError
+from holdfast.core.base.safe_text import printable
+from holdfast.core.base.usage import Usage
 
 if TYPE_CHECKING:
     from holdfast.client import Client

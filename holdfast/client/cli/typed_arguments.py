@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
-from holdfast.core.parsing import named_once
+from holdfast.core.base.json_parsing import named_once
 
 
 def typed_arguments(text: str) -> dict[str, Any]:

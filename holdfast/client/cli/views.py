@@ -15,12 +15,12 @@ from holdfast.client.cli.listing_table import Column, id_column, print_listing
 from holdfast.client.cli.render import COLOURS, console, hint, say, short, tables, tokens, used
 from holdfast.client.cli.render import as_json as print_json
 from holdfast.client.report.words import moment
-from holdfast.core.amounts import token_count
-from holdfast.core.messages import Message
-from holdfast.core.records import ExecutionRecord
-from holdfast.core.session_contracts import Branch, Receipt, SessionView
-from holdfast.core.state import ExecutionStatus
-from holdfast.core.texts import printable
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.amounts import token_count
+from holdfast.core.conversation.messages import Message
+from holdfast.core.wire.records import ExecutionRecord
+from holdfast.core.wire.session_contracts import Branch, Receipt, SessionView
 
 if TYPE_CHECKING:
     from holdfast.client import SessionSummary

@@ -18,8 +18,8 @@ from holdfast.client.cli.progress import Lines
 from holdfast.client.cli.runs import STOPPED
 from holdfast.client.settings import Settings
 from holdfast.client.watched import Watched, to_dict
-from holdfast.core.observed import AgentExecutionCompleted
-from holdfast.core.state import ExecutionStatus
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.wire.execution_events import AgentExecutionCompleted
 
 RESTS: Final = frozenset({"idle", "suspended", "away"})
 """What a session is that has no run under way."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from holdfast.client.cli import render
 from holdfast.client.cli.busy import Busy
-from holdfast.core.errors import HoldfastError, ServerUnavailable
+from holdfast.core.base.errors import HoldfastError, ServerUnavailable
 
 if TYPE_CHECKING:
     from holdfast.client import Client

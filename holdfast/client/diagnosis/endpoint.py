@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from holdfast import __version__
 from holdfast.client.diagnosis.judging import EndpointFacts
-from holdfast.core.texts import clamped, printable
+from holdfast.core.base.safe_text import clamped, printable
 from holdfast.local.endpoint import ProviderSettings
 
 OPENAI: Final = "https://api.openai.com/v1"

@@ -16,8 +16,8 @@ from holdfast.client.definitions import load_agents
 from holdfast.client.diagnosis import endpoint, judging, machine
 from holdfast.client.diagnosis.findings import Finding, Level, fine, told, warned, wrong
 from holdfast.client.settings import Settings
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import HoldfastError, StorageFailed
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.base.errors import HoldfastError, StorageFailed
 from holdfast.local.endpoint import ProviderSettings
 from holdfast.storage.keys import KeyRing
 from holdfast.storage.places import MEMORY, folder_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.base.errors import HoldfastError
 
 
 class Level(StrEnum):

@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.client.datadir import ServerAddress
 from holdfast.client.diagnosis.findings import Finding, fine, warned, wrong
-from holdfast.core.nearest import suggestion
+from holdfast.core.base.did_you_mean import suggestion
 
 VERSIONS: Final = "versions"
 DATA: Final = "data directory"

@@ -13,8 +13,8 @@ from holdfast.client.diagnosis.findings import Finding, fine, warned, wrong
 from holdfast.client.diagnosis.web_access import FORGED, Door
 from holdfast.client.refusals import worker_for
 from holdfast.client.silence import SEEN_MAX
-from holdfast.core.contracts import ToolCatalog, waiting_queue
-from holdfast.core.definition import AgentDefinition
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.wire.contracts import ToolCatalog, waiting_queue
 
 CONFIGURATION: Final = "configuration"
 SERVER: Final = "server"

@@ -21,7 +21,7 @@ from holdfast import __version__
 from holdfast.client.datadir import DataDirectory
 from holdfast.client.diagnosis.judging import DataFacts, Parts
 from holdfast.client.server_process import serves
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 
 T = TypeVar("T")
 

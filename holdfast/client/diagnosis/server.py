@@ -28,8 +28,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from holdfast.client.diagnosis.judging_server import Equipment, Moment, NamespaceFacts, Poller, Serving
-from holdfast.core.contracts import RESOLVE_TOOLS_ACTIVITY, ToolCatalog, ToolsRequest
-from holdfast.core.definition import AgentDefinition
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.wire.contracts import RESOLVE_TOOLS_ACTIVITY, ToolCatalog, ToolsRequest
 
 RPC_TIMEOUT: Final = timedelta(seconds=3)
 

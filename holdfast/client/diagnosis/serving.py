@@ -23,7 +23,7 @@ from holdfast.client.refusals import answered, said
 from holdfast.client.registering import attributes
 from holdfast.client.settings import Settings
 from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.errors import HoldfastError
+from holdfast.core.base.errors import HoldfastError
 
 CONNECT_SECONDS: Final = 3.5
 NAMESPACE_SECONDS: Final = 2.5

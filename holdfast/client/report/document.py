@@ -11,9 +11,9 @@ from pydantic import AwareDatetime, JsonValue
 
 from holdfast.client.report.rows import RunSummary, StepRow, SubagentRow, messages_of, step_rows, summary_of
 from holdfast.client.watched import to_dict
-from holdfast.core.frozen import Frozen
-from holdfast.core.observed import AnyObserved
-from holdfast.core.state import AgentState
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.wire.execution_events import AnyObserved
 
 
 @dataclass(frozen=True, slots=True)

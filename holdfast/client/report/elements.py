@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from xml.etree.ElementTree import Element as Element  # noqa: PLC0414  # ours too
 from xml.etree.ElementTree import tostring
 
-from holdfast.core.texts import printable
+from holdfast.core.base.safe_text import printable
 
 Content = Element | str | None
 """What stands in an element: another one, a text, or nothing."""

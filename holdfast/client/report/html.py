@@ -16,12 +16,12 @@ from holdfast.client.report.style import PAGE_STYLE
 from holdfast.client.report.svg import drawn
 from holdfast.client.report.timeline import timeline
 from holdfast.client.report.words import beginning, counted, lasting, moment
-from holdfast.core.amounts import dollars, token_count, tokens_in_and_out
-from holdfast.core.decision_text import APPROVAL, decision_text
-from holdfast.core.excerpts import in_full
-from holdfast.core.messages import Message
-from holdfast.core.observed import AnyObserved
-from holdfast.core.steps import ErrorRecord
+from holdfast.core.conversation.amounts import dollars, token_count, tokens_in_and_out
+from holdfast.core.conversation.decision_text import APPROVAL, decision_text
+from holdfast.core.conversation.display_text import in_full
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.wire.execution_events import AnyObserved
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 """What a browser may load for the page: nothing; and it runs no script, whatever may be in it."""

@@ -10,11 +10,11 @@ from typing import Final
 from holdfast.client.report.document import Report
 from holdfast.client.report.rows import CallRow, RunSummary, StepRow, SubagentRow
 from holdfast.client.report.words import beginning, decided, lasting, moment
-from holdfast.core.amounts import dollars, tokens_in_and_out
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.decision_text import APPROVAL, marked
-from holdfast.core.messages import Message
-from holdfast.core.texts import printable
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.amounts import dollars, tokens_in_and_out
+from holdfast.core.conversation.decision_text import APPROVAL, marked
+from holdfast.core.conversation.messages import Message
 
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()<>#+!|~&-])")
 """What means something in Markdown, or begins HTML in it."""

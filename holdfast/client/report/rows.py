@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import AwareDatetime, JsonValue
 
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.frozen import Frozen
-from holdfast.core.json_values import JsonMap
-from holdfast.core.messages import Message
-from holdfast.core.recording import asked_of
-from holdfast.core.state import AgentState, ExecutionStatus, call_name, named_id
-from holdfast.core.steps import AgentStep, AgentStepType, CallStage, ErrorRecord, OpenCall, StepExecution, ToolExecution
-from holdfast.core.stopping import StopReason
-from holdfast.core.subagents import SPAWN_TOOL
-from holdfast.core.usage import Usage
-from holdfast.core.verdicts import Approval
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.state import AgentState, ExecutionStatus, call_name, named_id
+from holdfast.core.agent.subagents import SPAWN_TOOL
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.json_values import JsonMap
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.steps import (
+    AgentStep,
+    AgentStepType,
+    CallStage,
+    ErrorRecord,
+    OpenCall,
+    StepExecution,
+    ToolExecution,
+)
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.conversation.verdicts import Approval
+from holdfast.core.wire.execution_record import asked_of
 
 if TYPE_CHECKING:
     from holdfast.client.trees import ExecutionTree

@@ -12,17 +12,17 @@ from typing import Literal
 
 from holdfast.client.report.rows import CallRow, RunSummary, StepRow, SubagentRow
 from holdfast.client.report.words import counted
-from holdfast.core.amounts import token_count, tokens_in_and_out
-from holdfast.core.limits import TIMELINE_ROWS_MAX
-from holdfast.core.observed import (
+from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.base.bounds import TIMELINE_ROWS_MAX
+from holdfast.core.conversation.amounts import token_count, tokens_in_and_out
+from holdfast.core.conversation.steps import Outcome
+from holdfast.core.wire.execution_events import (
     AnyObserved,
     ApprovalRequested,
     ApprovalResolved,
     InferenceRequestStarted,
     InferenceResponseReceived,
 )
-from holdfast.core.state import call_name, named_id
-from holdfast.core.steps import Outcome
 
 Kind = Literal["step", "model", "tool", "failed", "blocked", "approval", "subagent", "under_way"]
 """What a bar stands for, which decides its colour."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from holdfast.core.decision_text import decision_text
-from holdfast.core.limits import REPORTED_TEXT_CHARS_MAX
-from holdfast.core.verdicts import Approval
+from holdfast.core.base.bounds import REPORTED_TEXT_CHARS_MAX
+from holdfast.core.conversation.decision_text import decision_text
+from holdfast.core.conversation.verdicts import Approval
 
 MINUTE: Final = 60
 HOUR: Final = 3_600

@@ -10,14 +10,14 @@ from holdfast.client import agents
 from holdfast.client.approvals import WaitingCall
 from holdfast.client.sync.portal import Portal
 from holdfast.client.watched import Watched
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.events import StopMode
-from holdfast.core.messages import Message
-from holdfast.core.numbered import NumberedEvent
-from holdfast.core.records import ExecutionRecord
-from holdfast.core.session_contracts import Receipt, SessionView, WhileRunning
-from holdfast.core.state import AgentState
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.messages import Message
+from holdfast.core.loop.events import StopMode
+from holdfast.core.wire.event_envelope import NumberedEvent
+from holdfast.core.wire.records import ExecutionRecord
+from holdfast.core.wire.session_contracts import Receipt, SessionView, WhileRunning
 
 
 class Agent:

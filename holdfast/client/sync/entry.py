@@ -13,11 +13,11 @@ from holdfast.client.summaries import SessionSummary
 from holdfast.client.sync.agents import Agent
 from holdfast.client.sync.executions import Client
 from holdfast.client.sync.portal import Portal
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.records import ExecutionRecord
-from holdfast.core.session_contracts import WhileRunning
-from holdfast.core.state import AgentState, ExecutionStatus
-from holdfast.core.stopping import StopReason
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.records import ExecutionRecord
+from holdfast.core.wire.session_contracts import WhileRunning
 
 
 class Holdfast:

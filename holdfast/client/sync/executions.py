@@ -12,11 +12,11 @@ from holdfast.client.approvals import WaitingCalls
 from holdfast.client.summaries import ExecutionSummary
 from holdfast.client.sync.portal import Portal
 from holdfast.client.watched import Watched
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.events import StopMode
-from holdfast.core.state import AgentState
-from holdfast.core.verdicts import Verdict
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.events import StopMode
 
 
 class Client:

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from holdfast.core.errors import InvalidInput
+from holdfast.core.base.errors import InvalidInput
 
 T = TypeVar("T")
 

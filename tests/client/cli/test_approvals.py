@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 
 from holdfast.client import Client, Settings
-from holdfast.core.digests import call_digest, short_digest
-from holdfast.core.state import AgentState
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.digests import call_digest, short_digest
 from tests.client.cli.page import examples, keys
 from tests.client.cli.program import Ended, Project
 from tests.client.cli.terminal import terminal

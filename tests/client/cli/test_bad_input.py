@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast.client import Client, Settings
-from holdfast.core.limits import QUESTION_BYTES_MAX
+from holdfast.core.base.bounds import QUESTION_BYTES_MAX
 from tests.client.cli.failing import Failing
 from tests.client.cli.program import Ended, Project, start_id
 

@@ -23,12 +23,12 @@ from holdfast.client.cli.questions import Question
 from holdfast.client.embedded import EmbeddedServer
 from holdfast.client.overview import overview
 from holdfast.client.ports import choose_ports
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.definition import LLM, AgentDefinition
-from holdfast.core.digests import call_digest, short_digest
-from holdfast.core.policies import ApprovalRule
-from holdfast.core.steps import Outcome
-from holdfast.core.tools import tool
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.tools import tool
+from holdfast.core.base.digests import call_digest, short_digest
+from holdfast.core.conversation.steps import Outcome
 from holdfast.testing.script import Turn, call, say
 from tests.serving import Serve, Served
 

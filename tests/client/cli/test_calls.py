@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.client import Client, Holdfast, Settings
-from holdfast.core.errors import ExecutionFailed
+from holdfast.core.base.errors import ExecutionFailed
 from tests.client.cli.calls import AWAY, NOBODY, OLD, calls, said
 from tests.client.cli.page import rows
 from tests.client.cli.program import Ended, Project, Running

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from holdfast.client.embedded import running_server
-from holdfast.core.errors import InvalidInput, PayloadRefused, PortTaken
+from holdfast.core.base.errors import InvalidInput, PayloadRefused, PortTaken
 from holdfast.storage.keys import KeyRing
 from tests.client.cli.program import HOLDFAST, Project
 

@@ -20,7 +20,7 @@ from holdfast.client import Settings
 from holdfast.client.diagnosis import examination
 from holdfast.client.diagnosis.examination import examine
 from holdfast.client.diagnosis.findings import Finding, Level
-from holdfast.core.tools import tool
+from holdfast.core.agent.tools import tool
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import say
 from tests.client.cli.page import examples, rows

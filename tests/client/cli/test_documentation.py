@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast.client.cli import main
-from holdfast.core.errors import HoldfastError
-from holdfast.core.limits import LISTED_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
+from holdfast.core.base.bounds import LISTED_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
+from holdfast.core.base.errors import HoldfastError
 from tests.client.cli.page import PAGE, first_words, rows
 from tests.client.cli.program import HOLDFAST, Project
 

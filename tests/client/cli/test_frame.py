@@ -12,16 +12,16 @@ from holdfast.client.cli.tree_view import without_end
 from holdfast.client.live import LiveView, limited
 from holdfast.client.shares import Share
 from holdfast.client.watched import AttemptFailed, TextDelta
-from holdfast.core.digests import short_digest
-from holdfast.core.observed import (
+from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.base.digests import short_digest
+from holdfast.core.conversation.steps import ErrorRecord, Outcome
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
     AgentExecutionFailed,
     ApprovalRequested,
     SubagentSpawned,
 )
-from holdfast.core.state import call_name, named_id
-from holdfast.core.steps import ErrorRecord, Outcome
-from holdfast.core.stopping import StopReason
 from tests.client.stories import ROOT, Story, asked, forced, moment, natural, seen
 
 STEERING = "\x1b[2J\x1b]0;title\x07\u202eevil\u200b"

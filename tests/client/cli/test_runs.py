@@ -14,8 +14,8 @@ import pytest
 
 from holdfast.client import Client, Settings
 from holdfast.client.watched import TextDelta
-from holdfast.core.errors import ExecutionNotFound, ServerUnavailable
-from holdfast.core.state import AgentState, ExecutionStatus
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.errors import ExecutionNotFound, ServerUnavailable
 from tests.client.cli.page import examples, keys
 from tests.client.cli.program import Project, Running
 

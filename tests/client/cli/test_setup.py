@@ -14,9 +14,9 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from holdfast.client import Client, Holdfast, Settings
 from holdfast.client.connection import connect
 from holdfast.client.namespaces import create, retention, retention_of
-from holdfast.core.definition import AgentDefinition
-from holdfast.core.errors import InvalidInput, ServerUnavailable
-from holdfast.core.listing import SEARCH_ATTRIBUTES
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.base.errors import InvalidInput, ServerUnavailable
+from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 from tests.client.cli.page import examples
 from tests.client.cli.program import KEPT, Ended, Project
 

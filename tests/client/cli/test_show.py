@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.client.report.document import RunExport
 from holdfast.client.watched import to_dict
-from holdfast.core.state import AgentState
+from holdfast.core.agent.state import AgentState
 from tests.client.cli.page import examples
 from tests.client.cli.program import Ended, Running
 from tests.client.cli.test_watching import EVENTS, watched_lines

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.client import Client, Holdfast, Settings
 from holdfast.client.overview import overview
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.workflow_names import session_workflow_id
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.wire.workflow_names import session_workflow_id
 from tests.client.cli.page import examples
 from tests.client.cli.program import Project
 

@@ -13,8 +13,8 @@ import pytest
 from temporalio.common import SearchAttributeKey
 
 from holdfast.client import Client, Settings
-from holdfast.core import listing
-from holdfast.core.amounts import dollars, no_price, refused_price, short_dollars
+from holdfast.core.conversation.amounts import dollars, no_price, refused_price, short_dollars
+from holdfast.core.wire import search_attributes
 from tests.client.cli.program import Ended, Project, Running
 from tests.workflows.test_story_on_server import current_details
 
@@ -151,7 +151,7 @@ def test_lists_the_server_and_the_web_ui_say_it(paid: Paid) -> None:
 
     async def server() -> tuple[str | None, dict[str, Any], str]:
         run = await paid.client.temporal.get_workflow_handle(paid.id).describe()
-        attribute = run.typed_search_attributes.get(SearchAttributeKey.for_keyword(listing.UNPRICED))
+        attribute = run.typed_search_attributes.get(SearchAttributeKey.for_keyword(search_attributes.UNPRICED))
         return attribute, await paid.client.debug(paid.id), await current_details(paid.client, paid.id)
 
     attribute, facts, details = asyncio.run(server())

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.client.watched import AttemptFailed, TextDelta, Watched, from_dict, to_dict
-from holdfast.core.observed import AgentExecutionCompleted
+from holdfast.core.wire.execution_events import AgentExecutionCompleted
 from tests.client.cli.page import examples
 from tests.client.cli.program import STORY, Project, start_id
 

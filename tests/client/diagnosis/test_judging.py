@@ -14,11 +14,11 @@ from holdfast.client.diagnosis import judging, judging_server
 from holdfast.client.diagnosis.findings import Finding, Level, fine, sound, told, warned, wrong
 from holdfast.client.diagnosis.judging import DataFacts, EndpointFacts, Parts
 from holdfast.client.diagnosis.judging_server import Equipment, Moment, NamespaceFacts, Poller, Serving
-from holdfast.core.contracts import ToolCatalog
-from holdfast.core.errors import ServerUnavailable
-from holdfast.core.hooks import HookTraits, Trigger
-from holdfast.core.listing import SEARCH_ATTRIBUTES
-from holdfast.core.tools import ToolTraits
+from holdfast.core.agent.hooks import HookTraits, Trigger
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.base.errors import ServerUnavailable
+from holdfast.core.wire.contracts import ToolCatalog
+from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 
 MONTH = timedelta(days=30)
 NAMESPACE = NamespaceFacts("default", MONTH, takes_updates=True, pushes_cancels=True, starts_activities=True)

@@ -24,14 +24,14 @@ from holdfast.client.report.svg import WIDTH, drawn
 from holdfast.client.report.timeline import Timeline, timeline
 from holdfast.client.report.words import beginning, counted, decided, lasting
 from holdfast.client.retelling import retold
-from holdfast.core import observed
-from holdfast.core.amounts import dollars
-from holdfast.core.budget import ExecutionBudget
-from holdfast.core.frozen import replace
-from holdfast.core.limits import REPORTED_TEXT_CHARS_MAX, TIMELINE_ROWS_MAX
-from holdfast.core.state import AgentState
-from holdfast.core.texts import printable
-from holdfast.core.verdicts import Approval
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.bounds import REPORTED_TEXT_CHARS_MAX, TIMELINE_ROWS_MAX
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.amounts import dollars
+from holdfast.core.conversation.verdicts import Approval
+from holdfast.core.wire import execution_events
 from holdfast.testing.builders import a_call, a_state, a_step, assistant, user
 from tests.client.told import HOSTILE
 
@@ -199,10 +199,10 @@ def test_a_wait_for_a_person_has_a_bar_of_its_own() -> None:
         "parent_id": None,
         "step_number": 1,
     }
-    asked = observed.ApprovalRequested(
+    asked = execution_events.ApprovalRequested(
         **envelope, at=call.started_at, call=call.call, expires_at=None, digest=call.call.digest
     )
-    decided = observed.ApprovalResolved(
+    decided = execution_events.ApprovalResolved(
         **envelope,
         at=call.started_at + (call.completed_at - call.started_at) / 2,
         call_id=call.call.id,

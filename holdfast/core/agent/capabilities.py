@@ -1,0 +1,97 @@
+"""Capabilities: named bundles of tools, hooks and prompt text that a worker offers and a definition asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from holdfast.core.agent.definition import AgentDefinition, Text
+from holdfast.core.agent.policies import Name, Names
+from holdfast.core.agent.tool_choice import ALL, chosen, named
+from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, HOOKS_MAX, TOOLS_MAX
+from holdfast.core.base.did_you_mean import nearest
+from holdfast.core.base.errors import DefinitionInvalid
+from holdfast.core.base.frozen import Frozen, canonical, replace
+
+
+class Capability(Frozen):
+    """What an agent that names it gets in addition to its own: `tools`, `hooks`, and `prompt` below its prompt.
+
+    A capability's tools and hooks are offered only through it or by name: `tools: all` leaves them out, so that
+    a worker can offer what not every agent is to have. `tools_deny` holds against a capability's tools too.
+    """
+
+    name: Name
+    tools: Names = ()
+    hooks: Names = ()
+    prompt: Text = ""
+
+
+def resolved(definition: AgentDefinition, capabilities: Iterable[Capability]) -> AgentDefinition:
+    """Return `definition` with what its capabilities bring written out; they stay listed under `capabilities`.
+
+    A choice of every tool (or hook) stays one, and `tool_names` adds the capabilities' own. Apply it once: the
+    prompt texts are appended each time. Raises DefinitionInvalid for a capability that is not offered, and when the
+    whole passes what a definition may hold.
+    """
+    bundles = _bundles_of(definition, capabilities)
+    if not bundles:
+        return definition
+    hooks = [hook for capability in bundles for hook in capability.hooks]
+    whole = replace(
+        definition,
+        tools=ALL if definition.tools == ALL else _extended(definition.tools, _tools_of(definition, bundles)),
+        hooks=ALL if definition.hooks == ALL else _extended(definition.hooks, hooks),
+        system_prompt="\n\n".join(filter(None, (definition.system_prompt, *(each.prompt for each in bundles)))),
+    )
+    for count, most, what in (
+        (len(named(whole.tools)), TOOLS_MAX, "tools"),
+        (len(named(whole.hooks)), HOOKS_MAX, "hooks"),
+        (len(canonical(whole)), DEFINITION_BYTES_MAX, "bytes"),
+    ):
+        if count > most:
+            text = f"agent {definition.name!r} has {count:,} {what} with its capabilities, at most {most:,} are allowed"
+            raise DefinitionInvalid(f"{text}; name fewer under `capabilities`")
+    return whole
+
+
+def tool_names(
+    definition: AgentDefinition, offered: Sequence[str], capabilities: Collection[Capability] = ()
+) -> tuple[str, ...]:
+    """Return the names of the tools `definition` gets, denied ones left out; they need not be among those `offered`.
+
+    Its own choice comes first (of `all` those that no capability holds), then what its capabilities bring.
+    """
+    bundles = _bundles_of(definition, capabilities)
+    bundled = {tool for capability in capabilities for tool in capability.tools}
+    own = chosen(definition.tools, (name for name in offered if name not in bundled))
+    denied = set(definition.tools_deny)
+    return tuple(name for name in _extended(own, _tools_of(definition, bundles)) if name not in denied)
+
+
+def hook_names(
+    definition: AgentDefinition, offered: Sequence[str], capabilities: Collection[Capability] = ()
+) -> tuple[str, ...]:
+    """Return the names of the hooks `definition` gets, by the same rule as its tools."""
+    bundles = _bundles_of(definition, capabilities)
+    bundled = {hook for capability in capabilities for hook in capability.hooks}
+    own = chosen(definition.hooks, (name for name in offered if name not in bundled))
+    return _extended(own, [hook for capability in bundles for hook in capability.hooks])
+
+
+def _bundles_of(definition: AgentDefinition, capabilities: Iterable[Capability]) -> tuple[Capability, ...]:
+    if not definition.capabilities:
+        return ()
+    by_name: Mapping[str, Capability] = {capability.name: capability for capability in capabilities}
+    for name in definition.capabilities:
+        if name not in by_name:
+            text = f"agent {definition.name!r} names the capability {name!r}, {nearest(name, by_name)}"
+            raise DefinitionInvalid(text)
+    return tuple(by_name[name] for name in definition.capabilities)
+
+
+def _tools_of(definition: AgentDefinition, bundles: Iterable[Capability]) -> list[str]:
+    return [tool for capability in bundles for tool in capability.tools if tool not in definition.tools_deny]
+
+
+def _extended(own: Iterable[str], more: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*own, *more)))

@@ -1,0 +1,287 @@
+"""What the model sees of a conversation, as a function of the store and its policy (SPEC section 7). Asks no model."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final, cast, overload
+
+from pydantic import JsonValue
+
+from holdfast.core.agent.policies import ContextPolicy
+from holdfast.core.base.append_list import Log
+from holdfast.core.base.errors import CompilerFailed, InvalidInput
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.safe_text import error_record
+from holdfast.core.base.truncation import trimmed
+from holdfast.core.conversation.messages import (
+    DEFAULT_SECTION,
+    NAME_PATTERN,
+    Message,
+    MessageStore,
+    Section,
+    pairing_problem,
+)
+
+SECTION: Final = "holdfast.section"
+"""The metadata key that carries a message's section to the compiler."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompilerContext:
+    """What a compiler sees. Messages have their metadata here: whose they are, of which step, and tags of yours.
+
+    Attributes:
+        messages: what the model would be shown without the compiler.
+        sections: all that stands in the sections that the policy shows, in their order; empty ones are left out.
+        metadata: the agent's, with what its run was given.
+        system_prompt: what the model is told before the messages.
+        execution_id: the execution under way.
+    """
+
+    messages: tuple[Message, ...]
+    sections: tuple[Section, ...] = ()
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    system_prompt: str = ""
+    execution_id: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        told: Iterable[Message],
+        policy: ContextPolicy,
+        execution_id: str,
+        *,
+        metadata: Mapping[str, JsonValue],
+        system_prompt: str,
+    ) -> CompilerContext:
+        """Return it for what a view that is to be compiled shows: each message with its section."""
+        messages: list[Message] = []
+        sections: list[Section] = []
+        for name, group in groupby(told, key=_section_of):
+            whole = [_without_section(message) for message in group]
+            messages += _seen(whole, policy, execution_id, keeping=True, tagged=True)[0]
+            sections.append(Section(name=name, messages=Log(whole)))
+        return cls(tuple(messages), tuple(sections), metadata, system_prompt, execution_id)
+
+
+CompilerFunction = Callable[[CompilerContext], Sequence[Message]]
+
+
+def compiled(store: MessageStore, policy: ContextPolicy, execution_id: str) -> tuple[Message, ...]:
+    """Return the messages of `store` as the model sees them in that execution.
+
+    Sections that `policy` names and the store lacks count as empty. A custom compiler is the driver's to apply
+    (`Compiler.apply`): for one this is what `CompilerContext.of` is made of.
+    """
+    return tuple(View.of(store, policy, execution_id).messages)
+
+
+def said_before(store: MessageStore, step_id: str) -> MessageStore:
+    """Return what is left in the default section of what had been said before that step, and nothing else.
+
+    Of a step whose own messages are gone nothing is left.
+    """
+    ids = [message.metadata.get("step_id") for message in store.messages]
+    for section in store.sections:
+        if section.name != DEFAULT_SECTION:
+            store = store.with_section(replace(section, messages=Log[Message]()))
+    return store.shortened(ids.index(step_id) if step_id in ids else 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """What `compiled` gives, kept up to date at the cost of what is new.
+
+    `continues` says that everything the view before this one showed is still its beginning, so that only the rest
+    needs to be sent; a first view continues nothing.
+    """
+
+    policy: ContextPolicy
+    execution_id: str
+    messages: Log[Message]
+    continues: bool
+    _sources: tuple[Log[Message], ...]
+    _keeping: bool
+    """Whether an answer that comes next belongs to calls that are shown."""
+
+    @classmethod
+    def of(cls, store: MessageStore, policy: ContextPolicy, execution_id: str) -> View:
+        """Return the first view of `store`, in O(messages)."""
+        sources = _sources(store, policy)
+        seen: list[Message] = []
+        keeping = True
+        for name, source in zip(_names(store, policy), sources, strict=True):
+            added, keeping = _shown(name, source, policy, execution_id, keeping=True)
+            seen += added
+        return cls(policy, execution_id, Log(seen), continues=False, _sources=sources, _keeping=keeping)
+
+    def advanced(self, store: MessageStore) -> View:
+        """Return the view of what the store has become.
+
+        It costs what is new when the store only grew at the end of the last section shown, else O(messages).
+        """
+        sources = _sources(store, self.policy)
+        if not _only_grew(self._sources, sources):
+            anew = View.of(store, self.policy, self.execution_id)
+            return dataclasses.replace(anew, continues=_begins_with(anew.messages, self.messages))
+        added: list[Message] = []
+        keeping = self._keeping
+        if sources:
+            new = sources[-1][len(self._sources[-1]) :]
+            name = _names(store, self.policy)[-1]
+            added, keeping = _shown(name, new, self.policy, self.execution_id, keeping=keeping)
+        messages = self.messages.extend(added)
+        return View(self.policy, self.execution_id, messages, continues=True, _sources=sources, _keeping=keeping)
+
+
+def _sources(store: MessageStore, policy: ContextPolicy) -> tuple[Log[Message], ...]:
+    """Return the sections to show, each once."""
+    return tuple(store.section(name).messages for name in _names(store, policy))
+
+
+def _names(store: MessageStore, policy: ContextPolicy) -> tuple[str, ...]:
+    if policy.sections is None:
+        return tuple(section.name for section in store.sections)
+    return tuple(name for name in dict.fromkeys(policy.sections) if store.has(name))
+
+
+def _shown(
+    section: str, messages: Iterable[Message], policy: ContextPolicy, execution_id: str, *, keeping: bool
+) -> tuple[list[Message], bool]:
+    """Return what a view has of `messages`; for a compiler all of it, metadata and the section's name with it."""
+    if policy.compiler is None:
+        return _seen(messages, policy, execution_id, keeping=keeping)
+    return [message.tagged(**{SECTION: section}) for message in messages], True
+
+
+def _section_of(message: Message) -> str:
+    return str(message.metadata[SECTION])
+
+
+def _without_section(message: Message) -> Message:
+    return replace(message, metadata={name: value for name, value in message.metadata.items() if name != SECTION})
+
+
+def _only_grew(before: tuple[Log[Message], ...], now: tuple[Log[Message], ...]) -> bool:
+    return (
+        len(before) == len(now)
+        and all(new.continues(old) for old, new in zip(before, now, strict=True))
+        and all(len(new) == len(old) for old, new in zip(before[:-1], now[:-1], strict=True))
+    )
+
+
+def _begins_with(longer: Log[Message], beginning: Log[Message]) -> bool:
+    return len(longer) >= len(beginning) and all(
+        mine is theirs or mine == theirs for mine, theirs in zip(longer, beginning, strict=False)
+    )
+
+
+def _seen(
+    messages: Iterable[Message], policy: ContextPolicy, execution_id: str, *, keeping: bool, tagged: bool = False
+) -> tuple[list[Message], bool]:
+    """Return what is seen of `messages`, and whether the last of them is; `tagged`: with their metadata.
+
+    An answer shares the fate of its call whatever its own tags say, so that the pairing holds.
+    """
+    seen: list[Message] = []
+    for message in messages:
+        if message.role != "tool":
+            keeping = policy.view == "all" or not _is_foreign_trace(message, execution_id)
+        if keeping:
+            trimmed_one = _trimmed(message, policy.tool_output_chars_max)
+            seen.append(replace(trimmed_one, metadata=message.metadata) if tagged else trimmed_one)
+    return seen, keeping
+
+
+def _is_foreign_trace(message: Message, execution_id: str) -> bool:
+    if message.metadata.get("is_trace") is not True:
+        return False
+    return message.metadata.get("execution_id") not in (None, execution_id)
+
+
+def _trimmed(message: Message, chars_max: int | None) -> Message:
+    if chars_max is None or message.role != "tool" or len(message.text) <= chars_max:
+        return message.for_model()
+    return replace(message, content=trimmed(message.text, chars_max), metadata={})
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A function of the user's that has the last word on what the model sees. It must be pure and quick."""
+
+    name: str
+    function: CompilerFunction
+
+    def apply(self, context: CompilerContext) -> tuple[Message, ...]:
+        """Return what the function makes of `context`, without metadata.
+
+        Raises CompilerFailed, with the compiler's name, when the function raises, gives anything but a sequence of
+        messages, or leaves a call without its answer or an answer without its call.
+        """
+        try:
+            given: object = self.function(context)
+            found = _items(given)
+        except Exception as error:
+            record = error_record(error, self.name)
+            raise CompilerFailed(f"the compiler {self.name!r} raised {record.type}: {record.message}") from error
+        if found is None:
+            kind = type(given).__name__
+            raise CompilerFailed(f"the compiler {self.name!r} gave a value of type {kind!r}; return a list of messages")
+        said = tuple(each for each in found if isinstance(each, Message))
+        if len(said) < len(found):
+            kind = next(type(each).__name__ for each in found if not isinstance(each, Message))
+            raise CompilerFailed(f"the compiler {self.name!r} gave a {kind!r} among its messages; return only messages")
+        if problem := pairing_problem(said):
+            raise CompilerFailed(
+                f"the compiler {self.name!r} gave what no provider takes: {problem}; keep calls and answers together"
+            )
+        return tuple(message.for_model() for message in said)
+
+
+def _items(given: object) -> tuple[object, ...] | None:
+    """Return what foreign code gave, if it is the sequence that it promised."""
+    return tuple(cast("Sequence[object]", given)) if isinstance(given, Sequence) else None
+
+
+def sent(
+    store: MessageStore,
+    policy: ContextPolicy,
+    compiler: Compiler | None,
+    execution_id: str,
+    *,
+    metadata: Mapping[str, JsonValue],
+    system_prompt: str,
+) -> tuple[Message, ...]:
+    """Return what the model is sent of `store`, by a `compiler` where there is one."""
+    view = compiled(store, policy, execution_id)
+    if compiler is None:
+        return view
+    context = CompilerContext.of(view, policy, execution_id, metadata=metadata, system_prompt=system_prompt)
+    return compiler.apply(context)
+
+
+@overload
+def compiler(function: CompilerFunction, /) -> Compiler: ...
+@overload
+def compiler(*, name: str | None = None) -> Callable[[CompilerFunction], Compiler]: ...
+def compiler(
+    function: CompilerFunction | None = None, /, *, name: str | None = None
+) -> Compiler | Callable[[CompilerFunction], Compiler]:
+    """Make a compiler of a function from a CompilerContext to messages, under its own name or `name`.
+
+    Raises InvalidInput for an async function or a name that a definition cannot hold.
+    """
+
+    def decorate(target: CompilerFunction) -> Compiler:
+        called = name or str(getattr(target, "__name__", ""))
+        if NAME_PATTERN.fullmatch(called) is None:
+            raise InvalidInput(f"{called!r} cannot name a compiler: use letters, digits, `_` and `-`, at most 64")
+        if inspect.iscoroutinefunction(target):
+            raise InvalidInput(f"the compiler {called!r} is async; make it a plain function, it must wait for nothing")
+        return Compiler(called, target)
+
+    return decorate if function is None else decorate(function)

@@ -1,0 +1,141 @@
+"""What an agent is: its prompt, model, tools, rules and limits, as one value. Reading files is `client.definitions`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Protocol
+
+from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator
+
+from holdfast.core.agent.budget import BudgetPolicy, ExecutionBudget
+from holdfast.core.agent.policies import (
+    ApprovalRules,
+    ContextPolicy,
+    ErrorPolicy,
+    Name,
+    Names,
+    ResponseFormat,
+    TextFormat,
+    distinct,
+)
+from holdfast.core.agent.retries import MODEL_PATIENCE_SECONDS
+from holdfast.core.agent.tool_choice import HookChoice, ToolChoice, named
+from holdfast.core.base.bounds import (
+    CAPABILITIES_MAX,
+    DEPTH_MAX,
+    MODEL_PATIENCE_SECONDS_MAX,
+    OVERRIDES_MAX,
+    REASKS_MAX,
+    SUBAGENTS_MAX,
+    WORD_CHARS_MAX,
+)
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.json_values import PortableMap
+from holdfast.core.base.usage import Prices
+from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
+
+
+class Named(Protocol):
+    """What can stand for its name: a tool, a hook, another agent's definition."""
+
+    @property
+    def name(self) -> str:
+        """The name that a definition lists."""
+        ...
+
+
+def name_of(value: str | Named) -> str:
+    """Return a name as it is, and the name of what has one. Raises InvalidInput for what has none."""
+    name = value if isinstance(value, str) else getattr(value, "name", None)
+    if not isinstance(name, str):
+        raise InvalidInput(f"{repr(value)[:80]} is no name and has none; write @tool above a function, * before a list")
+    return name
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it holds characters that are no valid Unicode text (lone surrogates)") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_encodable)]
+"""A text that can travel."""
+
+Word = Annotated[str, Field(min_length=1, max_length=WORD_CHARS_MAX)]
+
+
+class LLM(Frozen):
+    """Which model answers and how; without `model` it is the worker's HOLDFAST_MODEL.
+
+    `stream` has the answer come as it is made, so that silence is noticed early and a stopped call keeps what had come;
+    turn it off for a server that refuses it.
+
+    Address and key are the worker's environment and never travel. `prices` are what its tokens cost; without them
+    `max_cost` limits nothing, which the state says as a warning.
+    """
+
+    model: str | None = Field(default=None, min_length=1, max_length=200)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    max_output_tokens: int | None = Field(default=None, gt=0)
+    stream: bool = True
+    prices: Prices | None = None
+
+
+class AgentDefinition(Frozen):
+    """An agent. It has the `tools` and `hooks` that it names, by default none; "all" takes every one that is offered.
+
+    `sequential` runs the calls of a step one after another. `max_depth` is how deep subagents may nest below this
+    agent when it is the root. `overridable` and `max_overrides` bound what a hook's continuation request may do
+    (`holdfast.core.conversation.stop_reasons`). `finish_reasons` are the provider's words for an answer that ended early: an answer
+    without tool calls that ends with one stops the run with the reason `finish_reason`. `reasks_max` is how often an
+    answer that breaks `response_format` is asked for again. `capabilities` name bundles of tools and hooks.
+
+    `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or breaks its answers: the
+    clock alone ends it, counted from its first attempt, no number of attempts. An attempt under way then may finish;
+    0 means that the first failure counts.
+
+    Refused: a name listed twice, a tool that is named and denied at once, an agent among its own subagents.
+    """
+
+    name: Name
+    label: Text = Field(default="", max_length=200)
+    description: Text = Field(default="", max_length=2_000)
+    system_prompt: Text = ""
+    llm: LLM = LLM()
+    tools: ToolChoice = ()
+    tools_deny: Names = ()
+    sequential: bool = False
+    hooks: HookChoice = ()
+    capabilities: Names = Field(default=(), max_length=CAPABILITIES_MAX)
+    subagents: Names = Field(default=(), max_length=SUBAGENTS_MAX)
+    max_depth: int = Field(default=3, ge=0, le=DEPTH_MAX)
+    budget: ExecutionBudget = ExecutionBudget()
+    budget_policy: BudgetPolicy = "inherit"
+    pause_while_waiting: bool = False
+    approvals: ApprovalRules = ()
+    errors: ErrorPolicy = "recover"
+    model_patience_seconds: float = Field(default=MODEL_PATIENCE_SECONDS, ge=0, le=MODEL_PATIENCE_SECONDS_MAX)
+    overridable: Annotated[tuple[StopReason, ...], AfterValidator(distinct)] = OVERRIDABLE
+    max_overrides: int = Field(default=3, ge=0, le=OVERRIDES_MAX)
+    finish_reasons: Annotated[tuple[Word, ...], AfterValidator(distinct)] = ("length", "content_filter")
+    response_format: ResponseFormat = TextFormat()
+    reasks_max: int = Field(default=2, ge=0, le=REASKS_MAX)
+    context: ContextPolicy = ContextPolicy()
+    metadata: PortableMap = Field(default_factory=dict[str, JsonValue])
+
+    @field_validator("tools_deny")
+    @classmethod
+    def _denied_tools_are_not_named(cls, denied: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        both = [name for name in named(info.data.get("tools", ())) if name in denied]
+        if both:
+            raise ValueError(f"{both[0]!r} stands under `tools` as well; keep one")
+        return denied
+
+    @field_validator("subagents")
+    @classmethod
+    def _it_is_not_its_own_subagent(cls, subagents: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if info.data.get("name") in subagents:
+            raise ValueError(f"{info.data['name']!r} is the agent itself; name other agents")
+        return subagents

@@ -1,0 +1,239 @@
+"""`@hook`: a function of the user's that the loop calls at one of ten places. Describes them; a shell runs them.
+
+    before_execution                          once, before anything else
+    before_step        before_inference       before each step; before its model call
+    after_inference                           the model has answered, its tools have not begun
+    before_tool        after_tool             around each tool call
+    after_step                                the step is complete, whether to go on is not decided yet
+    on_stop            after_execution        the loop has ended; last of all
+    on_error                                  an error ends the execution
+
+A hook gets one frozen `HookContext` and returns `Changes`, or nothing. Higher priority goes first, among equals the one
+registered first, and each sees what those before it changed. What they change is recorded as an event: after a crash it
+is not run again, and new code of a hook does not disturb runs that passed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Final
+
+from pydantic import AwareDatetime, Field, JsonValue, ValidationError
+
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.base.bounds import HOOK_SECONDS_MAX, MESSAGES_WAITING_MAX, NAME_CHARS_MAX, REASON_CHARS_MAX
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import Frozen, replace
+from holdfast.core.base.json_values import JsonMap, ShallowMap
+from holdfast.core.base.usage import Usage
+from holdfast.core.base.validation_errors import problem_text
+from holdfast.core.conversation.messages import NAME_PATTERN, Message, ToolCall
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, StepExecution, ToolExecution
+from holdfast.core.conversation.stop_reasons import StopContext, StopSignal
+
+
+class Trigger(StrEnum):
+    """The places where hooks run, in the order of a run."""
+
+    BEFORE_EXECUTION = "before_execution"
+    BEFORE_STEP = "before_step"
+    BEFORE_INFERENCE = "before_inference"
+    AFTER_INFERENCE = "after_inference"
+    BEFORE_TOOL = "before_tool"
+    AFTER_TOOL = "after_tool"
+    AFTER_STEP = "after_step"
+    ON_STOP = "on_stop"
+    AFTER_EXECUTION = "after_execution"
+    ON_ERROR = "on_error"
+
+
+ENDING: Final = frozenset({Trigger.ON_STOP, Trigger.AFTER_EXECUTION, Trigger.ON_ERROR})
+"""Where the loop has ended and only its last hooks are under way."""
+
+AROUND_TOOLS: Final = frozenset({Trigger.BEFORE_TOOL, Trigger.AFTER_TOOL})
+
+
+class HookContext(Frozen):
+    """What a hook may know. Bounded in size: `messages` and `steps`, completed ones, are the latest only.
+
+    `call` is the tool call that `before_tool` and `after_tool` are about, `tool_execution` how it ended, `response` the
+    model's answer of the step under way, `error` what `on_error` is told. `step_number` counts from 1; 0 is before the
+    first step. `cost` is in US dollars, without the `unpriced` models. `tool_executions` are those of the step under
+    way, all of them in `after_step`; `errors` are of that step and of `steps`. `execution_count` counts the agent's
+    executions, this one included.
+    """
+
+    trigger: Trigger
+    agent: str
+    agent_id: str
+    execution_id: str
+    step_number: int
+    at: AwareDatetime
+    metadata: JsonMap
+    messages: tuple[Message, ...]
+    usage: Usage
+    cost: float
+    budget_remaining: ExecutionBudget
+    stop_signals: tuple[StopSignal, ...]
+    response: InferenceResponse | None = None
+    call: ToolCall | None = None
+    tool_execution: ToolExecution | None = None
+    error: ErrorRecord | None = None
+    parent_agent_id: str | None = None
+    execution_count: int = 1
+    steps: tuple[StepExecution, ...] = ()
+    tool_executions: tuple[ToolExecution, ...] = ()
+    errors: tuple[ErrorRecord, ...] = ()
+    unpriced: tuple[str, ...] = ()
+
+
+class Changes(Frozen):
+    """What a hook wants changed; all of it is kept.
+
+    Attributes:
+        metadata: merged into the agent's own; a value of none removes the entry.
+        messages: said to the model from its next call on; of the roles user and system only.
+        stop: why the run is to stop.
+        stop_reason: under which reason; a word that is none of `StopReason` counts as `unknown`.
+        stop_context: what is to stand with that stop, a small JSON object.
+        go_on: asks to go on although the loop would stop, within the definition's `overridable` and `max_overrides`.
+        arguments: takes the place of the call's arguments (`before_tool` only).
+        block: why the call must not run (`before_tool` only); the model is told.
+    """
+
+    metadata: ShallowMap = Field(default_factory=dict[str, JsonValue])
+    messages: tuple[Message, ...] = Field(default=(), max_length=MESSAGES_WAITING_MAX)
+    stop: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
+    stop_reason: str = Field(default="stop_requested", max_length=NAME_CHARS_MAX)
+    stop_context: StopContext = Field(default_factory=dict[str, JsonValue])
+    go_on: bool = False
+    arguments: ShallowMap | None = None
+    block: str | None = Field(default=None, max_length=REASON_CHARS_MAX)
+
+
+HookFunction = Callable[[HookContext], Changes | Awaitable[Changes | None] | None]
+
+
+class HookTraits(Frozen):
+    """What a run needs to know about a hook: where it stands, for which tools, and how long it may take.
+
+    `tools` are patterns (`*` and `?`), for `before_tool` and `after_tool`; none means every tool.
+    """
+
+    name: str
+    trigger: Trigger
+    priority: int = 0
+    tools: tuple[str, ...] | None = None
+    timeout_seconds: float = Field(default=HOOK_SECONDS_MAX, gt=0, le=HOOK_SECONDS_MAX)
+
+    def concerns(self, tool: str) -> bool:
+        """Return whether the hook is to run around calls of `tool`."""
+        return self.tools is None or any(fnmatchcase(tool, pattern) for pattern in self.tools)
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A function with its traits. Calling it calls the function."""
+
+    function: HookFunction
+    traits: HookTraits
+
+    @property
+    def name(self) -> str:
+        """What definitions and events call it."""
+        return self.traits.name
+
+    def __call__(self, context: HookContext) -> Changes | Awaitable[Changes | None] | None:
+        """Call the function itself, unchecked."""
+        return self.function(context)
+
+
+class HookRun(Frozen):
+    """What came of one hook: its changes, none, or the error it raised."""
+
+    name: str
+    changes: Changes | None = None
+    error: ErrorRecord | None = None
+
+
+def hook(
+    trigger: str,
+    *,
+    name: str | None = None,
+    priority: int = 0,
+    tools: Iterable[str] | None = None,
+    timeout_seconds: float = HOOK_SECONDS_MAX,
+) -> Callable[[HookFunction], Hook]:
+    """Make a hook of a function, sync or async.
+
+    It should be quick and may be repeated when a worker dies in it: what it does outside must bear that.
+
+    Args:
+        trigger: one of the ten places, such as "before_tool".
+        name: what definitions call it; the function's own name by default.
+        priority: higher goes first.
+        tools: around which tools' calls it runs, as patterns; for `before_tool` and `after_tool` only.
+        timeout_seconds: how long it may take, 5 s at most: the run waits for it, and so does a stop. Past that it
+            counts as failed.
+    """
+
+    def decorate(function: HookFunction) -> Hook:
+        called = name or str(getattr(function, "__name__", ""))
+        if NAME_PATTERN.fullmatch(called) is None:
+            raise InvalidInput(f"{called!r} cannot name a hook: use letters, digits, `_` and `-`, at most 64 of them")
+        patterns = None if tools is None else tuple(tools)
+        if trigger not in set(Trigger):
+            raise InvalidInput(f"hook {called!r}: there is no trigger {trigger!r}; there are: {', '.join(Trigger)}")
+        if patterns is not None and Trigger(trigger) not in AROUND_TOOLS:
+            raise InvalidInput(f"hook {called!r}: `tools` has no meaning for {trigger}; leave it out")
+        try:
+            traits = HookTraits(
+                name=called,
+                trigger=Trigger(trigger),
+                priority=priority,
+                tools=patterns,
+                timeout_seconds=timeout_seconds,
+            )
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            field = ".".join(map(str, problem["loc"]))
+            raise InvalidInput(
+                f"hook {called!r}: {field}: {problem_text(problem)} (it is {problem['input']!r})"
+            ) from None
+        return Hook(function, traits)
+
+    return decorate
+
+
+def in_order(hooks: Iterable[HookTraits]) -> tuple[HookTraits, ...]:
+    """Return `hooks` as they run: higher priority first, in the given order among equals."""
+    return tuple(sorted(hooks, key=lambda traits: -traits.priority))
+
+
+def problem_with(trigger: Trigger, changes: Changes) -> str | None:
+    """Return why a hook may not ask for `changes` at `trigger`, if so."""
+    if trigger is not Trigger.BEFORE_TOOL and (changes.block is not None or changes.arguments is not None):
+        return f"only a before_tool hook can block a call or change its arguments, this is {trigger}"
+    if any(message.role not in ("user", "system") for message in changes.messages):
+        return "a hook can say messages of the roles user and system only"
+    return None
+
+
+def seen_by_next(context: HookContext, changes: Changes) -> HookContext:
+    """Return `context` as the next hook of the same place sees it, after `changes`."""
+    metadata = merged(context.metadata, changes.metadata)
+    call = context.call
+    if call is not None and changes.arguments is not None:
+        call = replace(call, arguments=changes.arguments)
+    return replace(context, metadata=metadata, call=call, messages=(*context.messages, *changes.messages))
+
+
+def merged(metadata: Mapping[str, JsonValue], changes: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """Return `metadata` with `changes` made; a value of none removes the entry."""
+    if not changes:
+        return metadata
+    both = {**metadata, **changes}
+    return {name: value for name, value in both.items() if value is not None}

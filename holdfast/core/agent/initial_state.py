@@ -1,0 +1,56 @@
+"""An agent's state as its definition has it: of an agent that is new, and of one that goes on under another one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.policies import TextFormat
+from holdfast.core.agent.state import UNBORN_ID, AgentState
+from holdfast.core.base.frozen import replace
+
+
+def new_agent(
+    definition: AgentDefinition, *, agent_id: str, at: datetime, parent_agent_id: str | None = None
+) -> AgentState:
+    """Return the state of an agent that has done nothing yet."""
+    blank = AgentState(agent_id=agent_id, parent_agent_id=parent_agent_id, created_at=at, updated_at=at)
+    return as_defined(blank, definition, at)
+
+
+def first_run(
+    state: AgentState, definition: AgentDefinition, *, agent_id: str, at: datetime, parent_agent_id: str | None = None
+) -> AgentState:
+    """Return the state as a run goes on from it: what it does not say itself, the definition says.
+
+    That is a prompt, a form of the answers, a model and each setting of it. An `AgentState.empty` gets its id and time.
+    """
+    own = state.context
+    context = replace(
+        own,
+        system_prompt=own.system_prompt or definition.system_prompt,
+        response_format=definition.response_format if own.response_format == TextFormat() else own.response_format,
+    )
+    llm = definition.llm if state.llm is None else _filled(state.llm, definition.llm)
+    if state.agent_id != UNBORN_ID:
+        return state if (llm, context) == (state.llm, own) else replace(state, llm=llm, context=context)
+    new = new_agent(definition, agent_id=agent_id, at=at, parent_agent_id=parent_agent_id)
+    return replace(new, llm=llm, context=replace(context, metadata={**new.metadata, **own.metadata}))
+
+
+def _filled(own: LLM, other: LLM) -> LLM:
+    """Return the model with the settings of `other` where it has none; prices are those of their model alone."""
+    same = own.model in (None, other.model)
+    names = ("model", "temperature", "max_output_tokens", *(("prices",) if same else ()))
+    return replace(own, **{name: getattr(other, name) for name in names if getattr(own, name) is None})
+
+
+def as_defined(state: AgentState, definition: AgentDefinition, at: datetime) -> AgentState:
+    """Return the agent with model, prompt, answers' form and notes of `definition`; other notes of its own stay."""
+    context = replace(
+        state.context,
+        system_prompt=definition.system_prompt,
+        response_format=definition.response_format,
+        metadata={**state.metadata, **definition.metadata, "agent": definition.name},
+    )
+    return state.changed(at, llm=definition.llm, context=context)

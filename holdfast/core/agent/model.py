@@ -1,0 +1,67 @@
+"""What a model is asked, and the one thing a model must be able to do. Talks to no provider."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.policies import ResponseFormat, TextFormat
+from holdfast.core.agent.tools import ToolSchema
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.steps import InferenceResponse
+
+IN_WORDS: Final = TextFormat()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPart:
+    """What has come of an answer since the part before it. `usage` is the endpoint's latest word on all of the call.
+
+    `model` and `response_id` are empty until the endpoint has told them. An empty part says that the request goes out.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    usage: Usage | None = None
+    model: str = ""
+    response_id: str = ""
+    call_bytes: int = 0
+    """How many bytes of tool calls came with it: names, ids and arguments."""
+    unseen: bool = False
+    """Whether the answer comes all at once: what the endpoint has made of it cannot be seen before its end."""
+    sent: bool = True
+    """False while the endpoint has been sent nothing: it is still being reached."""
+
+
+AnswerListener = Callable[[AnswerPart], None]
+"""Called with each part of an answer while it comes. It must return at once and must not raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One model call: prompt, conversation, tools and the form of the final answer.
+
+    `max_output_tokens` none leaves it to the provider. A model that streams tells `listener` what has come; when the
+    call is cancelled or fails, that is what is known of it. `input_max` is the most tokens that its input can have,
+    where that was counted already (`reserving.request_tokens` counts it anew).
+    """
+
+    llm: LLM
+    system_prompt: str
+    messages: Sequence[Message]
+    tools: tuple[ToolSchema, ...]
+    max_output_tokens: int | None
+    response_format: ResponseFormat = IN_WORDS
+    listener: AnswerListener | None = None
+    input_max: int | None = None
+
+
+class Model(Protocol):
+    """Anything that answers a request: the provider's client, or a script in a test."""
+
+    async def __call__(self, request: ModelRequest, /) -> InferenceResponse:
+        """Return the answer; raise an exception when there is none. Cancelling it must end the call."""
+        ...

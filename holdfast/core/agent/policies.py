@@ -1,0 +1,183 @@
+"""The rules of an agent that are more than one value: answers' form, what the model sees, who must approve a call."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal, Self, TypeVar
+
+from pydantic import AfterValidator, Field, JsonValue, model_validator
+
+from holdfast.core.base.argument_patterns import ArgumentPatterns, matches_all, matches_some
+from holdfast.core.base.bounds import APPROVALS_MAX, NAME_CHARS_MAX, PRICE_USD_MAX, SECONDS_MAX, TOOL_RESULT_CHARS_MAX
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.json_values import PortableMap
+
+HashableT = TypeVar("HashableT", bound=Hashable)
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=NAME_CHARS_MAX)]
+"""The name of an agent, a tool, a hook, a section: letters, digits, `_` and `-` (what OpenAI accepts for functions)."""
+
+
+def distinct(values: tuple[HashableT, ...]) -> tuple[HashableT, ...]:
+    """Return `values`; raises ValueError for one that is there twice, because the second one would mean nothing."""
+    seen: set[HashableT] = set()
+    for value in values:
+        if value in seen:
+            raise ValueError(f"{str(value)!r} is given twice; keep one")
+        seen.add(value)
+    return values
+
+
+Names = Annotated[tuple[Name, ...], AfterValidator(distinct)]
+"""Names in an order that means something, none of them twice."""
+
+
+ErrorPolicy = Literal["recover", "fatal"]
+"""`recover`: a tool's error goes back to the model, and a good answer after it is `completed`. `fatal`: a step with any
+error is the last one, and the execution is `failed` (SPEC section 2)."""
+
+
+class TextFormat(Frozen):
+    """An answer in words: whatever the model says is fine."""
+
+    type: Literal["text"] = "text"
+
+
+class JsonObjectFormat(Frozen):
+    """An answer that is some JSON object."""
+
+    type: Literal["json_object"] = "json_object"
+
+
+class JsonSchemaFormat(Frozen):
+    """An answer that is JSON as `json_schema` says (a JSON Schema). `strict` asks the provider to hold to it itself."""
+
+    type: Literal["json_schema"] = "json_schema"
+    name: Name = "answer"
+    json_schema: PortableMap
+    strict: bool = False
+
+
+ResponseFormat = Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")]
+"""What a final answer must be; it is validated here, whatever the provider promises."""
+
+
+class SummaryPolicy(Frozen):
+    """When old messages are replaced by a summary of them.
+
+    Once a model call's input had more than `above_input_tokens` (the provider's own count), all but the latest
+    `keep_messages` messages are moved to the section `buffer`, and the buffer is summarised into `summary`. A call is
+    never parted from its results, so a few messages more may stay.
+    """
+
+    above_input_tokens: int = Field(gt=0)
+    keep_messages: int = Field(default=20, ge=0)
+
+
+class ContextPolicy(Frozen):
+    """What the model is shown of the conversation (SPEC section 7).
+
+    `view`: `current_trace` leaves out the steps that earlier executions took (their questions and final answers stay),
+    `all` leaves out nothing. `sections` names the sections shown, in that order; all of them in their own order by
+    default. `tool_output_chars_max` cuts every tool result. `compiler` names a function of the worker's that has the
+    last word (`holdfast.core.agent.context_view`).
+    """
+
+    view: Literal["current_trace", "all"] = "current_trace"
+    sections: Names | None = None
+    tool_output_chars_max: int | None = Field(default=None, ge=100, le=TOOL_RESULT_CHARS_MAX)
+    compiler: Name | None = None
+    summary: SummaryPolicy | None = None
+
+    @model_validator(mode="after")
+    def _shows_its_summaries(self) -> Self:
+        shown = self.sections
+        if self.summary is not None and shown is not None and not {"summary", "buffer"} <= set(shown):
+            raise ValueError(
+                "with `summary`, `sections` must name `summary` and `buffer`, or the model forgets what is old"
+            )
+        return self
+
+
+Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*?-]+$", max_length=NAME_CHARS_MAX)]
+"""Names of tools: `*` stands for any characters, `?` for one."""
+
+
+class ApprovalRule(Frozen):
+    """Which tool calls wait for a person (`when: always`), or need not wait (`when: never`).
+
+    A rule is about the calls of the tools that match one of `tools` (`*` and `?` stand for anything) and whose
+    arguments match all of `arguments` (`holdfast.core.base.argument_patterns`): an argument that is not there matches
+    nothing, and of one that holds several values a single one is enough for `always`, while `never` needs all of them,
+    so that in doubt a person is asked. With `cost_above` it is only about calls of an execution that has cost more than
+    so many US dollars so far, its subagents included, or whose cost nobody knows because a price is missing.
+
+    Of an agent's rules the first that is about a call decides; a call that none is about is not asked about.
+
+    A pattern of `tools` holds what a name may hold, and `*` and `?`: any other character would match no tool and
+    protect nothing. Without a decision after `expires_seconds` the call counts as denied; none means that it waits for
+    as long as the execution may.
+    """
+
+    tools: Annotated[tuple[Pattern, ...], AfterValidator(distinct)] = Field(min_length=1)
+    arguments: ArgumentPatterns = Field(default_factory=dict[str, str])
+    when: Literal["always", "never"] = "always"
+    cost_above: float | None = Field(default=None, ge=0, le=PRICE_USD_MAX)
+    expires_seconds: float | None = Field(default=None, gt=0, le=SECONDS_MAX)
+
+    @model_validator(mode="after")
+    def _exempts_by_what_is_called_alone(self) -> Self:
+        if self.when == "never" and self.expires_seconds is not None:
+            raise ValueError("`never` asks nobody, so nothing can expire; leave out `expires_seconds`")
+        if self.when == "never" and self.cost_above is not None:
+            raise ValueError(
+                "`never` with `cost_above` would ask until the money is spent; give `cost_above` to the rule that asks"
+            )
+        return self
+
+    def names(self, tool: str) -> bool:
+        """Return whether the rule is about calls of `tool`, as far as the name tells."""
+        return any(fnmatchcase(tool, pattern) for pattern in self.tools)
+
+    def concerns(self, tool: str, arguments: Mapping[str, JsonValue], cost: float | None) -> bool:
+        """Return whether the rule is about this call; `cost` in US dollars, none if unknown."""
+        if not self.names(tool):
+            return False
+        if self.cost_above is not None and cost is not None and cost <= self.cost_above:
+            return False
+        matches = matches_all if self.when == "never" else matches_some
+        return matches(self.arguments, arguments)
+
+    def hides(self, later: ApprovalRule) -> bool:
+        """Return whether `later`, standing behind this rule, could never decide about any call."""
+        if self.arguments or self.cost_above is not None:
+            return False
+        return all(
+            pattern in self.tools or "*" in self.tools or (not {"*", "?"} & set(pattern) and self.names(pattern))
+            for pattern in later.tools
+        )
+
+    @property
+    def expires(self) -> timedelta | None:
+        """How long a decision is waited for."""
+        return None if self.expires_seconds is None else timedelta(seconds=self.expires_seconds)
+
+
+def reachable_rules(rules: tuple[ApprovalRule, ...]) -> tuple[ApprovalRule, ...]:
+    """Return `rules`; raises ValueError for one that could never decide, behind another or as an exemption of nothing.
+
+    Somebody who writes such a rule means something that would not happen.
+    """
+    for number, rule in enumerate(rules):
+        for earlier, other in enumerate(rules[:number]):
+            if other.hides(rule):
+                raise ValueError(f"rule {number} never decides: rule {earlier} comes first and is about all its calls")
+    if rules and rules[-1].when == "never":
+        raise ValueError("the last rule says `never`, but there is no later one that it exempts from; move or drop it")
+    return rules
+
+
+ApprovalRules = Annotated[tuple[ApprovalRule, ...], Field(max_length=APPROVALS_MAX), AfterValidator(reachable_rules)]
+"""An agent's rules in the order in which they are looked at."""

@@ -1,0 +1,208 @@
+"""The agents there are, what is wrong with them beside a worker's offer, and which tools each gets. Runs none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.core.agent.capabilities import Capability, hook_names, tool_names
+from holdfast.core.agent.definition import AgentDefinition, Named, name_of
+from holdfast.core.agent.subagents import SPAWN_TOOL
+from holdfast.core.agent.tool_choice import ALL, named
+from holdfast.core.agent.tools import AnyTool
+from holdfast.core.base.bounds import NAMES_TOLD_MAX, REPORT_CHARS_MAX, TOOLS_MAX
+from holdfast.core.base.did_you_mean import nearest, suggestion
+from holdfast.core.base.errors import DefinitionInvalid, InvalidInput, UnknownAgent, UnknownTool
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.safe_text import clamped
+
+
+def resolve(
+    definition: AgentDefinition, offered: Sequence[AnyTool], capabilities: Collection[Capability] = ()
+) -> tuple[AnyTool, ...]:
+    """Return the tools `definition` gets of those `offered`, in its own order (or theirs, when it takes all).
+
+    Those of its capabilities come last; "all" leaves out what belongs to a capability. Raises UnknownTool for a name
+    that is not offered, DefinitionInvalid for an unknown capability, InvalidInput for two tools of one name and for
+    too many.
+    """
+    by_name = {tool.name: tool for tool in offered}
+    if len(by_name) < len(offered):
+        twice = sorted({tool.name for tool in offered if by_name[tool.name] is not tool})
+        raise InvalidInput(f"two tools are called {twice[0]!r}: rename one with @tool(name=...)")
+    wanted = tool_names(definition, tuple(by_name), capabilities)
+    for name in (*wanted, *definition.tools_deny):
+        if name not in by_name:
+            raise UnknownTool(f"agent {definition.name!r} names the tool {name!r}, {nearest(name, by_name)}")
+    if len(wanted) > TOOLS_MAX:
+        text = f"agent {definition.name!r} gets {len(wanted)} tools, at most {TOOLS_MAX} are allowed"
+        raise InvalidInput(f"{text}; name the ones it needs under `tools`")
+    return tuple(by_name[name] for name in wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRegistry:
+    """Agents by name, in the order they were given. Iterating gives the definitions."""
+
+    by_name: Mapping[str, AgentDefinition]
+
+    @classmethod
+    def of(cls, *definitions: AgentDefinition) -> AgentRegistry:
+        """Return the registry of `definitions`. Raises DefinitionInvalid for two of one name."""
+        registry = cls({})
+        for definition in definitions:
+            registry = registry.with_(definition)
+        return registry
+
+    def with_(self, definition: AgentDefinition) -> AgentRegistry:
+        """Return this registry with one agent more. Raises DefinitionInvalid when its name is taken."""
+        if definition.name in self.by_name:
+            raise DefinitionInvalid(f"two agents are called {definition.name!r}; rename one")
+        return AgentRegistry({**self.by_name, definition.name: definition})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The agents' names."""
+        return tuple(self.by_name)
+
+    def get(self, name: str) -> AgentDefinition:
+        """Return the agent called `name`. Raises UnknownAgent with the nearest name."""
+        if name not in self.by_name:
+            raise UnknownAgent(f"no agent is called {name[:80]!r}; {suggestion(name, self.by_name)}")
+        return self.by_name[name]
+
+    def __iter__(self) -> Iterator[AgentDefinition]:
+        return iter(self.by_name.values())
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.by_name
+
+    def report(
+        self,
+        *,
+        tools: Iterable[str | Named] | None = None,
+        hooks: Iterable[str | Named] | None = None,
+        capabilities: Iterable[Capability] | None = None,
+        compilers: Iterable[str | Named] | None = None,
+    ) -> tuple[str, ...]:
+        """Return every problem of every agent, one line each, with the nearest known name.
+
+        Args:
+            tools: what the worker offers, as names or the tools themselves; without it no tool is judged.
+            hooks: the same for hooks.
+            capabilities: the same for capabilities, which are judged themselves too.
+            compilers: the same for the compilers that `context` can name.
+        """
+        nameable = _Nameable(
+            tools=_names(tools),
+            hooks=_names(hooks),
+            capabilities=None if capabilities is None else tuple(capabilities),
+            compilers=_names(compilers),
+            agents=self.names,
+        )
+        bundles = nameable.capabilities or ()
+        problems = [problem for bundle in bundles for problem in nameable.problems_of_bundle(bundle)]
+        return (*problems, *(problem for agent in self for problem in nameable.problems_of_agent(agent)))
+
+    def choices(
+        self,
+        *,
+        tools: Iterable[str | Named],
+        hooks: Iterable[str | Named] = (),
+        capabilities: Collection[Capability] = (),
+    ) -> tuple[str, ...]:
+        """Return what each agent gets of what is offered, one line each.
+
+        "agent 'clerk': tools: none (offered: add, echo); hooks: guard". Raises DefinitionInvalid for a capability that
+        is not offered.
+        """
+        tools, hooks = _names(tools) or (), _names(hooks) or ()
+        taker = AgentDefinition(name=ALL, tools=ALL, hooks=ALL)
+        all_tools, all_hooks = tool_names(taker, tools, capabilities), hook_names(taker, hooks, capabilities)
+        return tuple(
+            f"agent {agent.name!r}: tools: {_share(tool_names(agent, tools, capabilities), all_tools)}; "
+            f"hooks: {_share(hook_names(agent, hooks, capabilities), all_hooks)}"
+            for agent in self
+        )
+
+    def check(
+        self,
+        *,
+        tools: Iterable[str | Named] | None = None,
+        hooks: Iterable[str | Named] | None = None,
+        capabilities: Iterable[Capability] | None = None,
+        compilers: Iterable[str | Named] | None = None,
+    ) -> None:
+        """Raise DefinitionInvalid with the whole report, in one line, when there is anything to report."""
+        problems = self.report(tools=tools, hooks=hooks, capabilities=capabilities, compilers=compilers)
+        if problems:
+            raise DefinitionInvalid(" ".join(clamped("; ".join(problems), REPORT_CHARS_MAX).split()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Nameable:
+    """What agents can name; none where it is not known."""
+
+    tools: tuple[str, ...] | None
+    hooks: tuple[str, ...] | None
+    capabilities: tuple[Capability, ...] | None
+    compilers: tuple[str, ...] | None
+    agents: tuple[str, ...]
+
+    def problems_of_bundle(self, bundle: Capability) -> Iterator[str]:
+        whose = f"capability {bundle.name!r}"
+        yield from _unknown(whose, "tools", bundle.tools, self.tools)
+        yield from _unknown(whose, "hooks", bundle.hooks, self.hooks)
+
+    def problems_of_agent(self, agent: AgentDefinition) -> Iterator[str]:
+        whose = f"agent {agent.name!r}"
+        bundles = None if self.capabilities is None else tuple(bundle.name for bundle in self.capabilities)
+        compiler = agent.context.compiler
+        callable_names = None if self.tools is None else (*self.tools, *((SPAWN_TOOL,) if agent.subagents else ()))
+        yield from _unknown(whose, "tools", named(agent.tools), self.tools)
+        yield from _unknown(whose, "tools_deny", agent.tools_deny, self.tools)
+        yield from self._too_many_tools(agent)
+        yield from _unknown(whose, "hooks", named(agent.hooks), self.hooks)
+        yield from _unknown(whose, "capabilities", agent.capabilities, bundles)
+        yield from _unknown(whose, "subagents", agent.subagents, self.agents)
+        for number, rule in enumerate(agent.approvals):
+            literal = [name for name in rule.tools if not {"*", "?"} & set(name)]
+            yield from _unknown(whose, f"approvals.{number}.tools", literal, callable_names)
+        yield from _unknown(whose, "context.compiler", () if compiler is None else (compiler,), self.compilers)
+
+    def _too_many_tools(self, agent: AgentDefinition) -> Iterator[str]:
+        """Count what the model would be offered, the tool that calls subagents included, as far as it is known."""
+        offered, bundles = self.tools or (), self.capabilities or ()
+        there = {bundle.name for bundle in bundles}
+        known = replace(agent, capabilities=tuple(name for name in agent.capabilities if name in there))
+        count = len(tool_names(known, offered, bundles)) + bool(agent.subagents)
+        if count > TOOLS_MAX:
+            text = f"it gets {count} tools, at most {TOOLS_MAX} are allowed"
+            yield f"agent {agent.name!r}, tools: {text} (name the ones it needs)"
+
+
+def _unknown(whose: str, field: str, names: Iterable[str], known: Sequence[str] | None) -> Iterator[str]:
+    if known is None:
+        return
+    for name in names:
+        if name not in known:
+            yield f"{whose}, {field}: {name!r} is not there ({suggestion(name, known)})"
+
+
+def _share(names: Sequence[str], offered: Sequence[str]) -> str:
+    """Return the names that an agent gets, or that it gets none, and of what."""
+    if names or not offered:
+        return _listed(names) or "none"
+    return f"none (offered: {_listed(offered)})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_TOLD_MAX} more" if len(names) > NAMES_TOLD_MAX else ""
+    return ", ".join(names[:NAMES_TOLD_MAX]) + more
+
+
+def _names(values: Iterable[str | Named] | None) -> tuple[str, ...] | None:
+    return None if values is None else tuple(name_of(value) for value in values)

@@ -1,0 +1,60 @@
+"""`remote_tool`: a tool whose code is elsewhere, in another worker or language. Declares it; nothing here calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, Unpack
+
+from pydantic import ConfigDict, JsonValue, create_model
+
+from holdfast.core.agent.tools import RemoteOptions, Tool, schema_of, traits_of, with_schema
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import replace
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTool(Tool[..., Any]):
+    """A schema and traits without a function; calling it raises InvalidInput."""
+
+
+def remote_tool(
+    *,
+    name: str,
+    description: str,
+    parameters: Mapping[str, JsonValue],
+    task_queue: str,
+    heartbeats: bool = False,
+    **options: Unpack[RemoteOptions],
+) -> RemoteTool:
+    """Declare a tool that a worker of `task_queue` serves, as an activity whose type is `name`.
+
+    Args:
+        name: what the model calls it, and the activity's type.
+        description: what the model is told about it.
+        parameters: a JSON Schema object. What the model sends, and what a person puts in its place, is checked
+            against it before the call; what a hook puts there is not.
+        task_queue: where its worker takes calls from.
+        heartbeats: its worker heartbeats every 2.5 s at least, so that its loss is noticed; without, a lost worker is
+            known only when `timeout_seconds` are over.
+        options: as `RemoteOptions` tells them.
+
+    Raises InvalidInput, naming the tool.
+    """
+    given = {**options, "task_queue": task_queue, "heartbeats": heartbeats}
+    traits = traits_of(name, given)
+    if parameters.get("type") != "object":
+        raise InvalidInput(f"tool {name!r}: `parameters` must be a JSON Schema of an object: {{'type': 'object', ...}}")
+    anything = create_model(name, __config__=ConfigDict(extra="allow"))
+    schema = schema_of(name, description, parameters)
+    traits = replace(with_schema(traits, schema), remote=True)
+    return RemoteTool(_elsewhere(name, task_queue), schema, traits, anything, None)
+
+
+def _elsewhere(name: str, task_queue: str) -> Callable[..., NoReturn]:
+    def called_here(**_: object) -> NoReturn:
+        raise InvalidInput(
+            f"the tool {name!r} is served by another worker, on the task queue {task_queue!r}; it cannot be called here"
+        )
+
+    return called_here

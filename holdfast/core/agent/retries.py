@@ -1,0 +1,110 @@
+"""How often and how long a failed call is tried again, the same under every driver. Waits for nothing itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from holdfast.core.base.errors import ModelFailure
+from holdfast.core.base.usage import Usage, room_after
+
+BUDGET_SPENT: Final = "BudgetSpent"
+"""The kind of the failure of a call whose failed attempts have used up what the budget left for it."""
+
+
+class OutputLimits(Protocol):
+    """What a model call may put out, as `commands.CallModel` says it."""
+
+    @property
+    def max_output_tokens(self) -> int | None:
+        """The most for one attempt, none where that is the provider's business."""
+        ...
+
+    @property
+    def room(self) -> int | None:
+        """What the budget leaves for all attempts, none where it limits nothing."""
+        ...
+
+    @property
+    def input_weight(self) -> float:
+        """What an input token of an attempt that failed counts of it."""
+        ...
+
+    @property
+    def input_max(self) -> int | None:
+        """The most tokens that the call's input can have, none where nothing depends on that."""
+        ...
+
+
+def allowed_output(asked: OutputLimits, failed: Usage) -> int | None:
+    """Return what the next attempt may put out after others used `failed`; raises ModelFailure when that is nothing."""
+    room = room_after(asked.room, failed, asked.input_weight)
+    if room is not None and room <= 0:
+        used = f"its failed attempts used {failed.total_tokens} tokens"
+        raise ModelFailure(f"the budget has nothing left for the model call: {used}; allow more", kind=BUDGET_SPENT)
+    if room is None or asked.max_output_tokens is None:
+        return asked.max_output_tokens
+    return min(asked.max_output_tokens, room)
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """The wait after the first failure is `first_seconds`, then it doubles, up to `longest_seconds`."""
+
+    first_seconds: float
+    longest_seconds: float
+
+    def wait_seconds(self, attempt: int) -> float:
+        """Return how long to wait after the failed attempt of that number (from 1)."""
+        doubled = self.first_seconds * 2.0 ** min(attempt - 1, DOUBLINGS_MAX)
+        return min(self.longest_seconds, doubled)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRule(BackOff):
+    """A back-off that ends after `attempts_max` attempts."""
+
+    attempts_max: int
+
+
+DOUBLINGS_MAX: Final = 64
+"""A wait that doubled more often than that is longer than any `longest_seconds`; far more would overflow."""
+
+MODEL_SECONDS_MAX: Final = 600.0
+"""One attempt of a model call; a non-streaming endpoint is silent for all of it."""
+
+MODEL_PATIENCE_SECONDS: Final = 900.0
+"""How long a model call is tried by default: an endpoint that is away for minutes is an ordinary day."""
+
+MODEL_BACK_OFF: Final = BackOff(first_seconds=0.5, longest_seconds=30.0)
+"""Between the attempts of a model call, which the clock alone ends (`next_wait_seconds`)."""
+
+NAMED_WAITS_MAX: Final = 5
+"""After so many failed attempts the wait that an endpoint names is no longer taken where ours is longer.
+
+One that says "at once" each time would be asked hundreds of times a second for as long as patience lasts.
+"""
+
+TOOL_RETRIES: Final = RetryRule(attempts_max=3, first_seconds=0.2, longest_seconds=10.0)
+"""For a tool call whose worker was lost, that took too long, or that raised what its tool wants to be tried again."""
+
+
+def next_wait_seconds(attempt: int, named_seconds: float | None, waited: float, patience: float) -> float | None:
+    """Return how long to wait before the next attempt of a model call; none when patience is over.
+
+    `attempt` (from 1) has failed `waited` seconds after the first one began; `named_seconds` is the wait that the
+    endpoint asked for. Any wait is cut to what is left of `patience`: the last attempt comes at its very end.
+    """
+    left = patience - waited
+    if left <= 0:
+        return None
+    own = MODEL_BACK_OFF.wait_seconds(attempt)
+    if named_seconds is None:
+        return min(own, left)
+    return min(named_seconds if attempt <= NAMED_WAITS_MAX else max(named_seconds, own), left)
+
+
+def given_up(message: str, attempts: int, patience: float) -> str:
+    """Return the text of a failure after which a model call is given up."""
+    tried = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+    return f"{message}; given up after {tried} (model_patience_seconds is {patience:g})"

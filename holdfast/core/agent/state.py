@@ -1,0 +1,500 @@
+"""`AgentState`: everything that is known about an agent, as one immutable value with two lifetimes (SPEC section 1).
+
+The session part survives every execution; `execution` belongs to one request. Every `with_*` returns a new value.
+Only `loop` decides what happens next; this module says what is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal
+from uuid import UUID, uuid5
+
+from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
+
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.context_view import Compiler, said_before, sent
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.hooks import ENDING, Trigger, merged
+from holdfast.core.agent.policies import ContextPolicy, ResponseFormat, TextFormat
+from holdfast.core.base.append_list import Log
+from holdfast.core.base.bounds import ERRORS_TOLD_MAX, SECONDS_MAX
+from holdfast.core.base.frozen import Frozen, replace
+from holdfast.core.base.json_form import JsonForm
+from holdfast.core.base.json_values import JsonMap
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import Message, MessageStore
+from holdfast.core.conversation.steps import (
+    AgentStep,
+    AgentStepType,
+    CallStage,
+    Duration,
+    ErrorRecord,
+    OpenCall,
+    StepExecution,
+    ToolExecution,
+)
+from holdfast.core.conversation.stop_reasons import Continuation, OverrideRule, StopReason, StopSignal
+
+
+class ExecutionStatus(StrEnum):
+    """Where an execution stands (SPEC section 2)."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when nothing can happen any more."""
+        return self in (ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED, ExecutionStatus.FAILED)
+
+
+def checked_id(value: str) -> str:
+    """Return `value` in canonical UUID form; ValueError naming it otherwise."""
+    try:
+        parsed = UUID(value)
+    except ValueError:
+        raise ValueError(f"{value[:80]!r} is not a UUID") from None
+    if str(parsed) != value.lower():
+        raise ValueError(f"{value[:80]!r} is not a UUID in the form 8-4-4-4-12")
+    return str(parsed)
+
+
+Id = Annotated[str, AfterValidator(checked_id)]
+
+UNBORN_ID: Final = str(UUID(int=0))
+"""What an agent has for its id before it is run for the first time."""
+
+
+def step_id(execution_id: str, number: int) -> str:
+    """Return the id of step `number`: a function of the execution, so that a replayed or repeated step keeps it."""
+    return str(uuid5(_space(execution_id), f"step/{number}"))
+
+
+def call_name(number: int, index: int | None = None) -> str:
+    """Return what the model call of step `number`, or the tool call at place `index` of it, is called in its run."""
+    return f"step-{number}-model" if index is None else f"step-{number}-tool-{index}"
+
+
+def model_step(name: str) -> int | None:
+    """Return the number of the step whose model call, or summary before it, has that name; none for any other."""
+    match name.split("-"):
+        case ["step", number, "model" | "summary"] if number.isdecimal():
+            return int(number)
+        case _:
+            return None
+
+
+def named_id(execution_id: str, name: str) -> str:
+    """Return the id of the call of that `name`: its record's id and its idempotency key, equally stable."""
+    return str(uuid5(_space(execution_id), name))
+
+
+@lru_cache(maxsize=1_000)
+def _space(execution_id: str) -> UUID:
+    """Return the id as what other ids are derived from; parsing it for each of them would take as long as deriving."""
+    return UUID(execution_id)
+
+
+class AgentContext(Frozen):
+    """What the model is told: the conversation, the prompt, and notes of ours that it never sees."""
+
+    store: MessageStore = MessageStore()
+    metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
+    system_prompt: str = ""
+    response_format: ResponseFormat = TextFormat()
+
+
+class ExecutionState(JsonForm):
+    """One request's work: its archived steps, what it has used, and what is under way.
+
+    Under way is the step with its open calls, and at most one of: the hooks of one place, a summary. `cost` is in US
+    dollars. `paused_seconds` do not count toward `max_seconds`; since `paused_at` the execution waits for a person.
+    """
+
+    execution_id: Id
+    status: ExecutionStatus
+    started_at: AwareDatetime
+    completed_at: AwareDatetime | None = None
+    budget: ExecutionBudget = ExecutionBudget()
+    step_executions: Log[StepExecution] = Field(default_factory=Log[StepExecution])
+    usage: Usage = Usage()
+    cost: float = Field(default=0.0, ge=0)
+    subagent_steps: int = Field(default=0, ge=0)
+    """How many steps its subagents took, and those below them; they count toward `max_steps` (a tree has one limit)."""
+    subagents_started: int = Field(default=0, ge=0)
+    next_input_max: int = Field(default=0, ge=0)
+    """The most tokens the next model call's input can have (`reserving`); counted where tokens or cost are limited."""
+    continuation: Continuation = Continuation()
+    current_step_started_at: AwareDatetime | None = None
+    current_step: AgentStep | None = None
+    open_calls: tuple[OpenCall, ...] = ()
+    hooks_under_way: Trigger | None = None
+    summary_under_way: bool = False
+    cancelling: bool = False
+    """True while the ends of what was cancelled are awaited: of the model call, of subagents."""
+    compactions: int = Field(default=0, ge=0)
+    """How often older messages were moved away to be summarised."""
+    unpriced: tuple[str, ...] = ()
+    """The models, its own or its subagents', that tokens were used of without a known price: they are not in `cost`."""
+    waiting_messages: tuple[Message, ...] = ()
+    """What is said with the next model call: by hooks, or by somebody while the execution runs."""
+    answer_due: bool = False
+    """True while one of those must be answered before the loop may end: somebody's, or a re-ask."""
+    reasks: int = Field(default=0, ge=0)
+    """How often an answer of the wrong form was asked for again."""
+    paused_at: AwareDatetime | None = None
+    paused_seconds: float = Field(default=0.0, ge=0, le=SECONDS_MAX)
+    warnings: tuple[str, ...] = ()
+    error: ErrorRecord | None = None
+    """The error that prevented continuation, if one did."""
+
+    @property
+    def cost_known(self) -> float | None:
+        """What it has cost so far in US dollars; none where a price is missing."""
+        return None if self.unpriced else self.cost
+
+    @property
+    def time_limit_at(self) -> datetime | None:
+        """When the time limit strikes, as far as that is known; a pause holds `max_seconds` but no deadline."""
+        if self.paused_at is not None:
+            return self.budget.deadline
+        return self.budget.ends_at(self.started_at, paused_seconds=self.paused_seconds)
+
+    def seconds_used(self, moment: datetime) -> float:
+        """Return how many seconds count toward `max_seconds` at `moment`; those of a pause do not."""
+        until = self.completed_at or self.paused_at or moment
+        return max(0.0, (until - self.started_at).total_seconds() - self.paused_seconds)
+
+
+class AgentState(Frozen):
+    """An agent as a value; while an execution runs, durations and what is left of the time are as of `updated_at`."""
+
+    format: Literal[1] = 1
+    """The version of the serialized form, checked on reading."""
+    agent_id: Id
+    parent_agent_id: Id | None = None
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+    execution_count: int = Field(default=0, ge=0)
+    llm: LLM | None = None
+    context: AgentContext = AgentContext()
+    execution: ExecutionState | None = None
+
+    @classmethod
+    def empty(cls) -> AgentState:
+        """Return an agent that nobody has run yet; whoever runs it gives it its id and its time."""
+        at = datetime(1970, 1, 1, tzinfo=UTC)
+        return cls(agent_id=UNBORN_ID, created_at=at, updated_at=at)
+
+    def changed(self, at: datetime | None, **changes: Any) -> AgentState:  # noqa: ANN401  # fields of any type
+        """Return the state with `changes` made at that moment; `updated_at` never moves backwards.
+
+        Without a moment the change comes just after the one before: there is no clock here.
+        """
+        at = self.updated_at + timedelta(microseconds=1) if at is None else max(self.updated_at, at)
+        return replace(self, updated_at=at, **changes)
+
+    def at(self, moment: datetime) -> AgentState:
+        """Return the state as it is at `moment`: while an execution runs, its time goes on though nothing happens."""
+        return self.changed(moment) if self.status is ExecutionStatus.IN_PROGRESS else self
+
+    def with_messages(self, *messages: Message, at: datetime | None = None) -> AgentState:
+        """Return the state with `messages` said."""
+        return self.with_store(self.store.extended(*messages), at=at)
+
+    def with_user_message(self, text: str, *, at: datetime | None = None) -> AgentState:
+        """Return the state with what a person says."""
+        return self.with_messages(Message(role="user", content=text), at=at)
+
+    def with_metadata(
+        self, entries: Mapping[str, JsonValue] | None = None, /, *, at: datetime | None = None, **more: JsonValue
+    ) -> AgentState:
+        """Return the state with `entries` and `more` added to its notes; a value of none removes one."""
+        notes = merged(self.context.metadata, {**(entries or {}), **more})
+        return self.changed(at, context=replace(self.context, metadata=notes))
+
+    def with_system_prompt(self, prompt: str, *, at: datetime | None = None) -> AgentState:
+        """Return the state with another system prompt."""
+        return self.changed(at, context=replace(self.context, system_prompt=prompt))
+
+    def with_response_format(self, wanted: ResponseFormat, *, at: datetime | None = None) -> AgentState:
+        """Return the state with another form that its answers must have."""
+        return self.changed(at, context=replace(self.context, response_format=wanted))
+
+    def with_llm(self, llm: LLM, *, at: datetime | None = None) -> AgentState:
+        """Return the state with another model."""
+        return self.changed(at, llm=llm)
+
+    def with_store(self, store: MessageStore, *, at: datetime | None = None) -> AgentState:
+        """Return the state with another conversation."""
+        return self.changed(at, context=replace(self.context, store=store))
+
+    def with_execution(self, moment: datetime, **changes: Any) -> AgentState:  # noqa: ANN401  # fields of any type
+        """Return the state with the given fields of the execution changed at `moment`."""
+        return self.changed(moment, execution=replace(self.running, **changes))
+
+    def for_next_execution(self, at: datetime | None = None) -> AgentState:
+        """Return the session alone: everything but the execution."""
+        return self.changed(at, execution=None)
+
+    @property
+    def running(self) -> ExecutionState:
+        """The execution, for code that knows there is one; ValueError otherwise."""
+        if self.execution is None:
+            raise ValueError("the agent has no execution")
+        return self.execution
+
+    @property
+    def status(self) -> ExecutionStatus:
+        """The execution's status; `pending` when there is none."""
+        return self.execution.status if self.execution else ExecutionStatus.PENDING
+
+    @property
+    def messages(self) -> Log[Message]:
+        """The raw default section."""
+        return self.context.store.messages
+
+    @property
+    def store(self) -> MessageStore:
+        """All sections."""
+        return self.context.store
+
+    @property
+    def metadata(self) -> Mapping[str, JsonValue]:
+        """Notes of ours that the model never sees."""
+        return self.context.metadata
+
+    @property
+    def step_executions(self) -> Sequence[StepExecution]:
+        """The archived steps in order, with their times."""
+        return self.execution.step_executions if self.execution else ()
+
+    @property
+    def steps(self) -> tuple[AgentStep, ...]:
+        """The archived steps in order."""
+        return tuple(done.step for done in self.step_executions)
+
+    @property
+    def step_count(self) -> int:
+        """How many steps are archived."""
+        return len(self.step_executions)
+
+    def input_messages(
+        self, step: AgentStep, context: ContextPolicy | None = None, compiler: Compiler | None = None
+    ) -> tuple[Message, ...]:
+        """Return what the model was sent in `step`, its system prompt apart: trimmed, and without earlier traces.
+
+        It was made by `context`, the definition's, and the `compiler` that this names. Kept as a length, not as copies:
+        messages summarised since are gone, as is the summary of then; a compiler is given the notes of this state.
+        """
+        summarised = self.execution is None or self.execution.compactions != step.compactions
+        store = said_before(self.store, step.id) if summarised else self.store.shortened(step.input_length)
+        execution_id = self.execution.execution_id if self.execution else ""
+        notes, prompt = self.metadata, self.context.system_prompt
+        return sent(store, context or ContextPolicy(), compiler, execution_id, metadata=notes, system_prompt=prompt)
+
+    @property
+    def steps_used(self) -> int:
+        """How many steps the execution and its subagents took: what `max_steps` limits."""
+        return self.step_count + (self.execution.subagent_steps if self.execution else 0)
+
+    @property
+    def waiting_calls(self) -> tuple[OpenCall, ...]:
+        """The tool calls that wait for a person's decision."""
+        calls = self.execution.open_calls if self.execution else ()
+        return tuple(each for each in calls if each.stage is CallStage.APPROVAL)
+
+    @property
+    def last_step(self) -> AgentStep | None:
+        """The latest archived step."""
+        return self.step_executions[-1].step if self.step_executions else None
+
+    @property
+    def current_step_or_last(self) -> AgentStep | None:
+        """The step under way, else the latest archived one."""
+        return (self.execution.current_step if self.execution else None) or self.last_step
+
+    @property
+    def last_step_type(self) -> AgentStepType | None:
+        """The latest step's type."""
+        return self.last_step.step_type if self.last_step else None
+
+    @property
+    def last_step_usage(self) -> Usage:
+        """What the latest step used."""
+        return self.last_step.usage if self.last_step else Usage()
+
+    @property
+    def last_step_duration(self) -> Duration | None:
+        """How long the latest step took."""
+        return self.step_executions[-1].duration if self.step_executions else None
+
+    @property
+    def last_step_errors(self) -> tuple[ErrorRecord, ...]:
+        """The latest step's errors."""
+        return self.last_step.all_errors if self.last_step else ()
+
+    @property
+    def last_step_tool_executions(self) -> tuple[ToolExecution, ...]:
+        """The latest step's tool executions."""
+        return self.last_step.tool_executions if self.last_step else ()
+
+    @property
+    def last_tool_execution(self) -> ToolExecution | None:
+        """The latest tool execution of any step."""
+        found = (step.tool_executions[-1] for step in reversed(self.steps) if step.tool_executions)
+        return next(found, None)
+
+    @property
+    def usage(self) -> Usage:
+        """What the execution has used so far."""
+        return self.execution.usage if self.execution else Usage()
+
+    @property
+    def cost(self) -> float:
+        """What that cost in US dollars, as far as prices are known."""
+        return self.execution.cost if self.execution else 0.0
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should know of the execution that is no error."""
+        return self.execution.warnings if self.execution else ()
+
+    @property
+    def errors(self) -> tuple[ErrorRecord, ...]:
+        """Every step's errors in order, then the one that ended the execution, none twice."""
+        found = [error for step in self.steps for error in step.all_errors]
+        if self.execution and self.execution.error:
+            found.append(self.execution.error)
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def has_errors(self) -> bool:
+        """True when anything went wrong, recovered or not."""
+        return bool(self.errors)
+
+    @property
+    def execution_duration(self) -> Duration | None:
+        """From begin to end, or to `updated_at` while it runs; waiting for a person is part of it."""
+        if self.execution is None:
+            return None
+        return Duration.between(self.execution.started_at, self.execution.completed_at or self.updated_at)
+
+    @property
+    def stop_signal(self) -> StopSignal | None:
+        """The signal that decides."""
+        return self.execution.continuation.highest if self.execution else None
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why it stopped; `completed` on a natural end, none while it runs."""
+        if self.stop_signal is not None:
+            return self.stop_signal.reason
+        return StopReason.COMPLETED if self.status is ExecutionStatus.COMPLETED else None
+
+    @property
+    def last_stop_reason(self) -> StopReason | None:
+        """The same as `stop_reason`."""
+        return self.stop_reason
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the loop is to stop, by the rules of overriding by default; false while it goes on.
+
+        Once a step has its answer, the table in `stopping` decides; before that, and between two steps, a signal does.
+        """
+        execution = self.execution
+        if execution is None:
+            return False
+        if execution.status.is_terminal or execution.cancelling or execution.hooks_under_way in ENDING:
+            return True
+        step = execution.current_step
+        if step is None or step.inference_response is None:
+            return execution.continuation.forbids(OverrideRule())
+        more_to_do = bool(step.requested_tool_calls) or execution.answer_due
+        return execution.continuation.should_stop(more_to_do=more_to_do)
+
+    @property
+    def final_response(self) -> str:
+        """The last step's text when that step is a final response, else empty."""
+        step = self.last_step
+        if step is None or step.step_type is not AgentStepType.FINAL_RESPONSE or step.inference_response is None:
+            return ""
+        text = step.inference_response.text
+        return text if text.strip() else ""
+
+    @property
+    def has_final_response(self) -> bool:
+        """True when the agent has answered."""
+        return bool(self.final_response)
+
+    @property
+    def current_response(self) -> str:
+        """The final response, else the latest text of this execution's model, also in the step under way.
+
+        Never one of an earlier execution: an answer belongs to its own.
+        """
+        if self.final_response:
+            return self.final_response
+        under_way = self.execution.current_step if self.execution else None
+        latest = (under_way, *(done.step for done in reversed(self.step_executions)))
+        answers = (step.inference_response or step.partial_response for step in latest if step is not None)
+        return next((each.text for each in answers if each is not None and each.text.strip()), "")
+
+    @property
+    def budget(self) -> ExecutionBudget:
+        """The limits in force."""
+        return self.execution.budget if self.execution else ExecutionBudget()
+
+    @property
+    def budget_remaining(self) -> ExecutionBudget:
+        """What is left of them, of the time as of `updated_at`."""
+        return self.budget.remaining(
+            steps_used=self.steps_used,
+            tokens_used=self.usage.total_tokens,
+            seconds_used=self.execution.seconds_used(self.updated_at) if self.execution else 0.0,
+            cost_used=self.cost,
+        )
+
+    def debug(self) -> dict[str, JsonValue]:
+        """Return the few facts one asks for first, JSON-ready."""
+        execution, errors = self.execution, self.errors
+        return {
+            "status": self.status,
+            "execution_count": self.execution_count,
+            "has_execution": execution is not None,
+            "execution_id": execution.execution_id if execution else None,
+            "steps": self.step_count,
+            "continuation": execution.continuation.describe() if execution else "no execution",
+            "has_errors": bool(errors),
+            "errors": [f"{error.type}: {error.message}" for error in errors[-ERRORS_TOLD_MAX:]],
+            "errors_total": len(errors),
+            "usage": self.usage.model_dump(),
+            "cost": self.cost,
+            "unpriced": list(execution.unpriced) if execution else [],
+            "waiting": [each.call.name for each in self.waiting_calls],
+            "warnings": list(self.warnings),
+        }
+
+    def to_dict(self, *, session_only: bool = False) -> dict[str, Any]:
+        """Return the state as JSON-ready data, losing nothing; `session_only` leaves the execution out.
+
+        `holdfast.core.agent.state_json` has the same as JSON text.
+        """
+        from holdfast.core.agent import state_json  # noqa: PLC0415  # it knows states; they know it only here
+
+        return state_json.to_dict(self, session_only=session_only)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> AgentState:
+        """Return the state that `to_dict` wrote; StateInvalid names the place of what is wrong in anything else."""
+        from holdfast.core.agent import state_json  # noqa: PLC0415  # the same
+
+        return state_json.from_dict(data)

@@ -1,0 +1,210 @@
+"""An agent's state as JSON and back, losing nothing (SPEC section 8). Reads and writes no files.
+
+Two forms: the full one resumes an execution where it stood; the session alone (`session_only`) starts a fresh one.
+Both carry `format`, the version of the form. What is read is checked as strictly as what the program makes itself, and
+a refusal names the fields, never their whole contents.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic_core import ErrorDetails, PydanticSerializationError
+from pydantic_core import from_json as parsed
+from pydantic_core import to_json as spelled
+
+from holdfast.core.agent.hooks import AROUND_TOOLS, ENDING, Trigger
+from holdfast.core.agent.state import AgentState, ExecutionState
+from holdfast.core.base.bounds import (
+    PATH_PARTS_MAX,
+    PROBLEM_CHARS_MAX,
+    PROBLEMS_READ_MAX,
+    PROBLEMS_TOLD_MAX,
+    STATE_BYTES_MAX,
+    VALUE_CHARS_MAX,
+)
+from holdfast.core.base.errors import StateInvalid
+from holdfast.core.base.frozen import canonical, replace
+from holdfast.core.base.validation_errors import problem_text
+from holdfast.core.conversation.messages import DEFAULT_SECTION
+
+FORMAT: Final = 1
+"""The version of the form written and read here; it changes when an older reader would misunderstand a newer form."""
+
+
+def to_json(state: AgentState, *, session_only: bool = False) -> bytes:
+    """Return `state` as JSON in UTF-8, on one line.
+
+    Args:
+        state: the agent.
+        session_only: leave the execution out, so that what is read back starts afresh.
+
+    Raises:
+        StateInvalid: it holds what JSON cannot carry (lone surrogates), or takes more than STATE_BYTES_MAX.
+    """
+    try:
+        written = canonical(replace(state, execution=None) if session_only else state)
+    except (PydanticSerializationError, ValueError) as error:  # UnicodeEncodeError is a ValueError
+        raise StateInvalid(f"the state cannot be written: {_short(str(error), PROBLEM_CHARS_MAX)}") from None
+    _check_size(len(written))
+    return written
+
+
+def from_json(data: bytes | str) -> AgentState:
+    """Return the state that `to_json` wrote; raise StateInvalid for anything else."""
+    _check_size(len(data))
+    try:
+        state = AgentState.model_validate_json(data, strict=True)
+    except ValidationError as error:
+        _check_format(data)
+        raise _unreadable(error) from None
+    except UnicodeEncodeError:
+        raise _refused(["the text holds lone surrogates, which are no valid Unicode"], 1) from None
+    _check_meaning(state)
+    return state
+
+
+def to_dict(state: AgentState, *, session_only: bool = False) -> dict[str, Any]:
+    """Return what `to_json` writes as JSON-ready data: dicts, lists, texts, numbers, true, false and none."""
+    return cast("dict[str, Any]", parsed(to_json(state, session_only=session_only)))
+
+
+def from_dict(data: Mapping[str, Any]) -> AgentState:
+    """Return the state that `to_dict` wrote, by the same rules as `from_json`; raise StateInvalid for anything else."""
+    try:
+        written = spelled(data)
+    except (PydanticSerializationError, ValueError, RecursionError) as error:
+        raise _refused([f"this is no JSON-ready data: {_short(str(error), PROBLEM_CHARS_MAX)}"], 1) from None
+    return from_json(written)
+
+
+class _Envelope(BaseModel):
+    """What every version of the form has."""
+
+    format: JsonValue
+
+
+def _check_size(size: int) -> None:
+    if size > STATE_BYTES_MAX:
+        raise StateInvalid(
+            f"a saved state of {size:,} bytes is refused, at most {STATE_BYTES_MAX:,} are read; "
+            "save the session alone (session_only), or summarise the conversation first"
+        )
+
+
+def _check_format(data: bytes | str) -> None:
+    """Refuse a foreign version with one clear sentence, whatever else does not fit."""
+    try:
+        found = _Envelope.model_validate_json(data).format
+    except ValidationError:
+        return  # there is none: the other problems say more
+    if type(found) is not int or found != FORMAT:
+        raise StateInvalid(
+            f"the saved state has format {_told(found)}, this Holdfast reads format {FORMAT}: "
+            "read it with the Holdfast that wrote it, or update this one"
+        )
+
+
+def _check_meaning(state: AgentState) -> None:
+    """Refuse what fits every type and still is no state."""
+    if "format" not in state.model_fields_set:
+        raise _refused(["format: it is missing"], 1)
+    times = Counter(section.name for section in state.store.sections)
+    problems = [f"context.store.sections: {_told(name)} is there {n} times" for name, n in times.items() if n > 1]
+    if DEFAULT_SECTION not in times:
+        problems.append(f"context.store.sections: there is none called {DEFAULT_SECTION!r}")
+    if state.execution is not None and not state.execution.status.is_terminal:
+        problems += _misfits(state.execution)
+    if problems:
+        raise _refused(problems, len(problems))
+
+
+def _misfits(execution: ExecutionState) -> Iterator[str]:
+    """Yield what does not fit together in an execution that is to be gone on with."""
+    step, trigger = execution.current_step, execution.hooks_under_way
+    answered = step is not None and step.inference_response is not None
+    if trigger is not None and (wanted := _wanted_for(trigger, execution)):
+        yield f"execution.hooks_under_way: {trigger} {wanted}"
+    if execution.summary_under_way and (step is None or answered or trigger is not None):
+        yield "execution.summary_under_way: it needs a step whose model was not asked yet, and no hooks under way"
+    asked = [call.id for call in step.requested_tool_calls] if step else []
+    if len(set(asked)) < len(asked):
+        yield "execution.current_step.inference_response.tool_calls: two of them have one id"
+    open_calls = [each.call.id for each in execution.open_calls]
+    ended = [each.call.id for each in step.tool_executions] if step else []
+    begun = trigger not in (Trigger.AFTER_INFERENCE, *ENDING)
+    if sorted((*open_calls, *ended)) != (sorted(asked) if begun else []):
+        yield "execution.open_calls: they and the step's tool_executions are not the calls that the model asked for"
+    elif any(asked[each.index : each.index + 1] != [each.call.id] for each in execution.open_calls):
+        yield "execution.open_calls: their indexes are not their places in the model's request"
+
+
+def _wanted_for(trigger: Trigger, execution: ExecutionState) -> str | None:
+    """Return what the hooks of that place need in order to run, where it is not so."""
+    step = execution.current_step
+    answered = step is not None and step.inference_response is not None
+    if trigger in AROUND_TOOLS:
+        return "belongs to an open call"
+    if trigger in (Trigger.BEFORE_EXECUTION, Trigger.BEFORE_STEP):
+        return "needs that no step is under way" if step is not None else None
+    if trigger is Trigger.BEFORE_INFERENCE:
+        return "needs a step whose model was not asked yet" if step is None or answered else None
+    if trigger in ENDING:
+        return "needs that every step whose model has answered is archived" if answered else None
+    fits = answered and not execution.open_calls
+    return None if fits else "needs a step whose model has answered, and no open calls"
+
+
+def _refused(problems: list[str], total: int) -> StateInvalid:
+    """Return the error that tells the first of `problems`, of which there are `total`."""
+    told = problems[:PROBLEMS_TOLD_MAX]
+    more = f"; and {total - len(told):,} more" if total > len(told) else ""
+    return StateInvalid(f"this is no saved agent state: {'; '.join(told)}{more}. Restore it from an unspoilt copy")
+
+
+def _unreadable(error: ValidationError) -> StateInvalid:
+    if error.error_count() > PROBLEMS_READ_MAX:  # listing them would take more memory than the input did
+        return _refused([f"more than {PROBLEMS_READ_MAX:,} fields are wrong"], 1)
+    problems = error.errors(include_url=False)[:PROBLEMS_TOLD_MAX]
+    return _refused([_problem(each) for each in problems], error.error_count())
+
+
+def _problem(error: ErrorDetails) -> str:
+    what = _short(problem_text(error), PROBLEM_CHARS_MAX)
+    if not error["loc"]:
+        return what
+    value = "" if error["type"] in ("missing", "value_error") else f" (it is {_told(error['input'])})"
+    return f"{'.'.join(_path(error['loc']))}: {what}{value}"
+
+
+def _path(loc: tuple[int | str, ...]) -> Iterator[str]:
+    """Yield the parts of a field's place; the middle of a very deep one is left out."""
+    half = PATH_PARTS_MAX // 2
+    parts = loc if len(loc) <= PATH_PARTS_MAX else (*loc[:half], "…", *loc[-half:])
+    for part in parts:
+        plain = isinstance(part, int) or part == "…" or re.fullmatch(r"[\w-]{1,64}", part)
+        yield str(part) if plain else _told(part)
+
+
+def _told(value: object) -> str:
+    """Return a few words for any value out of JSON; never more of it than VALUE_CHARS_MAX."""
+    match value:
+        case str():
+            shown = ascii(value[:VALUE_CHARS_MAX])
+            return shown if len(value) <= VALUE_CHARS_MAX else f"{shown}…, {len(value):,} characters"
+        case list():
+            return f"a list of {len(cast('list[object]', value)):,}"
+        case dict():
+            return f"an object of {len(cast('dict[str, object]', value)):,}"
+        case int() if value.bit_length() > VALUE_CHARS_MAX:
+            return f"a number of {value.bit_length():,} bits"
+        case _:
+            return _short(repr(value), VALUE_CHARS_MAX)
+
+
+def _short(text: str, chars_max: int) -> str:
+    return text if len(text) <= chars_max else text[:chars_max] + "…"

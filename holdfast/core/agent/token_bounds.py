@@ -1,0 +1,97 @@
+"""How many tokens a model call's input can have at the most, counted before anybody counts them. Holds no limits.
+
+No tokenizer is known here, so the bound stands on two things that hold for all of them. A token is at least one byte of
+what is sent. And a conversation is read message by message: what was read in the call before is read again in as many
+tokens, and only what was added since is new. So the next input is bounded by the last one, as the provider counted it,
+and the bytes of what was added; a first one by the bytes of everything. Both cost what is new.
+
+What a compiler of the worker's adds to what it is given is not in the bound: nobody knows it before it has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.model import ModelRequest
+from holdfast.core.agent.policies import ResponseFormat, TextFormat
+from holdfast.core.agent.subagents import spawn_schema
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.base.frozen import canonical
+from holdfast.core.base.safe_text import clamped, json_size
+from holdfast.core.conversation.messages import ImagePart, Message, TextPart
+
+MESSAGE_OVERHEAD: Final = 48
+"""Tokens that stand around a message's own words: its role, its end, and the tags of a tool's result.
+
+ChatML takes 5, Llama 3 `<|start_header_id|>...<|eot_id|>` 5, Qwen's `<tool_response>` within ChatML 12, the keys of a
+message that a template writes out as JSON at most 45.
+"""
+
+CALL_OVERHEAD: Final = 80
+"""The same around one call: Hermes' and Qwen's `<tool_call>` take 15, the keys of a call written out as JSON 66."""
+
+TOOL_OVERHEAD: Final = 80
+"""The same around one tool's description, whose JSON is counted by itself."""
+
+IMAGE_TOKENS_MAX: Final = 50_000
+"""The most that one picture can count: 8 tiles of 5,667 tokens and 2,833 more (gpt-4o-mini, the dearest there is)."""
+
+IMAGE_TOKENS_LOW_MAX: Final = 3_000
+"""The same of a picture that is to be looked at with low detail."""
+
+
+def message_tokens(message: Message, tool_output_chars_max: int | None = None) -> int:
+    """Return the most tokens that `message` can have in a model's input; tool results are cut to so many characters.
+
+    Its words count as JSON, because templates exist that write them so.
+    """
+    content = message.content
+    if isinstance(content, str):
+        if tool_output_chars_max is not None and message.role == "tool":
+            content = clamped(content, tool_output_chars_max)
+        tokens = MESSAGE_OVERHEAD + json_size(content)
+    else:
+        tokens = MESSAGE_OVERHEAD + sum(_part_tokens(part) for part in content)
+    if message.tool_call_id is not None:
+        tokens += len(message.tool_call_id.encode())
+    for call in message.tool_calls:
+        tokens += CALL_OVERHEAD + len((call.id + call.name).encode()) + json_size(call.arguments_text)
+    return tokens
+
+
+def messages_tokens(messages: Iterable[Message], tool_output_chars_max: int | None = None) -> int:
+    """Return the same for all of `messages`."""
+    return sum(message_tokens(message, tool_output_chars_max) for message in messages)
+
+
+def opening_tokens(
+    system_prompt: str,
+    tools: Mapping[str, ToolTraits],
+    subagents: Mapping[str, AgentDefinition],
+    wanted: ResponseFormat,
+) -> int:
+    """Return the most tokens of what stands before the conversation: the prompt, the tools, the answer's form."""
+    tokens = MESSAGE_OVERHEAD + json_size(system_prompt)
+    tokens += sum(TOOL_OVERHEAD + traits.described_bytes for traits in tools.values())
+    if subagents:
+        tokens += TOOL_OVERHEAD + len(canonical(spawn_schema(subagents)))
+    if not isinstance(wanted, TextFormat):
+        tokens += TOOL_OVERHEAD + len(canonical(wanted))
+    return tokens
+
+
+def request_tokens(request: ModelRequest) -> int:
+    """Return the most tokens that the input of one request can have, counted from what is sent."""
+    tokens = MESSAGE_OVERHEAD + json_size(request.system_prompt) + messages_tokens(request.messages)
+    tokens += sum(TOOL_OVERHEAD + len(canonical(tool)) for tool in request.tools)
+    if not isinstance(request.response_format, TextFormat):
+        tokens += TOOL_OVERHEAD + len(canonical(request.response_format))
+    return tokens
+
+
+def _part_tokens(part: TextPart | ImagePart) -> int:
+    if isinstance(part, TextPart):
+        return MESSAGE_OVERHEAD + json_size(part.text)
+    return IMAGE_TOKENS_LOW_MAX if part.detail == "low" else IMAGE_TOKENS_MAX

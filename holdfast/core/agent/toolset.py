@@ -1,0 +1,134 @@
+"""`Offer`: what a worker, or a driver, brings for agents to choose from; `Equipment`: what one agent gets of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TypeVar, cast
+
+from holdfast.core.agent.capabilities import Capability, hook_names, resolved
+from holdfast.core.agent.context_view import Compiler
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.hooks import Hook
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.registry import resolve
+from holdfast.core.agent.subagents import SPAWN_TOOL
+from holdfast.core.agent.tools import AnyTool, Tool
+from holdfast.core.base.bounds import HOOKS_MAX
+from holdfast.core.base.did_you_mean import nearest, suggestion
+from holdfast.core.base.errors import InvalidInput, UnknownHook, UnknownTool
+
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What one agent gets: its definition with its capabilities written out, its tools and hooks, its compiler."""
+
+    definition: AgentDefinition
+    tools: Mapping[str, AnyTool]
+    hooks: Mapping[str, Hook]
+    compiler: Compiler | None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Tools, hooks, compilers and capabilities, in the order they were registered."""
+
+    tools: tuple[AnyTool, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+    compilers: tuple[Compiler, ...] = ()
+    capabilities: tuple[Capability, ...] = ()
+
+    @classmethod
+    def of_modules(cls, modules: Iterable[ModuleType]) -> Offer:
+        """Return everything of these kinds that the modules hold, each once."""
+        values = [value for module in modules for value in vars(module).values()]
+        return cls(
+            tools=cast("tuple[AnyTool, ...]", _of_kind(values, Tool)),
+            hooks=_of_kind(values, Hook),
+            compilers=_of_kind(values, Compiler),
+            capabilities=_of_kind(values, Capability),
+        )
+
+    def equip(self, definition: AgentDefinition) -> Equipment:
+        """Return what `definition` chooses.
+
+        Raises UnknownTool (also for one that an approval rule names), UnknownHook, DefinitionInvalid (a capability) and
+        InvalidInput (a compiler, an argument in a rule, two of one name, too many), each naming what is meant or what
+        there is.
+        """
+        tools = {tool.name: tool for tool in resolve(definition, self.tools, self.capabilities)}
+        hooks = {hook.name: hook for hook in self._hooks_of(definition)}
+        for number, rule in enumerate(definition.approvals):
+            _check_rule(definition, rule, (*(tool.name for tool in self.tools), SPAWN_TOOL))
+            _check_places(definition.name, number, rule, self.tools)
+        return Equipment(resolved(definition, self.capabilities), tools, hooks, self._compiler_of(definition))
+
+    def untaken(self, agents: Collection[AgentDefinition]) -> tuple[str, ...]:
+        """Return a warning for each kind, tools and hooks, of which some are offered and none of `agents` takes any."""
+        kinds = {
+            "tools": (self.tools, any(agent.tools or agent.capabilities for agent in agents)),
+            "hooks": (self.hooks, any(agent.hooks or agent.capabilities for agent in agents)),
+        }
+        return tuple(
+            f"{kind} are offered and no agent takes any; name them in its definition, or write {kind}='all'"
+            for kind, (offered, taken) in kinds.items()
+            if offered and not taken
+        )
+
+    def _hooks_of(self, definition: AgentDefinition) -> tuple[Hook, ...]:
+        by_name = {each.name: each for each in self.hooks}
+        if len(by_name) < len(self.hooks):
+            twice = next(each.name for each in self.hooks if by_name[each.name] is not each)
+            raise InvalidInput(f"two hooks are called {twice!r}: rename one with @hook(..., name=...)")
+        wanted = hook_names(definition, tuple(by_name), self.capabilities)
+        for name in wanted:
+            if name not in by_name:
+                raise UnknownHook(f"agent {definition.name!r} names the hook {name!r}, {nearest(name, by_name)}")
+        if len(wanted) > HOOKS_MAX:
+            text = f"agent {definition.name!r} gets {len(wanted)} hooks, at most {HOOKS_MAX} are allowed"
+            raise InvalidInput(f"{text}; name the ones it needs under `hooks`")
+        return tuple(each for each in self.hooks if each.name in wanted)
+
+    def _compiler_of(self, definition: AgentDefinition) -> Compiler | None:
+        name = definition.context.compiler
+        if name is None:
+            return None
+        by_name = {each.name: each for each in self.compilers}
+        if name not in by_name:
+            raise InvalidInput(f"agent {definition.name!r} names the compiler {name!r}, {nearest(name, by_name)}")
+        return by_name[name]
+
+
+def _check_rule(definition: AgentDefinition, rule: ApprovalRule, callable_names: Collection[str]) -> None:
+    """Refuse a rule with a name that guards no tool: a slip of the pen would let the call run unasked."""
+    for pattern in rule.tools:
+        if not {"*", "?"} & set(pattern) and pattern not in callable_names:
+            told = (
+                f"agent {definition.name!r} wants approval of the tool {pattern!r}, {nearest(pattern, callable_names)}"
+            )
+            raise UnknownTool(told)
+
+
+def _check_places(agent: str, number: int, rule: ApprovalRule, tools: Iterable[AnyTool]) -> None:
+    """Refuse a pattern on an argument that no tool of the rule has, for the same reason.
+
+    A tool whose schema takes arguments that it does not name is not judged, nor is a path's part behind the first dot.
+    """
+    judged = [tool.schema.parameters for tool in tools if rule.names(tool.name)]
+    known = {"agent", "task"} if rule.names(SPAWN_TOOL) else set[str]()
+    for parameters in judged:
+        named = parameters.get("properties")
+        if not isinstance(named, dict) or parameters.get("additionalProperties") not in (None, False):
+            return
+        known |= named.keys()
+    for place in rule.arguments if judged else ():
+        if place not in known and place.split(".")[0] not in known:
+            text = f"agent {agent!r}, approvals.{number}.arguments: no tool of the rule has the argument {place!r}"
+            raise InvalidInput(f"{text}; {suggestion(place.split('.')[0], known)}")
+
+
+def _of_kind(values: Iterable[object], kind: type[ValueT]) -> tuple[ValueT, ...]:
+    return tuple({id(value): value for value in values if isinstance(value, kind)}.values())

@@ -1,0 +1,67 @@
+"""What a model call used and what that cost. Holds no limits: those are `budget`. Knows no price table."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Final
+
+from pydantic import Field
+
+from holdfast.core.base.bounds import PRICE_USD_MAX
+from holdfast.core.base.frozen import Frozen, trusted
+
+
+class Usage(Frozen):
+    """Tokens in and out, as the provider reported them, or bounded from above where it did not. They add up.
+
+    `estimated_tokens` is how many of both together are such a bound, and not reported.
+    """
+
+    input_tokens: int = Field(default=0, ge=0)
+    output_tokens: int = Field(default=0, ge=0)
+    estimated_tokens: int = Field(default=0, ge=0)
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together: what `max_tokens` limits."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        if not (other.input_tokens or other.output_tokens):
+            return self
+        return trusted(
+            Usage,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            estimated_tokens=self.estimated_tokens + other.estimated_tokens,
+        )
+
+
+NOTHING_USED: Final = Usage()
+"""No tokens at all."""
+
+TOKENS_PRICED: Final = 1_000_000
+"""Prices are told per this many tokens."""
+
+
+class Prices(Frozen):
+    """What a model's tokens cost, in US dollars per million."""
+
+    input_usd: float = Field(ge=0, le=PRICE_USD_MAX)
+    output_usd: float = Field(ge=0, le=PRICE_USD_MAX)
+
+    def cost(self, usage: Usage) -> float:
+        """Return what `usage` costs, in US dollars."""
+        return (usage.input_tokens * self.input_usd + usage.output_tokens * self.output_usd) / TOKENS_PRICED
+
+    @property
+    def input_weight(self) -> float:
+        """How many output tokens an input token is worth, at least 1: a limit on tokens counts them alike."""
+        return max(1.0, self.input_usd / self.output_usd) if self.output_usd else 1.0
+
+
+def room_after(room: int | None, failed: Usage, input_weight: float) -> int | None:
+    """Return what is left of the `room` for a call's answer after attempts that used `failed`; none when unlimited."""
+    if room is None:
+        return None
+    return room - failed.output_tokens - ceil(failed.input_tokens * input_weight)

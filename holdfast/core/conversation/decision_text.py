@@ -1,0 +1,49 @@
+"""What a person decided about a call, in words: one place for every view. Decides nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC
+from typing import Final
+
+from holdfast.core.conversation.verdicts import Approval
+
+APPROVAL: Final = "approval"
+"""Under this name a tool's message has, in its metadata, what a person decided about its call."""
+
+DONE: Final = {"approve": "approved", "deny": "denied", "edit": "edited"}
+
+DECIDED_CHARS_MAX: Final = 500
+"""How much of the arguments of an edited call one line shows, of those asked and of those it runs with each."""
+
+
+def decision_text(
+    approval: Approval,
+    arguments: Mapping[str, object],
+    *,
+    when: str | None = None,
+    chars_max: int = DECIDED_CHARS_MAX,
+) -> str:
+    """Return who decided what about a call with these `arguments`, and when: by default the moment in UTC.
+
+    "edited by ann at 2026-01-01 12:00:00Z: asked with {"cents": 4900}, runs with {"cents": 100}". What is left out is
+    counted; a reason is told behind it.
+    """
+    at = f"at {approval.at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}" if when is None else when
+    if approval.decision == "expired":
+        return f"expired undecided {at}".strip()
+    told = f"{DONE[approval.decision]} by {approval.by or 'an unknown person'} {at}".strip()
+    if approval.asked is not None:
+        told += f": asked with {_spelled(approval.asked, chars_max)}, runs with {_spelled(arguments, chars_max)}"
+    return f"{told} ({approval.reason})" if approval.reason else told
+
+
+def marked(text: str, chars_max: int) -> str:
+    """Return the beginning of `text`, and how many characters of it are not shown, if any are not."""
+    hidden = len(text) - chars_max
+    return text if hidden <= 0 else f"{text[:chars_max]}… +{hidden:,} characters"
+
+
+def _spelled(arguments: Mapping[str, object], chars_max: int) -> str:
+    return marked(json.dumps(dict(arguments), ensure_ascii=False), chars_max)

@@ -1,0 +1,152 @@
+"""Calls, questions, moments and amounts in a few words on one line, safe wherever they are shown. Decides nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, cast
+
+from holdfast.core.base.bounds import SUMMARY_LINE_BYTES_MAX, SUMMARY_LINE_CHARS_MAX, WORD_CHARS_MAX
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.messages import ToolCall
+
+CUT: Final = "…"
+HIDDEN: Final = "•••"
+"""What stands for the value of an argument whose name says that it is a secret."""
+
+DEPTH_SHOWN_MAX: Final = 3
+THOUSAND: Final = 1_000
+HUNDRED: Final = 100
+MILLION: Final = 1_000_000
+SECONDS_TOLD_FINE: Final = 10
+MINUTE: Final = 60
+HOUR: Final = 3_600
+DAY: Final = 86_400
+
+_SECRET: Final = re.compile(
+    r"passw|passphrase|secret|token(?!s)|api[-_]?key|private[-_]?key|access[-_]?key|authori[sz]ation|credential|cookie|headers?$",
+    re.IGNORECASE,
+)
+
+_LINK: Final = re.compile(r"\]\s*([(\[])")
+_ADDRESS: Final = re.compile(r"(https?|ftps?|file|mailto|javascript|data):", re.IGNORECASE)
+
+
+def on_a_line(text: str, chars_max: int = SUMMARY_LINE_CHARS_MAX) -> str:
+    """Return the beginning of `text` as one line of at most so many characters, with nothing in it that steers.
+
+    Line ends and runs of blanks become one blank; control and direction characters are shown as escapes.
+    """
+    shown = " ".join(text[: 4 * chars_max].split())
+    whole = len(shown) <= chars_max and len(text) <= 4 * chars_max
+    shown = shown[: chars_max + 1]
+    if not shown.isprintable():
+        shown = printable(shown)
+    if whole and len(shown) <= chars_max:
+        return shown
+    return shown[: chars_max - 1].rstrip() + CUT
+
+
+def summary_line(text: str, chars_max: int = SUMMARY_LINE_CHARS_MAX) -> str:
+    """Return `text` as Temporal's UI shows it beside a call, or as a run's own summary, where it is read as Markdown.
+
+    It makes no link and no markup there; it stays within what a server takes (SUMMARY_LINE_BYTES_MAX).
+    """
+    line = on_a_line(_ADDRESS.sub(r"\1: ", _LINK.sub(r"]·\1", text[: 4 * chars_max])).replace("<", "‹"), chars_max)
+    room = SUMMARY_LINE_BYTES_MAX
+    if len(line) * 4 <= room or len(line.encode()) <= room:
+        return line
+    return line.encode()[: room - len(CUT.encode())].decode(errors="ignore") + CUT
+
+
+def call_line(call: ToolCall, chars_max: int = SUMMARY_LINE_CHARS_MAX) -> str:
+    """Return a tool call as `read_file(src/a.py)`, its arguments shortened; what are secrets by name are hidden."""
+    told, length = [call.name[: chars_max + 1], "("], 0
+    for piece in _arguments(call.arguments):
+        told.append(piece[: chars_max + 1])
+        length += len(piece)
+        if length > chars_max:
+            break
+    return on_a_line("".join((*told, ")")), chars_max)
+
+
+def _arguments(arguments: Mapping[str, object]) -> Iterator[str]:
+    """Yield the arguments piece by piece, so that nobody need write more of them than is shown."""
+    if len(arguments) == 1:
+        ((name, value),) = arguments.items()
+        yield from _value(name, value, DEPTH_SHOWN_MAX)
+    else:
+        yield from _fields(arguments, DEPTH_SHOWN_MAX)
+
+
+def _fields(values: Mapping[str, object], depth: int) -> Iterator[str]:
+    for place, (name, value) in enumerate(values.items()):
+        yield f"{', ' if place else ''}{name}="
+        yield from _value(name, value, depth)
+
+
+def _value(name: str, value: object, depth: int) -> Iterator[str]:
+    match value:
+        case _ if _SECRET.search(name[:WORD_CHARS_MAX]):
+            yield HIDDEN
+        case str():
+            yield value
+        case bool() | None:
+            yield {True: "true", False: "false", None: "null"}[value]
+        case Mapping() | list() | tuple() if depth == 0:
+            yield CUT
+        case Mapping():
+            yield "{"
+            yield from _fields(cast("Mapping[str, object]", value), depth - 1)
+            yield "}"
+        case list() | tuple():
+            yield "["
+            for place, each in enumerate(cast("Sequence[object]", value)):
+                yield ", " if place else ""
+                yield from _value("", each, depth - 1)
+            yield "]"
+        case _:
+            yield str(value)
+
+
+def in_full(value: float) -> str:
+    """Return a limit in full, as `2,592,000` or `0.05`: never as a power of ten."""
+    return f"{value:,.6f}".rstrip("0").rstrip(".")
+
+
+def amount(count: int) -> str:
+    """Return a number of tokens as `950`, `1.2k` or `3.4M`."""
+    if count < THOUSAND:
+        return str(count)
+    size, unit = (count / MILLION, "M") if count >= MILLION - THOUSAND // 2 else (count / THOUSAND, "k")
+    return f"{size:,.0f}{unit}" if size >= HUNDRED else f"{size:.1f}{unit}"
+
+
+def span(seconds: float) -> str:
+    """Return a length of time as `0.4 s`, `51 s`, `10 min`, `1 h 5 min` or `3 d 4 h`."""
+    if round(seconds, 1) < SECONDS_TOLD_FINE:
+        return f"{seconds:.1f} s" if seconds % 1 else f"{seconds:.0f} s"
+    whole = round(seconds)
+    for unit, name, part, part_name in ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "min"), (MINUTE, "min", 1, "s")):
+        if whole >= unit:
+            rest = whole % unit // part
+            return f"{whole // unit:,} {name}" + (f" {rest} {part_name}" if rest else "")
+    return f"{whole} s"
+
+
+def clock(at: datetime, since: datetime | None = None) -> str:
+    """Return a moment as `2026-11-21 14:05:09 UTC`, on the same day as `since` as `14:05:09 UTC`."""
+    try:
+        at = at.astimezone(UTC)
+    except OverflowError:  # at the very end of what calendars hold
+        return at.isoformat(" ", "seconds")
+    if since is not None and at.date() == since.astimezone(UTC).date():
+        return f"{at:%H:%M:%S} UTC"
+    return f"{at.replace(tzinfo=None).isoformat(' ', 'seconds')} UTC"
+
+
+def wait_line(message: str, attempt: int, seconds: float) -> str:
+    """Return how people are told that a model call waits for its endpoint, `attempt` having failed."""
+    soon = f"in {span(seconds)}" if seconds > 0 else "now"
+    return f"waiting for the model endpoint, attempt {attempt} failed, next {soon}: {message}"

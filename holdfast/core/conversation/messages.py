@@ -1,0 +1,311 @@
+"""What is said in a conversation: messages, tool calls and the store that keeps them. No model, no execution.
+
+A conversation of ours is one that every provider takes: whoever asks for calls gets one answer to each, right behind
+(`pairing_problem`). Loading checks that; the loop, which keeps the rule itself, appends without being checked again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from holdfast.core.agent.policies import Name
+from holdfast.core.base.append_list import Log
+from holdfast.core.base.bounds import (
+    CALL_ID_CHARS_MAX,
+    CALL_ID_KEPT_CHARS_MAX,
+    CALLS_KEPT_MAX,
+    MALFORMED_CHARS_MAX,
+    MESSAGE_BYTES_MAX,
+    NAME_CHARS_MAX,
+    PARTS_MAX,
+    SECTIONS_MAX,
+)
+from holdfast.core.base.digests import call_digest
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import Frozen, replace
+from holdfast.core.base.json_form import JsonForm
+from holdfast.core.base.json_parsing import read_json
+from holdfast.core.base.json_values import JsonMap
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+SUMMARY_SECTION: Final = "summary"
+BUFFER_SECTION: Final = "buffer"
+DEFAULT_SECTION: Final = "messages"
+"""Where the loop appends what is said."""
+
+SECTIONS: Final = (SUMMARY_SECTION, BUFFER_SECTION, DEFAULT_SECTION)
+"""The sections of a new store in the order the model sees them (SPEC section 7)."""
+
+CUT_OFF: Final = ("length", "content_filter")
+"""The finish reasons of answers that did not come to their end."""
+
+NAME_PATTERN: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
+"""A name that providers accept for a function."""
+
+ILLEGAL_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ToolCall(Frozen):
+    """One call the model asked for.
+
+    `arguments` is always a JSON object. When the model sent something else, it is empty and `malformed` says
+    what was wrong: broken arguments are never put back into a conversation (some servers then fail for ever).
+    """
+
+    id: str
+    name: str
+    arguments: JsonMap = Field(default_factory=dict[str, JsonValue])
+    malformed: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """The fingerprint of name and arguments that a person's decision about the call is bound to."""
+        return call_digest(self.name, self.arguments)
+
+    @property
+    def arguments_text(self) -> str:
+        """The arguments as JSON, the form they travel in."""
+        return json.dumps(self.arguments, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, call_id: str, name: str, text: str, *, cut: bool = False) -> ToolCall:
+        """Read a call from the provider's words; never raises.
+
+        A name or id that no server would take back is replaced, and the call marked malformed. `cut` is whether the
+        answer was cut off in this call: then an empty text means arguments that had not come yet, otherwise none.
+        """
+        if len(call_id) > CALL_ID_CHARS_MAX or not call_id.isprintable():
+            call_id = ""  # the loop gives it one of ours
+        if NAME_PATTERN.fullmatch(name) is None:
+            return cls(
+                id=call_id,
+                name=ILLEGAL_IN_NAME.sub("_", name)[:NAME_CHARS_MAX] or "unnamed",
+                malformed=f"{name[:NAME_CHARS_MAX]!r} is not a tool name"[:MALFORMED_CHARS_MAX],
+            )
+        if cut and not text.strip():
+            return cls(id=call_id, name=name, malformed="the answer was cut off before the arguments; ask again")
+        try:
+            return cls.model_validate({"id": call_id, "name": name, "arguments": read_json(text or "{}")})
+        except ValueError as error:
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            told = f"the arguments are not a usable JSON object: {reason}".encode("utf-8", "replace").decode()
+            return cls(id=call_id, name=name, malformed=told[:MALFORMED_CHARS_MAX])
+
+
+class TextPart(Frozen):
+    """Words as one part of a message."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class ImagePart(Frozen):
+    """A picture as one part of a message: a web address, or the picture itself as a `data:image/...` address.
+
+    `detail` is how closely the model looks at it (and what it costs); none leaves that to the provider.
+    """
+
+    type: Literal["image_url"] = "image_url"
+    url: str = Field(pattern=r"^(https?://|data:image/)")
+    detail: Literal["auto", "low", "high"] | None = None
+
+
+Part = TextPart | ImagePart
+
+Parts = Annotated[tuple[Annotated[Part, Field(discriminator="type")], ...], Field(min_length=1, max_length=PARTS_MAX)]
+
+Content = str | Parts
+"""What a message holds: words, or words and pictures in an order."""
+
+
+class Message(Frozen):
+    """One message: who said it, what, the calls it asked for or the call it answers.
+
+    Only an assistant asks for calls, only a tool answers one, and only a user shows pictures, as providers have it.
+    `metadata` is ours (which step and execution it belongs to) and never reaches the model.
+    """
+
+    role: Role
+    content: Content = ""
+    tool_calls: tuple[ToolCall, ...] = Field(default=(), max_length=CALLS_KEPT_MAX)
+    tool_call_id: Annotated[str, Field(min_length=1, max_length=CALL_ID_KEPT_CHARS_MAX)] | None = None
+    metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
+
+    @model_validator(mode="after")
+    def _suits_its_role(self) -> Self:
+        role, content = self.role, self.content
+        if self.tool_calls and role != "assistant":
+            raise ValueError(f"only an assistant asks for tool calls, not the role {role!r}; leave out `tool_calls`")
+        if (self.tool_call_id is None) is (role == "tool"):
+            raise ValueError(
+                "a tool's message needs the `tool_call_id` that it answers"
+                if role == "tool"
+                else f"only a tool's message answers a call, not the role {role!r}; leave out `tool_call_id`"
+            )
+        # the usual case costs nothing: of an ASCII text Python knows the bytes without looking
+        if not (isinstance(content, str) and content.isascii() and len(content) <= MESSAGE_BYTES_MAX):
+            _check_content(role, content)
+        return self
+
+    @property
+    def text(self) -> str:
+        """The words alone, without pictures."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content if isinstance(part, TextPart))
+
+    def tagged(self, **tags: JsonValue) -> Message:
+        """Return the message with `tags` added to its metadata."""
+        return replace(self, metadata={**self.metadata, **tags})
+
+    def for_model(self) -> Message:
+        """Return the message as the model sees it: without metadata."""
+        return replace(self, metadata={}) if self.metadata else self
+
+
+def _check_content(role: Role, content: Content) -> None:
+    """Refuse what no payload or no provider takes."""
+    if isinstance(content, tuple) and role != "user" and any(isinstance(part, ImagePart) for part in content):
+        raise ValueError(f"only a user's message holds pictures, not one of the role {role!r}")
+    texts = (
+        (content,)
+        if isinstance(content, str)
+        else tuple(part.text if isinstance(part, TextPart) else part.url for part in content)
+    )
+    try:
+        size = sum(len(text.encode()) for text in texts)
+    except UnicodeEncodeError:
+        raise ValueError("the content holds characters that are no valid Unicode text (lone surrogates)") from None
+    if size > MESSAGE_BYTES_MAX:
+        raise ValueError(f"the content has {size:,} bytes, at most {MESSAGE_BYTES_MAX:,} are allowed; shorten it")
+
+
+def pairing_problem(messages: Iterable[Message]) -> str | None:
+    """Return what no provider would take about the calls and answers in `messages`, with its place; none if nothing.
+
+    An assistant's calls are answered right behind it, each once, in any order.
+    """
+    found = _broken_pair(messages)
+    return None if found is None else f"message {found[0]}: {found[1]}"
+
+
+def _broken_pair(messages: Iterable[Message]) -> tuple[int, str] | None:
+    """Return the place of the first message that breaks the pairing, and why."""
+    asked, open_calls = 0, set[str]()
+    for place, message in enumerate(messages):
+        if message.role == "tool":
+            if message.tool_call_id not in open_calls:
+                return place, f"it answers the call {message.tool_call_id!r}, which nobody before it waits for"
+            open_calls.remove(message.tool_call_id)
+        elif open_calls:
+            break
+        elif message.tool_calls:
+            asked, open_calls = place, {call.id for call in message.tool_calls}
+            if len(open_calls) < len(message.tool_calls):
+                return place, "two of its calls have the same id"
+    if open_calls:
+        return asked, f"its call {min(open_calls)!r} is not answered right behind it"
+    return None
+
+
+def _paired(messages: Log[Message]) -> Log[Message]:
+    found = _broken_pair(messages)
+    if found is None:
+        return messages
+    place, problem = found
+    wrong = PydanticCustomError("pairing", "{problem}", {"problem": problem})
+    details = InitErrorDetails(type=wrong, loc=(place,), input=messages[place].role)
+    raise ValidationError.from_exception_data("Section", [details])  # pydantic puts the path before the place
+
+
+class Section(Frozen):
+    """A named run of messages."""
+
+    name: Name
+    messages: Annotated[Log[Message], AfterValidator(_paired)] = Field(default_factory=Log[Message])
+
+
+def _new_sections() -> tuple[Section, ...]:
+    return tuple(Section(name=name) for name in SECTIONS)
+
+
+def _unique(sections: tuple[Section, ...]) -> tuple[Section, ...]:
+    names = [section.name for section in sections]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"there are two sections called {twice!r}; rename one")
+    if DEFAULT_SECTION not in names:
+        raise ValueError(f"the section {DEFAULT_SECTION!r} is missing, where the conversation goes on; add it")
+    return sections
+
+
+class MessageStore(JsonForm):
+    """Ordered sections with unique names; `messages` is where the conversation goes on.
+
+    Versions of a store share their messages. What is read or put in whole is checked; `extended` trusts its caller.
+    """
+
+    sections: Annotated[tuple[Section, ...], Field(max_length=SECTIONS_MAX), AfterValidator(_unique)] = Field(
+        default_factory=_new_sections
+    )
+
+    @property
+    def messages(self) -> Log[Message]:
+        """The default section, as it is."""
+        return self.section(DEFAULT_SECTION).messages
+
+    def section(self, name: str) -> Section:
+        """Return the section called `name`; KeyError when there is none."""
+        for section in self.sections:
+            if section.name == name:
+                return section
+        raise KeyError(name)
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a section called `name`."""
+        return any(section.name == name for section in self.sections)
+
+    def with_section(self, section: Section, *, before: str | None = None) -> MessageStore:
+        """Return the store with `section` in the place of the one of its name.
+
+        A new name comes before the section `before` (KeyError when there is none), or last. InvalidInput when there
+        are too many.
+        """
+        if self.has(section.name):
+            changed = tuple(section if each.name == section.name else each for each in self.sections)
+            return replace(self, sections=changed)
+        if len(self.sections) >= SECTIONS_MAX:
+            raise InvalidInput(f"{section.name!r} would be one section more than {SECTIONS_MAX}; drop another first")
+        place = len(self.sections) if before is None else self.sections.index(self.section(before))
+        return replace(self, sections=(*self.sections[:place], section, *self.sections[place:]))
+
+    def extended(self, *messages: Message, section: str = DEFAULT_SECTION) -> MessageStore:
+        """Return the store with `messages` at the end of `section` (KeyError if none is), unchecked."""
+        grown = self.section(section)
+        return self.with_section(replace(grown, messages=grown.messages.extend(messages)))
+
+    def shortened(self, length: int) -> MessageStore:
+        """Return the store as it was when its default section had that many messages."""
+        section = self.section(DEFAULT_SECTION)
+        return self.with_section(replace(section, messages=section.messages.before(length)))
+
+    def moved(self, count: int, source: str, target: str) -> MessageStore:
+        """Return the store with the first `count` messages of `source` at the end of `target`.
+
+        Raises InvalidInput when that would part a call from its answers, or there are not so many; KeyError when there
+        is no such section.
+        """
+        messages = self.section(source).messages
+        if source == target or not 0 <= count <= len(messages):
+            what = f"{count} of the {len(messages)} messages of {source!r} to the end of {target!r}"
+            raise InvalidInput(f"cannot move {what}; name two sections, and as many messages as there are")
+        if count < len(messages) and messages[count].role == "tool":
+            raise InvalidInput(f"moving {count} messages of {source!r} would part a call from its answers; move fewer")
+        left = replace(self.section(source), messages=Log(messages[count:]))
+        return self.with_section(left).extended(*messages[:count], section=target)

@@ -1,0 +1,279 @@
+"""What happened in one step: the model's answer and the tool calls it asked for (SPEC section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from pydantic import AwareDatetime, Field, JsonValue
+
+from holdfast.core.base.digests import Digest
+from holdfast.core.base.frozen import Frozen, trusted
+from holdfast.core.base.json_form import JsonForm
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.decision_text import APPROVAL, decision_text
+from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.stop_reasons import Continuation
+from holdfast.core.conversation.verdicts import Approval
+
+
+class AgentStepType(StrEnum):
+    """What a step came to (SPEC section 3)."""
+
+    ERROR = "error"
+    TOOL_EXECUTION = "tool_execution"
+    FINAL_RESPONSE = "final_response"
+
+
+class Duration(timedelta):
+    """A length of time that formats as its seconds: `f"{duration:.1f} s"`."""
+
+    @classmethod
+    def between(cls, start: datetime, end: datetime) -> Duration:
+        """Return the time from one moment to another."""
+        return cls(seconds=(end - start).total_seconds())
+
+    def __format__(self, spec: str) -> str:
+        """Return the seconds by a number's format; without one, what `str` gives."""
+        return format(self.total_seconds(), spec) if spec else str(self)
+
+
+class ErrorRecord(Frozen):
+    """An error as data: its type's name, its text, and which part raised it (`model`, a tool's name, `driver`)."""
+
+    type: str
+    message: str
+    source: str
+
+
+class InferenceResponse(Frozen):
+    """What the model answered, in our terms; `finish_reason` and `model` are the provider's own words."""
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str = ""
+    usage: Usage = Usage()
+    model: str = ""
+    response_id: str = ""
+    cost: float | None = Field(default=None, ge=0)
+    """In US dollars; none while nobody knows a price."""
+    format_problem: str | None = None
+    """Why the answer breaks the response format, if it does; none when it asks for tools."""
+
+
+class Outcome(StrEnum):
+    """How a requested tool call ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    DENIED = "denied"
+    CANCELLED = "cancelled"
+
+
+NOT_RUN = frozenset({Outcome.BLOCKED, Outcome.DENIED, Outcome.CANCELLED})
+
+REFUSALS = frozenset({"InvalidArguments", "UnknownTool", "TooManyCalls", "UnknownSubagent", "SubagentTooDeep"})
+"""The types of the errors of calls that could not run at all."""
+
+
+class ToolExecution(JsonForm):
+    """One requested call and its end. `answer` is what the model is told, whatever the outcome.
+
+    `call` is what ran, also where a hook or a person changed its arguments. `usage` and `cost` (US dollars) are a
+    subagent's, and `unpriced` the models whose tokens are not in that cost.
+    """
+
+    id: str
+    call: ToolCall
+    outcome: Outcome
+    result: str | None = None
+    error: ErrorRecord | None = None
+    started_at: AwareDatetime
+    completed_at: AwareDatetime
+    usage: Usage = Usage()
+    cost: float = Field(default=0.0, ge=0)
+    unpriced: tuple[str, ...] = ()
+    approval: Approval | None = None
+    """What was decided about it; none for one that nobody was asked about, or that was cancelled meanwhile."""
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self.call.name
+
+    @property
+    def args(self) -> Mapping[str, JsonValue]:
+        """The arguments it ran with."""
+        return self.call.arguments
+
+    @property
+    def value(self) -> str | None:
+        """What the tool gave; none where it gave nothing."""
+        return self.result
+
+    @property
+    def has_error(self) -> bool:
+        """True when it has an error: it failed, or was blocked, denied or cancelled."""
+        return self.error is not None
+
+    @property
+    def error_message(self) -> str:
+        """What that error says; empty without one."""
+        return self.error.message if self.error else ""
+
+    @property
+    def duration(self) -> Duration:
+        """From its beginning to its end, attempts and waits between them included."""
+        return Duration.between(self.started_at, self.completed_at)
+
+    @property
+    def ran(self) -> bool:
+        """True when the tool was really run; not so for one that was refused, blocked, denied or cancelled."""
+        return self.outcome not in NOT_RUN and (self.error is None or self.error.type not in REFUSALS)
+
+    @property
+    def was_blocked(self) -> bool:
+        """True when a rule or a person kept it from running."""
+        return self.outcome in (Outcome.BLOCKED, Outcome.DENIED)
+
+    @property
+    def answer(self) -> Message:
+        """The one tool message that answers this call."""
+        if self.error is not None:
+            content = f"Error ({self.error.type}): {self.error.message}"
+        else:
+            content = self.result or ""
+        if self.approval is None:
+            return trusted(Message, role="tool", content=content, tool_call_id=self.call.id)
+        decided = {APPROVAL: decision_text(self.approval, self.call.arguments)}  # for whoever reads the conversation
+        return trusted(Message, role="tool", content=content, tool_call_id=self.call.id, metadata=decided)
+
+
+class CallStage(StrEnum):
+    """How far an open call has come."""
+
+    WAITING = "waiting"
+    BEFORE_TOOL = "before_tool"
+    APPROVAL = "approval"
+    RUNNING = "running"
+    AFTER_TOOL = "after_tool"
+
+
+class OpenCall(Frozen):
+    """A requested call that has not got its answer yet; `index` is its place in the request.
+
+    `call` has the arguments it runs with; `ended` is its end while hooks look at it. `digest` is the call's own, while
+    it waits for a person; `approval` is what that one has decided.
+    """
+
+    index: int
+    call: ToolCall
+    stage: CallStage = CallStage.WAITING
+    started_at: AwareDatetime | None = None
+    expires_at: AwareDatetime | None = None
+    digest: Digest | None = None
+    approval: Approval | None = None
+    ended: ToolExecution | None = None
+
+
+class AgentStep(JsonForm):
+    """A model call and its tool calls. `input_length` is how many messages the default section had before it.
+
+    Output messages are derived: the assistant's message, then one answer per requested call, in request order.
+    `overhead` is what else the step used: attempts of the model call that failed, a summary made for it; its cost is in
+    US dollars.
+    """
+
+    id: str
+    number: int
+    input_length: int
+    inference_response: InferenceResponse | None = None
+    tool_executions: tuple[ToolExecution, ...] = ()
+    errors: tuple[ErrorRecord, ...] = ()
+    overhead: Usage = Usage()
+    overhead_cost: float = Field(default=0.0, ge=0)
+    unpriced: tuple[str, ...] = ()
+    """The models, its own or its subagents', that it used tokens of without a known price: they are not in its cost."""
+    compactions: int = Field(default=0, ge=0)
+    """How often older messages had been moved away before the model was asked."""
+    partial_response: InferenceResponse | None = None
+    """What had come of the model's answer when its call was cancelled, without tool calls; the step never completes."""
+
+    @property
+    def step_type(self) -> AgentStepType | None:
+        """Derived, never stored: any error, else requested tools, else the final response; none before the answer."""
+        if self.all_errors:
+            return AgentStepType.ERROR
+        if self.inference_response is None:
+            return None
+        return AgentStepType.TOOL_EXECUTION if self.requested_tool_calls else AgentStepType.FINAL_RESPONSE
+
+    @property
+    def all_errors(self) -> tuple[ErrorRecord, ...]:
+        """Errors of failed tools first, then explicit ones, none twice."""
+        if not self.errors and all(execution.outcome is not Outcome.FAILED for execution in self.tool_executions):
+            return ()  # the usual case, asked for several times in every step
+        found = (execution.error for execution in self.tool_executions if execution.outcome is Outcome.FAILED)
+        return tuple(dict.fromkeys(error for error in (*found, *self.errors) if error is not None))
+
+    @property
+    def usage(self) -> Usage:
+        """What the step used: its model call, the overhead, and the subagents it called."""
+        said = self.inference_response or self.partial_response
+        used = said.usage if said else Usage()
+        return sum((execution.usage for execution in self.tool_executions), used + self.overhead)
+
+    @property
+    def cost(self) -> float:
+        """The same in US dollars; nothing for what nobody knows a price of."""
+        said = self.inference_response or self.partial_response
+        own = said.cost if said else None
+        return (own or 0.0) + self.overhead_cost + sum(execution.cost for execution in self.tool_executions)
+
+    @property
+    def requested_tool_calls(self) -> tuple[ToolCall, ...]:
+        """What the model asked for."""
+        return self.inference_response.tool_calls if self.inference_response else ()
+
+    @property
+    def executed_tool_calls(self) -> tuple[ToolCall, ...]:
+        """What really ran."""
+        return tuple(execution.call for execution in self.tool_executions if execution.ran)
+
+    @property
+    def unanswered_calls(self) -> Iterator[tuple[int, ToolCall]]:
+        """The requested calls that have no execution yet, each with its place in the request."""
+        answered = {execution.call.id for execution in self.tool_executions}
+        return (pair for pair in enumerate(self.requested_tool_calls) if pair[1].id not in answered)
+
+    @property
+    def output_messages(self) -> tuple[Message, ...]:
+        """What this step adds to the conversation."""
+        response = self.inference_response
+        if response is None:
+            return ()
+        said = trusted(Message, role="assistant", content=response.text, tool_calls=response.tool_calls)
+        ended = {execution.call.id: execution for execution in self.tool_executions}
+        return (said, *(ended[call.id].answer for call in response.tool_calls if call.id in ended))
+
+
+class StepExecution(JsonForm):
+    """A completed step with its times and the stop signals as they stood when it was archived."""
+
+    step: AgentStep
+    started_at: AwareDatetime
+    completed_at: AwareDatetime
+    continuation: Continuation
+
+    @property
+    def duration(self) -> Duration:
+        """From before the model call to the last answer."""
+        return Duration.between(self.started_at, self.completed_at)
+
+    @property
+    def usage(self) -> Usage:
+        """What the step used."""
+        return self.step.usage

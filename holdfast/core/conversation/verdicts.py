@@ -1,0 +1,53 @@
+"""`Verdict`: what a person says of a tool call that waits for approval, the same wherever the agent runs.
+
+`Approval` is what is kept of it with the call.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from holdfast.core.base.bounds import REASON_CHARS_MAX, SOURCE_CHARS_MAX
+from holdfast.core.base.digests import Digest
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.json_values import ShallowMap
+
+Decision = Literal["approve", "deny", "edit"]
+"""Run the call, do not, or run it with other arguments."""
+
+
+class Verdict(Frozen):
+    """A decision about one call: `by` whom, why (`reason` is told to the model), and with `edit` which `arguments`.
+
+    `digest` is that of the call as who decides has seen it (`ToolCall.digest`); where it is given, the decision counts
+    for no other call.
+    """
+
+    decision: Decision
+    by: str = Field(default="", max_length=SOURCE_CHARS_MAX)
+    reason: str = Field(default="", max_length=REASON_CHARS_MAX)
+    arguments: ShallowMap | None = None
+    digest: Digest | None = None
+
+    @model_validator(mode="after")
+    def _has_arguments_to_edit(self) -> Self:
+        if (self.arguments is None) == (self.decision == "edit"):
+            raise ValueError("`edit` needs the `arguments` that the call is to run with, and nothing else takes any")
+        return self
+
+
+class Approval(Frozen):
+    """What was decided about a call, by whom, when, and why; `expired`: nobody decided in time.
+
+    `digest` is that of the call as it was decided: with `edit` that of the arguments put in place; `asked` are then
+    those that the person was asked about.
+    """
+
+    decision: Decision | Literal["expired"]
+    by: str = ""
+    reason: str = ""
+    at: AwareDatetime
+    digest: Digest
+    asked: ShallowMap | None = None

@@ -1,0 +1,153 @@
+"""Asking people about tool calls: which calls wait, and what a decision makes of one (SPEC section 8, "Approval").
+
+A decision decides one call, once. It counts for a call that waits, until its time is over, and where it names a digest
+for the call of that digest alone; any other changes nothing. Only decisions do: what a message or a tool's result says
+is words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import assert_never
+
+from pydantic_core import to_json
+
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_spawn
+from holdfast.core.base.bounds import EDITS_STEP_BYTES_MAX, SOURCE_CHARS_MAX
+from holdfast.core.base.did_you_mean import suggestion
+from holdfast.core.base.digests import short_digest
+from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import CallStage, ErrorRecord, OpenCall
+from holdfast.core.conversation.verdicts import Approval, Verdict
+from holdfast.core.loop.commands import AskApproval
+from holdfast.core.loop.events import ApprovalExpired, ApprovalGiven
+from holdfast.core.loop.rules import Rules
+from holdfast.core.loop.transition import Turn
+from holdfast.core.wire.execution_events import ApprovalRequested, ApprovalResolved
+
+IN_TIME = "nobody decided about it in time"
+"""What the model is told of a call that nobody decided about."""
+
+
+def rule_for(turn: Turn, each: OpenCall) -> ApprovalRule | None:
+    """Return the rule by which the call waits, if there is one; its arguments are as hooks left them."""
+    return turn.rules.approval_for(each.call, turn.execution.cost_known)
+
+
+def waits(turn: Turn, each: OpenCall, rule: ApprovalRule) -> OpenCall:
+    """Return the call as it waits for a person, and tell of it."""
+    expires_at = None if rule.expires is None else turn.at + rule.expires
+    digest = each.call.digest
+    turn.tell(ApprovalRequested, call=each.call, expires_at=expires_at, digest=digest)
+    return replace(each, stage=CallStage.APPROVAL, started_at=turn.at, expires_at=expires_at, digest=digest)
+
+
+def ask(turn: Turn, each: OpenCall) -> None:
+    """Ask for a person's decision about this call."""
+    turn.do(AskApproval(turn.step.number, each.index, each.call, each.expires_at, len(turn.step.requested_tool_calls)))
+
+
+def decided(
+    turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalExpired
+) -> tuple[OpenCall, ErrorRecord | None] | None:
+    """Return the call as it was decided, with the error that keeps it from running if one does.
+
+    None where the decision is about another call than the one that waits; a warning says so.
+    """
+    match event:
+        case ApprovalExpired():
+            return _expired(turn, each)
+        case ApprovalGiven():
+            if each.expires_at is not None and event.at >= each.expires_at:
+                return _expired(turn, each)  # the timer's own event can come behind it
+            asked = len(turn.step.requested_tool_calls)
+            problem = _problem_with_digest(each, event.verdict) or event.problem
+            problem = problem or problem_with_edit(turn.rules, each.call, event.verdict, asked)
+            if problem is not None:
+                about = f"a decision about {each.call.id} ({each.call.name})"
+                turn.warn(f"{about} was not taken: {problem}")  # once, however often it happens
+                return None
+            return _resolved(turn, each, event.verdict)
+        case _:
+            assert_never(event)
+
+
+def _expired(turn: Turn, each: OpenCall) -> tuple[OpenCall, ErrorRecord]:
+    approval = Approval(decision="expired", at=turn.at, digest=each.call.digest)
+    return _kept(turn, each, approval), _denied(IN_TIME, "approval")
+
+
+def _resolved(turn: Turn, each: OpenCall, verdict: Verdict) -> tuple[OpenCall, ErrorRecord | None]:
+    error: ErrorRecord | None = None
+    asked = each.call.arguments if verdict.arguments is not None else None
+    if verdict.decision == "deny":
+        why = f"denied by {verdict.by or 'a person'}" + (f": {verdict.reason}" if verdict.reason else "")
+        error = _denied(why, verdict.by or "approval")
+    elif verdict.arguments is not None:
+        each = replace(each, call=replace(each.call, arguments=verdict.arguments))
+    approval = Approval(
+        decision=verdict.decision,
+        by=verdict.by,
+        reason=verdict.reason,
+        at=turn.at,
+        digest=each.call.digest,
+        asked=asked,
+    )
+    return _kept(turn, each, approval), error
+
+
+def _kept(turn: Turn, each: OpenCall, approval: Approval) -> OpenCall:
+    facts = {"by": approval.by, "reason": approval.reason, "digest": approval.digest, "asked": approval.asked}
+    turn.tell(ApprovalResolved, call_id=each.call.id, call=each.call, decision=approval.decision, **facts)
+    return replace(each, digest=None, approval=approval)
+
+
+def problem_with_decision(
+    call_id: str, verdict: Verdict, state: AgentState, at: datetime, decided_already: Collection[str] = ()
+) -> str | None:
+    """Return why a decision that comes `at` a time would decide nothing, if so; for whoever brings it and can be told.
+
+    `decided_already` are the calls about which decisions have come in that the loop has not acted on yet.
+    """
+    waiting = {each.call.id: each for each in state.waiting_calls if each.call.id not in decided_already}
+    each = waiting.get(call_id)
+    if each is None:
+        return f"the call {call_id!r} does not wait for approval; {suggestion(call_id, waiting)}"
+    if each.expires_at is not None and at >= each.expires_at:
+        return f"the call {call_id!r} could be decided until {each.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+    problem = _problem_with_digest(each, verdict)
+    return None if problem is None else f"{problem}; look at the call again"
+
+
+def _problem_with_digest(each: OpenCall, verdict: Verdict) -> str | None:
+    digest = each.call.digest
+    if verdict.digest is None or verdict.digest == digest:
+        return None
+    return f"it names another digest than {each.call.id!r} ({each.call.name}) has: {short_digest(digest)}"
+
+
+def problem_with_edit(rules: Rules, call: ToolCall, verdict: Verdict, calls_asked: int) -> str | None:
+    """Return why `call` cannot run with what a person made of its arguments, if so, as far as the core can tell.
+
+    All calls of a step start together, `calls_asked` of them, and share what their inputs may take. A subagent's
+    arguments are judged here; those of a tool by the driver, which has its schema.
+    """
+    if verdict.arguments is None:
+        return None
+    size, share = len(to_json(verdict.arguments)), EDITS_STEP_BYTES_MAX // max(1, calls_asked)
+    if size > share:
+        return f"the edited arguments are {size:,} bytes of JSON; a call in this step may have at most {share:,}"
+    if call.name == SPAWN_TOOL and rules.subagents:
+        problem = problem_with_spawn(replace(call, arguments=verdict.arguments), rules.subagents, rules.depth)
+        return None if problem is None else problem.message.removeprefix("the model asked for ")
+    return None
+
+
+def _denied(why: str, source: str) -> ErrorRecord:
+    return ErrorRecord(
+        type="ToolExecutionBlocked", message=f"the call was not run: {why}", source=source[:SOURCE_CHARS_MAX]
+    )

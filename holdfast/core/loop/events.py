@@ -1,0 +1,277 @@
+"""What can happen to an execution, as facts in the past tense. Times and ids come in here; the core makes none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from pydantic import JsonValue
+
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.hooks import HookRun, Trigger
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
+from holdfast.core.conversation.stop_reasons import StopSignal
+from holdfast.core.conversation.verdicts import Verdict
+
+StopMode = Literal["now", "after_step"]
+"""`now` cancels what is in flight; `after_step` lets the step finish first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionStarted:
+    """A request came in. `budget` is the effective one.
+
+    On a state whose execution is in progress it takes that one up again: id and budget stay, `messages` are added.
+    `metadata` are added to the agent's; a value of none removes an entry.
+    """
+
+    execution_id: str
+    messages: tuple[Message, ...]
+    budget: ExecutionBudget
+    at: datetime
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswered:
+    """The model call of the step under way came back.
+
+    `failed_usage` is what attempts that failed before it used.
+    """
+
+    response: InferenceResponse
+    at: datetime
+    failed_usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailed:
+    """The model call failed for good, after its retries. `lost` is as for `ModelCancelled`."""
+
+    error: ErrorRecord
+    at: datetime
+    failed_usage: Usage = field(default_factory=Usage)
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCancelled:
+    """The model call under way (or the summary) was cancelled, as `CancelInFlight` asked for.
+
+    `partial` is what had come of its answer, without tool calls; none when nothing is known of it. When `lost` is true
+    its last attempt went out and nobody can say what it used: it counts as the most that it can have used.
+    """
+
+    partial: InferenceResponse | None
+    at: datetime
+    failed_usage: Usage = field(default_factory=Usage)
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSummarised:
+    """The messages in the buffer have been summarised. `failed_usage` as for `ModelAnswered`."""
+
+    text: str
+    usage: Usage
+    at: datetime
+    failed_usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryFailed:
+    """The buffer could not be summarised; it stays as it is, and the model goes on seeing it.
+
+    `lost` is as for `ModelCancelled`.
+    """
+
+    error: ErrorRecord
+    at: datetime
+    failed_usage: Usage = field(default_factory=Usage)
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReturned:
+    """A tool call ended well; `call_id` is the call's id within the step.
+
+    `stop` is why the tool asks to stop, `stop_context` what it adds to that.
+    """
+
+    call_id: str
+    result: str
+    started_at: datetime
+    at: datetime
+    stop: str | None = None
+    stop_context: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFailed:
+    """A tool call ended in an error, after its retries."""
+
+    call_id: str
+    error: ErrorRecord
+    started_at: datetime
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentReturned:
+    """A subagent ended. `answer` is its final response, or how far it came; `cost` in US dollars."""
+
+    call_id: str
+    status: ExecutionStatus
+    answer: str
+    why: str
+    usage: Usage
+    cost: float
+    started_at: datetime
+    at: datetime
+    steps: int = 0
+    """How many steps it and the agents below it took."""
+    unpriced: tuple[str, ...] = ()
+    """The models whose tokens have no known price; they are not in `cost`."""
+
+
+def subagent_cancelled(call_id: str, at: datetime) -> SubagentReturned:
+    """Return the end of a subagent that was cancelled and of which nothing is known."""
+    return SubagentReturned(call_id, ExecutionStatus.STOPPED, "", "", Usage(), 0.0, started_at=at, at=at)
+
+
+@dataclass(frozen=True, slots=True)
+class HooksReturned:
+    """The hooks of one place have run, one after another up to the first that raised."""
+
+    trigger: Trigger
+    call_id: str | None
+    runs: tuple[HookRun, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalGiven:
+    """A person decided about a call that waits.
+
+    `problem` is what the driver, which knows the tools, finds wrong with an edit's arguments: the call still waits.
+    """
+
+    call_id: str
+    verdict: Verdict
+    at: datetime
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionUnreadable:
+    """Somebody sent what is no decision about a call: nothing changes but a warning."""
+
+    problem: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalExpired:
+    """Nobody decided about a call in time."""
+
+    call_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MessageArrived:
+    """Somebody said something while the execution runs; the model sees it with its next call."""
+
+    message: Message
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Someone outside wants the execution to stop."""
+
+    signal: StopSignal
+    mode: StopMode
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """The time limit struck."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RunContinued:
+    """Another run of the driver goes on with the execution at a step's boundary: nothing was under way."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StepDue:
+    """The next step may begin, where the loop rests between two steps (`Rules.step_by_step`)."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionChanged:
+    """The agent is another from here on: between two steps, nothing under way, told to rules of the new definition.
+
+    `definition` is as the driver resolved it: with the prompt of its capabilities, and the prices of its model. What
+    was not asked for yet is asked for by the new rules. `budget` takes the place of the execution's, none leaves it;
+    limits count from the execution's start. Anywhere else the event changes nothing.
+    """
+
+    definition: AgentDefinition
+    at: datetime
+    budget: ExecutionBudget | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRefused:
+    """The agent was to become another and cannot, for the reason in `error`: it goes on as it is, with a warning."""
+
+    error: ErrorRecord
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFailed:
+    """The shell around the core cannot go on (a limit of the engine, a fault of its own)."""
+
+    error: ErrorRecord
+    at: datetime
+
+
+Event = (
+    ExecutionStarted
+    | ModelAnswered
+    | ModelFailed
+    | ModelCancelled
+    | BufferSummarised
+    | SummaryFailed
+    | ToolReturned
+    | ToolFailed
+    | SubagentReturned
+    | HooksReturned
+    | ApprovalGiven
+    | ApprovalExpired
+    | DecisionUnreadable
+    | MessageArrived
+    | StopRequested
+    | TimerFired
+    | RunContinued
+    | StepDue
+    | DefinitionChanged
+    | ChangeRefused
+    | DriverFailed
+)

@@ -1,0 +1,67 @@
+"""What a model call that has ended leaves on its step: the answer or the error, and what it used. Decides nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.loop import limit_checks, tool_calls
+from holdfast.core.loop.events import BufferSummarised, ModelAnswered, ModelCancelled, ModelFailed, SummaryFailed
+from holdfast.core.loop.headroom import lost_call
+from holdfast.core.loop.transition import Turn
+from holdfast.core.wire.execution_events import InferenceResponseReceived
+
+CANCELLED_OUTSIDE: Final = ErrorRecord(type="Cancelled", message="the model call was cancelled", source="model")
+"""Why a model call has failed that somebody cancelled behind the loop's back, on the server for instance."""
+
+
+def keep_answer(turn: Turn, event: ModelAnswered) -> None:
+    """Keep the answer, and count what it and the attempts before it used."""
+    step = turn.step
+    response = tool_calls.with_own_call_ids(turn, event.response)
+    limit_checks.signal_cut(turn, response, event.failed_usage)
+    cost = limit_checks.cost_of(turn, response.usage, response.cost, response.model)
+    wasted = limit_checks.cost_of(turn, event.failed_usage)
+    turn.change_step(
+        inference_response=replace(response, cost=cost),
+        overhead=step.overhead + event.failed_usage,
+        overhead_cost=step.overhead_cost + wasted,
+    )
+    turn.spend(response.usage + event.failed_usage, cost + wasted)
+    if turn.counting:
+        turn.change(next_input_max=response.usage.input_tokens)
+    turn.tell(InferenceResponseReceived, response=response)
+
+
+def count_failure(turn: Turn, event: ModelFailed) -> None:
+    """Count what the attempts of a call that failed used."""
+    count_wasted(turn, wasted_usage(turn, event))
+
+
+def wasted_usage(turn: Turn, event: ModelFailed | ModelCancelled | SummaryFailed) -> Usage:
+    """Return what the attempts of a call without an answer used, the one with it that was lost."""
+    lost = lost_call(turn, event.failed_usage) if event.lost else NOTHING_USED
+    return event.failed_usage + lost
+
+
+def count_summary(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
+    """Count what a summary used, attempts that failed too."""
+    if isinstance(event, SummaryFailed):
+        count_wasted(turn, wasted_usage(turn, event))
+    else:
+        count_wasted(turn, event.failed_usage + event.usage)
+
+
+def count_wasted(turn: Turn, used: Usage) -> None:
+    """Count what attempts used that brought no answer, as the step's overhead."""
+    cost, step = limit_checks.cost_of(turn, used), turn.step
+    turn.spend(used, cost)
+    turn.change_step(overhead=step.overhead + used, overhead_cost=step.overhead_cost + cost)
+
+
+def failed_outside(event: ModelCancelled) -> ModelFailed:
+    """Return the failure that a cancel comes to which the loop did not ask for."""
+    used = event.failed_usage + (event.partial.usage if event.partial else NOTHING_USED)
+    return ModelFailed(CANCELLED_OUTSIDE, event.at, used, lost=event.lost)

@@ -1,0 +1,121 @@
+"""What hooks and people bring into an execution, kept until the loop gets to it: changes, messages. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from holdfast.core.agent.hooks import Changes, merged
+from holdfast.core.base.bounds import MESSAGES_WAITING_BYTES_MAX, MESSAGES_WAITING_MAX, METADATA_BYTES_MAX
+from holdfast.core.base.frozen import canonical, replace
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.events import HooksReturned
+from holdfast.core.loop.transition import Turn
+from holdfast.core.wire.execution_events import HookExecuted, MessageInjected
+
+ROLES: Final = ("user", "system")
+ROLES_TOLD: Final = "only user and system can be said from outside"
+"""Whom a message from outside can speak for."""
+
+ENDED: Final = "the run has ended; start another one"
+"""Why nothing is kept any more."""
+
+
+def problem_with_message(message: Message, waiting: Sequence[Message], *, ended: bool) -> str | None:
+    """Return why `message` would not be kept beside those that wait for the next model call already, if so."""
+    if ended:
+        return ENDED
+    if message.role not in ROLES:
+        return f"a message of the role {message.role!r} is not taken: {ROLES_TOLD}"
+    used = sum(len(canonical(each)) for each in (*waiting, message))
+    if len(waiting) >= MESSAGES_WAITING_MAX or used > MESSAGES_WAITING_BYTES_MAX:
+        told = f"{len(waiting)} messages ({used:,} bytes with this one) wait for the next step"
+        return f"{told}, at most {MESSAGES_WAITING_MAX} and {MESSAGES_WAITING_BYTES_MAX:,} bytes can; send it later"
+    return None
+
+
+def keep_message(turn: Turn, message: Message) -> None:
+    """Keep a message for the next model call; the loop does not end before the model has answered it.
+
+    One that does not fit, or that speaks for the model or a tool, is not taken, which a warning says.
+    """
+    if message.role not in ROLES:
+        turn.warn(f"a message of the role {message.role!r} was not taken: {ROLES_TOLD}")
+    elif _kept(turn, (message,)):
+        turn.change(answer_due=True)
+        turn.tell(MessageInjected, message=message)
+
+
+def say_waiting(turn: Turn) -> None:
+    """Say what waited for the next model call."""
+    if turn.execution.waiting_messages:
+        turn.say(turn.execution.waiting_messages)
+        turn.change(waiting_messages=(), answer_due=False)
+
+
+def take_metadata(turn: Turn, given: Mapping[str, JsonValue]) -> None:
+    """Add a run's metadata to the agent's; a value of none removes an entry. Too much of it is not taken: a warning."""
+    if not given:
+        return
+    metadata = merged(turn.metadata, given)
+    if (size := len(to_json(metadata))) > METADATA_BYTES_MAX:
+        allowed = f"the agent's would take {size:,} bytes, at most {METADATA_BYTES_MAX:,} are kept"
+        turn.warn(f"the metadata of this run were not taken: {allowed}")
+        return
+    turn.metadata = metadata
+
+
+def keep_changes(turn: Turn, event: HooksReturned) -> ErrorRecord | None:
+    """Keep what the hooks changed, up to the one that raised; return its error."""
+    for run in event.runs:
+        turn.tell(HookExecuted, hook=run.name, trigger=event.trigger, error=run.error)
+        if run.error is not None:
+            return run.error
+        if run.changes is not None and (problem := _change(turn, run.changes, run.name)) is not None:
+            return problem
+    return None
+
+
+def _change(turn: Turn, changes: Changes, hook: str) -> ErrorRecord | None:
+    metadata = merged(turn.metadata, changes.metadata)
+    if changes.metadata and (size := len(to_json(metadata))) > METADATA_BYTES_MAX:
+        text = (
+            f"the hook {hook!r} brought the agent's metadata to {size:,} bytes, at most {METADATA_BYTES_MAX:,} are kept"
+        )
+        return ErrorRecord(type="HookFailed", message=text, source=hook)
+    turn.metadata = metadata
+    if changes.messages:
+        _kept(turn, changes.messages)
+    if changes.stop is not None:
+        reason = StopReason.named(changes.stop_reason)
+        given = {"given": changes.stop_reason} if reason is StopReason.UNKNOWN else {}
+        turn.signal_now(reason, changes.stop, hook, {**changes.stop_context, **given, "hook": hook})
+    if changes.go_on:
+        turn.change(continuation=replace(turn.execution.continuation, continuation_requested=True))
+    return None
+
+
+def _kept(turn: Turn, messages: Sequence[Message]) -> bool:
+    """Let `messages` wait for the next model call; return whether there was room for all of them, and warn if not."""
+    waiting = [*turn.execution.waiting_messages]
+    used = sum(len(canonical(message)) for message in waiting)
+    for message in messages:
+        used += len(canonical(message))
+        if len(waiting) >= MESSAGES_WAITING_MAX:
+            turn.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken")
+            break
+        if used > MESSAGES_WAITING_BYTES_MAX:
+            turn.warn(
+                f"more than {MESSAGES_WAITING_BYTES_MAX:,} bytes of messages wait for one step; the rest was not taken"
+            )
+            break
+        waiting.append(message)
+    added = len(waiting) - len(turn.execution.waiting_messages)
+    if added:
+        turn.change(waiting_messages=tuple(waiting))
+    return added == len(messages)

@@ -1,0 +1,79 @@
+"""`Rules`: what stays the same while an agent's execution runs. Holds no state and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.hooks import HookTraits, Trigger, in_order
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.stop_reasons import OverrideRule
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules for one agent.
+
+    Args:
+        definition: the agent.
+        tools: what it may call, by name.
+        hooks: the hooks that run, in the order they were registered.
+        subagents: the agents it may call, by name.
+        depth_left: how deep agents may nest below it; by default the definition's `max_depth`.
+        observed: whether `Emit` commands are wanted.
+        step_by_step: whether the loop rests between two steps until `StepDue` comes.
+    """
+
+    definition: AgentDefinition
+    tools: Mapping[str, ToolTraits] = field(default_factory=dict[str, ToolTraits])
+    hooks: Sequence[HookTraits] = ()
+    subagents: Mapping[str, AgentDefinition] = field(default_factory=dict[str, AgentDefinition])
+    depth_left: int | None = None
+    observed: bool = False
+    step_by_step: bool = False
+    override: OverrideRule = field(init=False)
+    hooks_at: Mapping[Trigger, tuple[HookTraits, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Derive what every step asks for."""
+        by_trigger: dict[Trigger, tuple[HookTraits, ...]] = {}
+        for each in in_order(self.hooks):
+            by_trigger[each.trigger] = (*by_trigger.get(each.trigger, ()), each)
+        rule = OverrideRule(reasons=self.definition.overridable, times_max=self.definition.max_overrides)
+        object.__setattr__(self, "hooks_at", by_trigger)
+        object.__setattr__(self, "override", rule)
+
+    @property
+    def depth(self) -> int:
+        """How deep agents may nest below this one."""
+        own = self.definition.max_depth
+        return own if self.depth_left is None else min(self.depth_left, own)
+
+    def hooks_for(self, trigger: Trigger, tool: str | None = None) -> tuple[HookTraits, ...]:
+        """Return the hooks that run at `trigger`, around a call of `tool`."""
+        found = self.hooks_at.get(trigger, ())
+        if tool is None or not found:
+            return found
+        return tuple(each for each in found if each.concerns(tool))
+
+    def may_ask(self, tool: str) -> bool:
+        """Return whether some call of `tool` would wait for a person."""
+        return any(rule.when == "always" and rule.names(tool) for rule in self.definition.approvals)
+
+    def approval_for(self, call: ToolCall, cost: float | None) -> ApprovalRule | None:
+        """Return the rule by which `call` waits for a person, if there is one: the first that is about it decides.
+
+        `cost` is what the execution has cost so far in US dollars; none when that is not known.
+        """
+        for rule in self.definition.approvals:
+            if rule.concerns(call.name, call.arguments, cost):
+                return rule if rule.when == "always" else None
+        return None
+
+    def alone(self, tool: str) -> bool:
+        """Return whether a call of `tool` runs while no other call of its step does."""
+        traits = self.tools.get(tool)
+        return self.definition.sequential or (traits is not None and traits.sequential)

@@ -1,0 +1,216 @@
+"""`Turn`: one transition under way, from an event to a new state and commands. Knows the state's parts, not the loop.
+
+The loop's functions change a turn instead of handing states on; it lives for one `AgentLoop.step` and is seen by
+nobody else, so the step stays a function of state and event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from holdfast.core.agent.hooks import HookContext, Trigger
+from holdfast.core.agent.state import AgentState, ExecutionState
+from holdfast.core.agent.token_bounds import messages_tokens
+from holdfast.core.base.bounds import (
+    HOOK_MESSAGES_MAX,
+    HOOK_STEPS_MAX,
+    REASON_CHARS_MAX,
+    SOURCE_CHARS_MAX,
+    STOP_SIGNALS_MAX,
+    WARNING_CHARS_MAX,
+    WARNINGS_MAX,
+)
+from holdfast.core.base.frozen import replace, trusted
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.amounts import joined_models, no_price
+from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.steps import AgentStep, ErrorRecord, ToolExecution
+from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
+from holdfast.core.loop.commands import Command, Emit
+from holdfast.core.loop.rules import Rules
+from holdfast.core.wire.execution_events import Observed, StopSignalReceived
+
+ERROR_FORBADE: Final = "ErrorForbade"
+"""The type of the error of a stop signal that says `error` by itself, such as a hook's."""
+
+
+class Turn:
+    """The state as it becomes, at the moment `at`, and the commands that it brings so far."""
+
+    __slots__ = ("_before", "at", "commands", "execution", "llm", "metadata", "rules", "store")
+
+    def __init__(self, rules: Rules, before: AgentState, execution: ExecutionState, at: datetime) -> None:
+        self.rules = rules
+        self.at = at
+        self.execution = execution
+        self.store = before.context.store
+        self.metadata = before.context.metadata
+        self.llm = before.llm
+        self.commands: list[Command] = []
+        self._before = before
+
+    @property
+    def state(self) -> AgentState:
+        """The state as it stands now: the very one it was, when nothing has changed."""
+        before = self._before
+        context, changes = before.context, dict[str, Any]()
+        if self.store is not context.store or self.metadata is not context.metadata:
+            changes["context"] = replace(context, store=self.store, metadata=self.metadata)
+        if self.execution is not before.execution:
+            changes["execution"] = self.execution
+        return before.changed(self.at, **changes) if changes else before
+
+    @property
+    def step(self) -> AgentStep:
+        """The step under way, for code that knows there is one; ValueError otherwise."""
+        if self.execution.current_step is None:
+            raise ValueError("no step is under way")
+        return self.execution.current_step
+
+    @property
+    def step_number(self) -> int:
+        """The number of the step under way, else of the last one; 0 before the first."""
+        step = self.execution.current_step
+        return step.number if step else len(self.execution.step_executions)
+
+    def change(self, **fields: Any) -> None:  # noqa: ANN401  # fields of any type, as in `replace`
+        """Change fields of the execution."""
+        self.execution = replace(self.execution, **fields)
+
+    def change_step(self, **fields: Any) -> None:  # noqa: ANN401  # the same
+        """Change fields of the step under way."""
+        self.change(current_step=replace(self.step, **fields))
+
+    def do(self, *commands: Command) -> None:
+        """Ask the shell for something."""
+        self.commands.extend(commands)
+
+    def tell(self, kind: type[Observed], **facts: Any) -> None:  # noqa: ANN401  # the kind's own fields
+        """Tell listeners, where there are any."""
+        if self.rules.observed:
+            state, step = self._before, self.step_number
+            execution_id = self.execution.execution_id
+            self.do(Emit(kind(state.agent_id, execution_id, state.parent_agent_id, self.at, step, **facts)))
+
+    def say(self, messages: Iterable[Message], **tags: Any) -> None:  # noqa: ANN401  # JSON
+        """Add `messages` to the conversation, tagged with whose they are."""
+        tags = {"execution_id": self.execution.execution_id, "agent_id": self._before.agent_id, **tags}
+        said = tuple(messages)
+        self.store = self.store.extended(*(message.tagged(**tags) for message in said))
+        if self.counting:
+            self.change(next_input_max=self.execution.next_input_max + self.tokens_of(said))
+
+    @property
+    def parent_agent_id(self) -> str | None:
+        """The agent whose subagent this one is, if it is one."""
+        return self._before.parent_agent_id
+
+    @property
+    def counting(self) -> bool:
+        """Whether anything depends on how large the next model call's input can be."""
+        budget = self.execution.budget
+        return budget.max_tokens is not None or budget.max_cost is not None
+
+    def tokens_of(self, messages: Iterable[Message]) -> int:
+        """Return the most tokens that `messages` can have, as the model is shown them."""
+        return messages_tokens(messages, self.rules.definition.context.tool_output_chars_max)
+
+    def signal(self, signal: StopSignal) -> None:
+        """Keep a stop signal; those from outside up to a limit, more of them would say nothing new."""
+        continuation = self.execution.continuation
+        if signal.reason is StopReason.USER_REQUESTED and len(continuation.stop_signals) >= STOP_SIGNALS_MAX:
+            return
+        if signal.reason is StopReason.ERROR and self.execution.error is None:
+            self.change(error=ErrorRecord(type=ERROR_FORBADE, message=signal.message, source=signal.source))
+        self.change(continuation=continuation.with_signal(signal))
+        self.tell(StopSignalReceived, signal=signal)
+
+    def signal_once(self, reason: StopReason, message: str, source: str, **context: JsonValue) -> None:
+        """Keep a signal unless the execution has one for the same reason already."""
+        if not any(each.reason is reason for each in self.execution.continuation.stop_signals):
+            self.signal_now(reason, message, source, context)
+
+    def signal_now(self, reason: StopReason, message: str, source: str, context: Mapping[str, JsonValue]) -> None:
+        """Keep a signal given at this moment."""
+        text, who = message[:REASON_CHARS_MAX], source[:SOURCE_CHARS_MAX]
+        self.signal(StopSignal(reason=reason, message=text, source=who, at=self.at, context=dict(context)))
+
+    def fail(self, error: ErrorRecord) -> None:
+        """Keep `error` as the one that prevents going on, and signal it."""
+        if self.execution.error is None:
+            self.change(error=error)
+        hooks = {each.name for each in self.rules.hooks}
+        who = "tool" if error.source in self.rules.tools else "hook" if error.source in hooks else "raised_by"
+        facts = {"error": error.type, who: error.source}
+        self.signal_once(StopReason.ERROR, f"{error.type}: {error.message}", error.source, **facts)
+
+    def warn(self, text: str) -> None:
+        """Keep a warning, once."""
+        text, warnings = text[:WARNING_CHARS_MAX], self.execution.warnings
+        if text not in warnings and len(warnings) < WARNINGS_MAX:
+            self.change(warnings=(*warnings, text))
+
+    def warn_unpriced(self, model: str) -> None:
+        """Note that tokens of `model` have no known price, and warn of it once; the parent hears it by the result."""
+        if model not in self.execution.unpriced:
+            self.warn(no_price(model))
+        self.note_unpriced(model)
+
+    def note_unpriced(self, model: str) -> None:
+        """Note that the cost of the execution, and of the step under way, is without some tokens of `model`."""
+        if model not in self.execution.unpriced:
+            self.change(unpriced=joined_models(self.execution.unpriced, (model,)))
+        step = self.execution.current_step
+        if step is not None and model not in step.unpriced:
+            self.change_step(unpriced=joined_models(step.unpriced, (model,)))
+
+    def spend(self, usage: Usage, cost: float) -> None:
+        """Count what was used, and what it cost in US dollars."""
+        self.change(usage=self.execution.usage + usage, cost=self.execution.cost + cost)
+
+    def should_stop(self, *, more_to_do: bool) -> bool:
+        """Apply the stop table."""
+        return self.execution.continuation.should_stop(more_to_do=more_to_do, rule=self.rules.override)
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether the loop must stop before the step under way is complete."""
+        return self.execution.continuation.forbids(self.rules.override)
+
+    def context_for(
+        self, trigger: Trigger, call: ToolCall | None = None, execution: ToolExecution | None = None
+    ) -> HookContext:
+        """Return what a hook at `trigger` may know; `call` and `execution` are what it is about."""
+        state, step = self.state, self.execution.current_step
+        said = (*state.messages[-HOOK_MESSAGES_MAX:], *self.execution.waiting_messages)
+        steps = tuple(self.execution.step_executions[-HOOK_STEPS_MAX:])
+        steps_and_current = (*(each.step for each in steps), *((step,) if step else ()))
+        return trusted(
+            HookContext,
+            trigger=trigger,
+            agent=self.rules.definition.name,
+            agent_id=state.agent_id,
+            execution_id=self.execution.execution_id,
+            step_number=self.step_number + (trigger is Trigger.BEFORE_STEP),
+            at=self.at,
+            metadata=self.metadata,
+            messages=said[-HOOK_MESSAGES_MAX:],
+            usage=self.execution.usage,
+            cost=self.execution.cost,
+            unpriced=self.execution.unpriced,
+            budget_remaining=state.budget_remaining,
+            stop_signals=self.execution.continuation.stop_signals,
+            response=step.inference_response if step else None,
+            call=call,
+            tool_execution=execution,
+            error=self.execution.error,
+            parent_agent_id=state.parent_agent_id,
+            execution_count=state.execution_count,
+            steps=steps,
+            tool_executions=step.tool_executions if step else (),
+            errors=tuple(dict.fromkeys(error for each in steps_and_current for error in each.all_errors)),
+        )

@@ -1,0 +1,1 @@
+"""A session as a value, and the events that observers of one are sent."""

@@ -1,0 +1,1 @@
+"""Names and shapes that cross processes: contracts, transcripts, records, execution events, search attributes."""

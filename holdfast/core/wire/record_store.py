@@ -1,0 +1,39 @@
+"""`ExecutionStore`: where executions leave their records when they have ended, and where those are read."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.core.agent.state import AgentState
+from holdfast.core.wire.records import ExecutionRecord
+
+
+class ExecutionStore(Protocol):
+    """What a driver needs of a store of records; `holdfast.storage.records.Records` is one, in a folder or a bucket.
+
+    Whatever a method raises besides what is named here counts as StorageFailed.
+    """
+
+    async def write_execution(self, state: AgentState, *, agent: str, task: str) -> ExecutionRecord:
+        """Keep the execution that `state` has come to the end of, and return its record.
+
+        Args:
+            state: the agent at the end of the execution, steps and all.
+            agent: the agent's name.
+            task: what the execution was asked, at most TASK_CHARS_MAX.
+
+        The same execution can be written again, and takes the place of what was kept of it before.
+        """
+        ...
+
+    async def by_id(self, execution_id: str) -> ExecutionRecord:
+        """Return the record of an execution. Raises RecordNotFound, InvalidInput for what is no id."""
+        ...
+
+    async def by_agent(self, agent_id: str, limit: int = 20) -> list[ExecutionRecord]:
+        """Return the latest records of an agent, the newest first; none for an agent that has none."""
+        ...
+
+    async def state_of(self, record: ExecutionRecord) -> AgentState:
+        """Return the agent as it was at the end of that execution: conversation, execution, steps and all."""
+        ...

@@ -1,0 +1,56 @@
+"""What an execution's workflow ends with: its result, or the details of its failure. Behaviour lives elsewhere."""
+
+from __future__ import annotations
+
+from holdfast.core.agent.state import AgentState, ExecutionStatus, Id
+from holdfast.core.base.digests import Digest
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.stop_reasons import StopReason
+
+
+class ExecutionResult(Frozen):
+    """What an execution's workflow returns, with what it used; `cost` is in US dollars, without the `unpriced` models.
+
+    `state` is whole when it is small and no session began the execution, or nothing else has it. Else it is what the
+    `snapshot` holds; while a worker is there, the `state` query gives it too, page by page.
+    """
+
+    execution_id: Id
+    status: ExecutionStatus
+    stop_reason: StopReason | None
+    step_count: int
+    usage: Usage
+    final_response: str
+    partial_response: str = ""
+    """What its model said last, where it ended without a final response."""
+    cost: float = 0.0
+    steps_used: int = 0
+    unpriced: tuple[str, ...] = ()
+    why: str = ""
+    """What the deciding stop signal says."""
+    state: AgentState | None = None
+    snapshot: Digest | None = None
+    """The digest of what was kept of it; none where nothing could be."""
+    taken: tuple[str, ...] = ()
+    """Of an execution of a session: the ids of the messages that stand in its conversation."""
+    messages_before: int = 0
+    """How many messages the default section had when it began."""
+
+
+class ExecutionFailure(Frozen):
+    """The details of the failure that a `failed` execution ends with, and what it used until then.
+
+    The last three fields are those of `ExecutionResult`.
+    """
+
+    execution_id: Id
+    reason: StopReason
+    message: str
+    usage: Usage = Usage()
+    cost: float = 0.0
+    steps_used: int = 0
+    unpriced: tuple[str, ...] = ()
+    snapshot: Digest | None = None
+    taken: tuple[str, ...] = ()
+    messages_before: int = 0
