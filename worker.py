@@ -17,31 +17,31 @@ from typing import Final, NoReturn
 
 from activities.guardian_link import GuardianLink
 from activities.logs import log_to_stderr
-from activities.provider import OpenAIModel, ProviderSettings
 from activities.records import whose
-from holdfast.client.connection import connect_when_there, converter_of, core_runtime, unshared_storage
-from holdfast.client.definitions import load_agents
-from holdfast.client.settings import Settings
-from holdfast.client.worker_process import READY
-from holdfast.client.worker_settings import WorkerSettings
+from holdfast.client.definition_files import load_agents
+from holdfast.connection.settings import Settings
+from holdfast.connection.temporal_client import connect_when_there, converter_of, core_runtime, unshared_storage
+from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.base.safe_text import error_record
-from holdfast.leaving import leave
-from holdfast.local.calling import offer_reading
-from holdfast.local.prices import PriceList
-from holdfast.local.remote import check_remote
-from holdfast.processes import kill_all
-from holdfast.sinks.batches import Sink
-from holdfast.sinks.configured import sinks_from
-from holdfast.storage.history import RecordReading
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.runtime.prices import PriceList
+from holdfast.runtime.process_exit import leave
+from holdfast.runtime.remote_tools import check_remote
+from holdfast.runtime.subprocesses import kill_all
+from holdfast.runtime.tool_runner import offer_reading
+from holdfast.server.worker_process import READY
+from holdfast.sinks.sink import Sink
+from holdfast.sinks.sink_urls import sinks_from
+from holdfast.storage.data_converter import records_of
+from holdfast.storage.fetch_result_tool import KeptResults
 from holdfast.storage.objects import objects_at
 from holdfast.storage.parts import EncodedParts
-from holdfast.storage.payloads import records_of
-from holdfast.storage.results import KeptResults
+from holdfast.storage.read_records_tool import RecordReading
 from holdfast.telemetry.metrics import metrics_address
 from workers import make_tools_worker, make_worker
 

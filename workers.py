@@ -19,26 +19,26 @@ from activities.guardian_link import GuardianLink
 from activities.heartbeats import Heartbeats
 from activities.hooks import Hooks
 from activities.inference import Inference
-from activities.provider import OpenAIModel
 from activities.records import RecordKeeping
 from activities.sinks import EventSinks
 from activities.tools import Catalog, ToolSlots, take_up, tool_activities
 from activities.transcripts import TranscriptCache
-from holdfast.client.connection import may_be_pushed
-from holdfast.client.refusals import refusal
-from holdfast.client.settings import Settings
-from holdfast.client.worker_settings import WorkerSettings
+from holdfast.connection.rpc_errors import refusal
+from holdfast.connection.settings import Settings
+from holdfast.connection.temporal_client import may_be_pushed
+from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.remote_tools import RemoteTool
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.wire.contracts import waiting_queue
 from holdfast.core.wire.sink_contracts import EVENT_SINK, SinkStart, sink_id, sink_queue
-from holdfast.local.calling import Results
-from holdfast.local.foreign import start_apart
-from holdfast.local.prices import PriceList
-from holdfast.sinks.batches import Sink
-from holdfast.storage.payloads import is_sealed, records_of
+from holdfast.models.openai_chat.model import OpenAIModel
+from holdfast.runtime.prices import PriceList
+from holdfast.runtime.tool_runner import Results
+from holdfast.runtime.user_code import start_apart
+from holdfast.sinks.sink import Sink
+from holdfast.storage.data_converter import is_sealed, records_of
 from workflows.event_sink import EventSink
 from workflows.registration import WORKFLOWS, AgentWorkflowRunner
 from workflows.sender_check import SenderCheck

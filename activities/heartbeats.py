@@ -23,8 +23,8 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from activities.guardian_link import Details, GuardedAttempt, GuardianLink
 from activities.late_results import heartbeat_directly, to_its_end
 from activities.pacing import Pacing
-from activities.repeats import ASK_TIMEOUT, FIRST, late_seconds, refuse_if_unwanted
-from activities.turns import Turns
+from activities.stale_attempts import ASK_TIMEOUT, FIRST, late_seconds, refuse_if_unwanted
+from activities.suspect_calls import Turns
 from holdfast.core.wire.contracts import WORKER_SHUTDOWN, SpentSoFar
 
 INTERVAL_SECONDS: Final = 0.3

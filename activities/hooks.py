@@ -8,7 +8,7 @@ from temporalio import activity
 
 from holdfast.core.agent.hooks import Hook
 from holdfast.core.wire.contracts import RUN_HOOKS_ACTIVITY, HooksRan, HooksRequest
-from holdfast.local.hooking import run_hooks
+from holdfast.runtime.hook_runner import run_hooks
 
 
 class Hooks:

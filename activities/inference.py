@@ -15,9 +15,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from activities.heartbeats import pulse
-from activities.model_calls import ToldModel
-from activities.patience import TELL_TIMEOUT, Patience
-from activities.provider import OpenAIModel
+from activities.instrumented_model import ToldModel
+from activities.retry_time import TELL_TIMEOUT, Patience
 from activities.transcripts import Transcript, TranscriptCache
 from holdfast.core.agent.context_view import CompilerContext
 from holdfast.core.agent.model import ModelRequest
@@ -47,9 +46,10 @@ from holdfast.core.wire.contracts import (
     TranscriptRequest,
 )
 from holdfast.core.wire.transcript import Opening
-from holdfast.local.formats import checked
-from holdfast.local.progress import CANCELLED, Progress
-from holdfast.local.remote import checked_calls
+from holdfast.models.openai_chat.model import OpenAIModel
+from holdfast.runtime.answer_check import checked
+from holdfast.runtime.model_progress import CANCELLED, Progress
+from holdfast.runtime.remote_tools import checked_calls
 
 if TYPE_CHECKING:  # an extra
     from holdfast.telemetry.spans import Spans
@@ -71,7 +71,7 @@ class Inference:
 
     @activity.defn(name=INFERENCE_ACTIVITY)
     async def run(self, wanted: InferenceInput) -> InferenceAnswer:
-        """Ask the model and return its answer; failures are typed as `activities.failures` lists them.
+        """Ask the model and return its answer; `holdfast.models.openai_chat.provider_errors` lists the failures.
 
         Cancelled, it ends the call and returns what had come of it. What failed attempts used is handed on in the
         heartbeats' details and counted in the answer; a failure has it as its details.

@@ -10,12 +10,12 @@ from typing import Final
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.counted_sinks import CountedSink
+from activities.metered_sink import CountedSink
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.wire.contracts import WORKER_SHUTDOWN
 from holdfast.core.wire.sink_contracts import DELIVER_ACTIVITY, HEARTBEAT_SECONDS, TURN_SECONDS, SinkStart
-from holdfast.sinks.batches import Sink
 from holdfast.sinks.delivery import Delivery
+from holdfast.sinks.sink import Sink
 from holdfast.storage.records import Records
 
 BEAT_SECONDS: Final = HEARTBEAT_SECONDS / 5

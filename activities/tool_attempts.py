@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from activities.guardian_link import Details
 from activities.heartbeats import Pulse, pulse
 from activities.late_results import heartbeat_directly
-from activities.repeats import LATE_SECONDS_MAX, refuse_if_unwanted
+from activities.stale_attempts import LATE_SECONDS_MAX, refuse_if_unwanted
 from holdfast.core.agent.tools import (
     ToolReply,
     ToolTraits,
@@ -35,7 +35,7 @@ PACE_SECONDS_MIN: Final = 5.0
 
 ASK_SECONDS_MAX: Final = 5.0
 """How long a call that has waited for long asks whether it is still wanted. With the two above it stays within the time
-by which the server's limit is longer than the tool's (`workflows.calls.START_MARGIN`)."""
+by which the server's limit is longer than the tool's (`workflows.execution.activity_calls.START_MARGIN`)."""
 
 UNHEARD: Final = "not begun yet: the run still has unprocessed signals, or the server does not answer"
 

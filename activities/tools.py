@@ -38,9 +38,9 @@ from holdfast.core.wire.contracts import (
     ToolCatalog,
     ToolsRequest,
 )
-from holdfast.local.arguments import argument_problem
-from holdfast.local.calling import Results, run_tool
-from holdfast.local.prices import PriceList
+from holdfast.runtime.argument_check import argument_problem
+from holdfast.runtime.prices import PriceList
+from holdfast.runtime.tool_runner import Results, run_tool
 
 if TYPE_CHECKING:  # an extra
     from holdfast.telemetry.spans import Spans

@@ -20,7 +20,7 @@ from temporalio.service import GrpcCompression
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from bench.bare import BareLoop, Endpoint, read_page
-from holdfast.client.worker_settings import WorkerSettings
+from holdfast.connection.worker_settings import WorkerSettings
 
 READY: Final = "bare worker ready"
 

@@ -22,11 +22,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
-from activities.provider import OpenAIModel, ProviderSettings
 from bench.report import Goal, show_goals, show_table
 from holdfast import AgentDefinition, tool
 from holdfast.client import Client, Settings
-from holdfast.client.embedded import EmbeddedServer
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
@@ -34,8 +32,10 @@ from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.agent_loop import user_message
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Turn
 from workers import make_worker

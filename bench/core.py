@@ -24,9 +24,9 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.state_json import from_json, to_json
 from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.messages import ToolCall, user_message
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.core.loop.agent_loop import AgentLoop, user_message
+from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.events import ExecutionStarted, ModelAnswered, ToolReturned
 
 ValueT = TypeVar("ValueT")

@@ -22,7 +22,7 @@ from holdfast import AgentDefinition
 from holdfast.core.base.bounds import CONTINUE_EVENTS
 from holdfast.core.wire.contracts import AGENT_EXECUTION, ExecutionInput
 from holdfast.core.wire.result_contracts import ExecutionResult
-from holdfast.leaving import leave
+from holdfast.runtime.process_exit import leave
 from workflows.registration import WORKFLOWS, AgentWorkflowRunner
 
 LARGE: Final = Task(steps=1_000, page_bytes=20_000)

@@ -20,7 +20,7 @@ from bench.stage import QUICK, Stage, WrongAnswer, perform, set_stage
 from bench.talks import Talk, accepted, all_runs, bytes_in, resident_bytes, words
 from holdfast.core.session.session_state import MESSAGE_ID
 from holdfast.core.wire.session_contracts import Branch, WhileRunning
-from holdfast.leaving import leave
+from holdfast.runtime.process_exit import leave
 
 TURNS: Final = 2_000
 TURN_BYTES: Final = 2_048

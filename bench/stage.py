@@ -22,7 +22,7 @@ from bench.bare import BareLoop
 from bench.task import PROMPT, Task
 from holdfast import AgentDefinition
 from holdfast.client import Client, Settings
-from holdfast.client.embedded import EmbeddedServer
+from holdfast.server.embedded import EmbeddedServer
 
 ROOT: Final = Path(__file__).parents[1]
 START_SECONDS_MAX: Final = 60.0

@@ -16,16 +16,16 @@ from typing import Any, Final
 
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from activities.provider import OpenAIModel, ProviderSettings
 from bench.report import Goal, hand_over, quantile, show_goals, show_table
 from bench.stage import fresh_id, perform
 from holdfast import AgentDefinition, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
-from holdfast.client.connection import connect
-from holdfast.client.embedded import EmbeddedServer
+from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Offer
-from holdfast.leaving import leave
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.runtime.process_exit import leave
+from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn, call, say
 from workers import make_worker

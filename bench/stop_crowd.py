@@ -20,7 +20,7 @@ from bench.report import Goal, hand_over, quantile, show_goals, show_table
 from bench.stage import Stage, cpu_seconds, perform, set_stage
 from holdfast import AgentDefinition, ExecutionStatus, StopReason
 from holdfast.client import Client
-from holdfast.leaving import leave
+from holdfast.runtime.process_exit import leave
 from holdfast.testing.script import Call, Turn, calls
 
 CALLS: Final = 360

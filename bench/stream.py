@@ -13,17 +13,17 @@ from typing import Final
 
 from temporalio.api.history.v1 import HistoryEvent
 
-from activities.provider import OpenAIModel, ProviderSettings
 from bench.endpoint import TICK, TICK_SECONDS, Endpoint
 from bench.report import Goal, hand_over, quantile, show_goals, show_table
 from bench.stage import fresh_id, perform
 from holdfast import AgentDefinition, ExecutionStatus
 from holdfast.client import Client, Settings
-from holdfast.client.connection import connect
-from holdfast.client.embedded import EmbeddedServer
-from holdfast.client.watched import TextDelta
+from holdfast.client.watch_events import TextDelta
+from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.toolset import Offer
-from holdfast.leaving import leave
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.runtime.process_exit import leave
+from holdfast.server.embedded import EmbeddedServer
 from workers import make_worker
 
 SECONDS: Final = 10.0

@@ -17,16 +17,16 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
-from activities.provider import OpenAIModel, ProviderSettings
 from bench.report import Goal, hand_over, quantile, show_goals, show_table
 from bench.script import read_page, script
 from bench.stage import READER, fresh_id, perform
 from bench.task import Task
 from holdfast.client import Client, Settings
-from holdfast.client.connection import connect
-from holdfast.client.embedded import EmbeddedServer
+from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.toolset import Offer
-from holdfast.leaving import leave
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.runtime.process_exit import leave
+from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
 from workers import make_worker
 

@@ -49,7 +49,9 @@ SCRIPT = [
 
 async def main() -> AgentState:
     """Run the agent."""
-    model = ScriptedModel(SCRIPT)  # or activities.provider: OpenAIModel(ProviderSettings.from_environment())
+    model = ScriptedModel(
+        SCRIPT
+    )  # or holdfast.models.openai_chat.model: OpenAIModel(ProviderSettings.from_environment())
     driver = LocalDriver(AGENT, model=model, tools=[run_sql], hooks=[only_reading, with_a_source])
     state = await driver.execute("Clean up the late orders.")
     for step in state.steps:

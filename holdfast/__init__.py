@@ -1,7 +1,7 @@
 """Holdfast runs AI agents as Temporal workflows: a crash loses nothing, a stop stops, a budget holds.
 
 What agents are written with. Where they run has a place of its own: `holdfast.client` (Temporal), `holdfast.local`
-(this process), `holdfast.testing` (scripts in the model's place); what listeners hear is in `holdfast.core.wire.execution_events`.
+(this process), `holdfast.testing` (a scripted model). The events of runs are in `holdfast.core.wire.execution_events`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def main() -> NoReturn:
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, _leave)
-    from holdfast.client.cli.main import main as command_line  # noqa: PLC0415  # this is what takes its time
+    from holdfast.cli.main import main as command_line  # noqa: PLC0415  # this is what takes its time
 
     if interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)

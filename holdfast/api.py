@@ -17,6 +17,7 @@ from holdfast.core.conversation.messages import ImagePart, Message, TextPart, To
 from holdfast.core.conversation.steps import AgentStepType
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.runtime.subprocesses import run_command, run_command_async
 
 __all__ = [
     "LLM",
@@ -50,6 +51,8 @@ __all__ = [
     "format_of",
     "hook",
     "remote_tool",
+    "run_command",
+    "run_command_async",
     "tool",
     "typed",
 ]

@@ -7,12 +7,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from activities.provider import OpenAIModel, ProviderSettings
 from activities.transcripts import TranscriptCache
 from holdfast.client import Client, Settings
-from holdfast.client.worker_settings import WorkerSettings
+from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.toolset import Offer
-from holdfast.local.calling import Results
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.runtime.tool_runner import Results
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Scripts
 from workers import make_worker

@@ -14,10 +14,10 @@ import pytest
 from typer.main import get_command
 
 from holdfast import LLM, AgentDefinition, ExecutionBudget, tool
+from holdfast.cli.main import app
 from holdfast.client import Settings
-from holdfast.client.cli.main import app
-from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.core.agent.tools import ToolOptions
+from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn, call, say
 

@@ -12,8 +12,8 @@ import pytest
 
 from holdfast import AgentDefinition
 from holdfast.client import Settings
-from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.core.agent.tools import AnyTool, tool
+from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.script import Call, calls, say
 from tests.serving import Serve
 

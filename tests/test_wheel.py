@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from holdfast.testing.openai_server import FakeOpenAI
-from tests.client.cli.program import SCRIPTS, Project, Running
+from tests.cli.program import SCRIPTS, Project, Running
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(180)]
 
@@ -95,11 +95,11 @@ def test_the_wheel_holds_the_whole_deployment_and_nothing_of_the_checkout_s_test
 
 
 def test_importing_the_wheel_takes_it_from_the_environment_and_not_from_the_checkout(environment: Path) -> None:
-    show = "import holdfast.client.worker_process as found; print(found.__file__, found.app_folder(), sep='\\n')"
+    show = "import holdfast.server.worker_process as found; print(found.__file__, found.app_folder(), sep='\\n')"
     python = [str(environment / "bin" / "python"), "-I", "-c", show]
     shown = subprocess.run(python, check=True, capture_output=True, text=True, timeout=90).stdout.splitlines()
     assert shown == [
-        str(environment / SITE / "holdfast" / "client" / "worker_process.py"),
+        str(environment / SITE / "holdfast" / "server" / "worker_process.py"),
         str(environment / SITE / "holdfast" / "_app"),
     ]
 
@@ -129,7 +129,7 @@ def test_a_worker_without_an_extra_names_it(
     for name in declared(wheel) - {missing}:
         link(name, tmp_path / "venv")
     program = tmp_path / "venv" / "bin" / "holdfast"
-    program.write_text(f"#!{program.with_name('python')}\nfrom holdfast.client.cli.main import main\n\nmain()\n")
+    program.write_text(f"#!{program.with_name('python')}\nfrom holdfast.cli.main import main\n\nmain()\n")
     program.chmod(0o755)
     ended = Project(user.folder, user.env, program).run("worker", "--import", "my_tools")
     assert (ended.code, ended.out) == (8, ""), ended.err

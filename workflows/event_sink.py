@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 
 from holdfast.core.wire.sink_contracts import DELIVER_ACTIVITY, EVENT_SINK, HEARTBEAT_SECONDS, TURN_SECONDS, SinkStart
-from workflows.runs import check_start
+from workflows.continue_as_new import check_start
 
 DELIVER_TIMEOUT = timedelta(seconds=TURN_SECONDS + 3600)
 """The activity ends itself after its turn; this is for one that does not."""

@@ -20,9 +20,9 @@ from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, Workf
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION
 from holdfast.core.wire.workflow_names import base_type
-from workflows.agent_execution import AgentExecution
-from workflows.agent_session import AgentSession
+from workflows.execution.agent_execution import AgentExecution
 from workflows.query_order import OrderedInstance
+from workflows.session.agent_session import AgentSession
 
 SERVED: Final[dict[str, type]] = {AGENT_EXECUTION: AgentExecution, AGENT_SESSION: AgentSession}
 

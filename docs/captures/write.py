@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.testing.openai_server import FakeOpenAI
-from tests.client.cli.program import SCRIPTS, Project, start_id
-from tests.client.cli.tmux import tmux
+from tests.cli.program import SCRIPTS, Project, start_id
+from tests.cli.tmux import tmux
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "watching.md"
 COLUMNS: Final = 100

@@ -19,10 +19,11 @@ from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, ErrorPolicy, SummaryPolicy
 from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.loop.agent_loop import AgentLoop, Transition, user_message
+from holdfast.core.loop.agent_loop import AgentLoop, Transition
 from holdfast.core.loop.commands import CallModel, Command, Emit, Finish, RunHooks, SummariseBuffer
 from holdfast.core.loop.events import (
     ApprovalExpired,

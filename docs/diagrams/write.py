@@ -12,9 +12,10 @@ from docs.diagrams.walk import ANYWHERE, BEGIN, CALLS, END, LOOP, NOON, REQUESTE
 from holdfast import ExecutionBudget, ExecutionStatus, StopReason
 from holdfast.core.agent.hooks import ENDING, Trigger
 from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import CallStage, Outcome
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopSignal
-from holdfast.core.loop.agent_loop import AgentLoop, user_message
+from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.events import ExecutionStarted, StopRequested
 from holdfast.core.wire import execution_events
 

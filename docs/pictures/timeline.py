@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from holdfast.client.report.elements import picture
-from holdfast.client.report.svg import drawn
-from holdfast.client.report.timeline import Bar, Kind, Row, Timeline
+from holdfast.view.html_elements import picture
+from holdfast.view.svg import drawn
+from holdfast.view.timeline import Bar, Kind, Row, Timeline
 
 FILE: Final = Path(__file__).with_suffix(".svg")
 BEGAN: Final = datetime(2026, 11, 20, 12, 20, 17, tzinfo=UTC)

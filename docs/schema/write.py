@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
-from holdfast.client.report.document import RunExport
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.state import AgentState
 from holdfast.core.session.session_events import SESSION_KINDS
 from holdfast.core.wire import event_envelope
 from holdfast.core.wire.execution_events import KINDS
+from holdfast.view.run_export import RunExport
 
 FOLDER: Final = Path(__file__).resolve().parent
 

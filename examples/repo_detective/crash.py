@@ -16,7 +16,7 @@ from examples.repo_detective.screen import Narrator, Screen
 from examples.repo_detective.stage import AGENTS, PAUSE_SECONDS, START_SECONDS_MAX, DemoWorker, in_order
 from holdfast import AgentState, ExecutionBudget, HoldfastError
 from holdfast.client import Client, Settings
-from holdfast.client.definitions import load_definition
+from holdfast.client.definition_files import load_definition
 from holdfast.testing.ledger import Entry, Ledger
 
 AGENT: Final = "repo_detective"

@@ -34,11 +34,11 @@ from examples.repo_detective.stage import (
 )
 from holdfast import ExecutionStatus, HoldfastError
 from holdfast.client import Settings
-from holdfast.client.embedded import EmbeddedServer
-from holdfast.client.ports import HOST
-from holdfast.client.requests import check_question
-from holdfast.client.settings import DEFAULT_DATA_DIR
+from holdfast.client.validation import check_question
+from holdfast.connection.settings import DEFAULT_DATA_DIR
 from holdfast.core.base.errors import InvalidInput
+from holdfast.server.embedded import EmbeddedServer
+from holdfast.server.ports import HOST
 from holdfast.testing.ledger import Ledger
 
 QUESTION: Final = "What does this project do, and where is the agent loop?"

@@ -3,16 +3,16 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast.client.settings import Settings
-from holdfast.client.watched import AttemptFailed, TextDelta, Watched
+from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched
+from holdfast.connection.settings import Settings
 from holdfast.core.base.errors import MissingPart
 
 if TYPE_CHECKING:
-    from holdfast.client.agents import Agent
+    from holdfast.client.agent_handle import Agent
     from holdfast.client.approvals import WaitingCall, WaitingCalls
-    from holdfast.client.entry import Holdfast
-    from holdfast.client.executions import Client
-    from holdfast.client.summaries import ExecutionSummary, SessionSummary
+    from holdfast.client.holdfast import Holdfast
+    from holdfast.client.listing import ExecutionSummary, SessionSummary
+    from holdfast.client.runs import Client
 
 __all__ = [
     "Agent",
@@ -29,11 +29,11 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Agent": "agents",
-    "Client": "executions",
-    "ExecutionSummary": "summaries",
-    "Holdfast": "entry",
-    "SessionSummary": "summaries",
+    "Agent": "agent_handle",
+    "Client": "runs",
+    "ExecutionSummary": "listing",
+    "Holdfast": "holdfast",
+    "SessionSummary": "listing",
     "WaitingCall": "approvals",
     "WaitingCalls": "approvals",
 }

@@ -13,9 +13,9 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecution, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.client.reading import ASK_TIMEOUT
-from holdfast.client.refusals import answered, refusal
-from holdfast.client.requests import check_limit
+from holdfast.client.validation import check_limit
+from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.core.agent.state import AgentState
 from holdfast.core.wire.contracts import AGENT_EXECUTION, HEAD_ALONE, STATE_QUERY, StatePage
 from holdfast.core.wire.search_attributes import FOR_APPROVAL, PARENT, WAITING

@@ -14,8 +14,8 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from holdfast.client.histories import History, Patience
-from holdfast.client.reading import ASK_TIMEOUT
+from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.connection.history_poll import History, Patience
 from holdfast.core.wire.session_contracts import SessionView
 from holdfast.core.wire.workflow_names import own_id
 

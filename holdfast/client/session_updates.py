@@ -27,13 +27,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast import __version__
-from holdfast.client.definitions import find_agent, find_subagents
-from holdfast.client.executions import Client
-from holdfast.client.refusals import refusal
-from holdfast.client.requests import check_definition, check_size
-from holdfast.client.silence import cause_of_silence, is_served
-from holdfast.client.summaries import at_start
-from holdfast.client.updates import AGAIN, Unanswered, told_of, updated
+from holdfast.client.definition_files import find_agent, find_subagents
+from holdfast.client.listing import at_start
+from holdfast.client.runs import Client
+from holdfast.client.validation import check_definition, check_size
+from holdfast.client.worker_presence import cause_of_silence, is_served
+from holdfast.client.workflow_updates import AGAIN, Unanswered, told_of, updated
+from holdfast.connection.rpc_errors import refusal
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.errors import (
     AgentNotFound,

@@ -30,10 +30,10 @@ from holdfast.core.base.errors import Conflict, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import error_record
 from holdfast.core.base.validation_errors import problem_text
-from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.messages import Message, user_message
 from holdfast.core.conversation.stop_reasons import StopSignal
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.loop.agent_loop import AgentLoop, user_message
+from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.commands import (
     AskApproval,
     CallModel,
@@ -67,16 +67,16 @@ from holdfast.core.wire.contracts import StopRequest
 from holdfast.core.wire.execution_events import Listener, Observed
 from holdfast.core.wire.execution_record import asked_of, without_record
 from holdfast.core.wire.record_store import ExecutionStore
-from holdfast.local.asking import Asking
-from holdfast.local.calling import Results, offer_reading
-from holdfast.local.foreign import was_cancelled
-from holdfast.local.formats import schema_problem
+from holdfast.local.executor import Approver, Work
 from holdfast.local.inbox import Inbox
-from holdfast.local.listening import Heard, Kind, Listeners
-from holdfast.local.prices import PriceList
-from holdfast.local.remote import refuse_remote
-from holdfast.local.work import Approver, Work
-from holdfast.storage.history import RecordReading
+from holdfast.local.listeners import Heard, Kind, Listeners
+from holdfast.local.model_calls import Asking
+from holdfast.runtime.answer_check import schema_problem
+from holdfast.runtime.prices import PriceList
+from holdfast.runtime.remote_tools import refuse_remote
+from holdfast.runtime.tool_runner import Results, offer_reading
+from holdfast.runtime.user_code import was_cancelled
+from holdfast.storage.read_records_tool import RecordReading
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
 
@@ -116,8 +116,8 @@ class LocalDriver:
         capabilities: the bundles of tools and hooks that it may name.
         compilers: the functions that `context.compiler` may name.
         approver: decides about calls that wait for approval; without one `decide` does.
-        results: where long results of tools are kept whole (`holdfast.storage.results`); without it, what the model
-            does not see of them is lost.
+        results: where long results of tools are kept whole (`holdfast.storage.fetch_result_tool`); without it, what
+            the model does not see of them is lost.
         records: where each execution leaves its record, subagents' too (`holdfast.storage.records`); with it, agents
             that name the capability `records` can read their own. Without it none is kept.
         prices: what tokens cost where the definition does not say; by default the table that comes with Holdfast.

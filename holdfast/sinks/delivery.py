@@ -24,11 +24,11 @@ from holdfast.core.base.bounds import (
 from holdfast.core.base.errors import ExecutionNotFound
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.sink_contracts import SinkStart
-from holdfast.sinks.batches import Sink
-from holdfast.sinks.following import Following, Mark, Readers
-from holdfast.sinks.looking import Looking
-from holdfast.sinks.offering import Offering, backoff, said
-from holdfast.sinks.place import Place, Superseded
+from holdfast.sinks.batch_delivery import Offering, backoff, said
+from holdfast.sinks.discovery import Looking
+from holdfast.sinks.event_follower import Following, Mark, Readers
+from holdfast.sinks.position import Place, Superseded
+from holdfast.sinks.sink import Sink
 from holdfast.sinks.streams import EventStream
 from holdfast.storage.records import Records
 

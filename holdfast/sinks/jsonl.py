@@ -13,7 +13,7 @@ from typing import Any, Final
 from holdfast.core.base.bounds import SINK_BATCH_BYTES_MAX
 from holdfast.core.wire.event_envelope import to_line
 from holdfast.core.wire.sink_contracts import checked_consumer
-from holdfast.sinks.batches import Away, Batch
+from holdfast.sinks.sink import Away, Batch
 
 AGAIN_BYTES: Final = 4 * SINK_BATCH_BYTES_MAX
 """So much of the file's end is looked through for what may have been written before: more than one batch takes."""

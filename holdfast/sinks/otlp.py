@@ -49,7 +49,7 @@ from holdfast.core.wire.execution_events import (
     ToolCallStarted,
 )
 from holdfast.core.wire.sink_contracts import checked_consumer
-from holdfast.sinks.batches import Away, Batch
+from holdfast.sinks.sink import Away, Batch
 
 FAILED: Final = (AgentExecutionFailed,)
 WARNED: Final = (ToolCallBlocked, StopSignalReceived)

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.wire.event_envelope import to_dict
 from holdfast.core.wire.sink_contracts import checked_consumer
-from holdfast.sinks.batches import Away, Batch, Refused
+from holdfast.sinks.sink import Away, Batch, Refused
 
 TIMEOUT_SECONDS: Final = 15.0
 """How long the endpoint may take for one batch; after that it is sent again."""

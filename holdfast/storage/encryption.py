@@ -28,7 +28,7 @@ from temporalio.converter import PayloadCodec
 
 from holdfast.core.base.bounds import DECODED_BYTES_MAX, ENCODED_IN_PLACE_BYTES_MAX
 from holdfast.core.base.errors import PayloadRefused
-from holdfast.storage.binding import SEALED_ENCODING, refused_payload
+from holdfast.storage.bound_codec import SEALED_ENCODING, refused_payload
 from holdfast.storage.keys import KEY_FILE, KeyRing
 
 KEY: Final = "key"
@@ -89,8 +89,8 @@ class EncryptionCodec(PayloadCodec):
         """Decode what was encoded. Raises PayloadRefused for whatever was not, or not for this, or was changed.
 
         Of a workflow's payloads only those raise that could be read with another key. What never can be is replaced by
-        its refusal, which `holdfast.storage.payloads.PayloadFormat` raises where the value is wanted: so a message
-        that somebody sent unencrypted is refused by itself, and does not keep the workflow from all else.
+        its refusal, which `data_converter.PayloadFormat` raises where the value is wanted: so a message that somebody
+        sent unencrypted is refused by itself, and does not keep the workflow from all else.
         """
         return [
             self._opened(each)

@@ -18,9 +18,9 @@ from obstore.exceptions import BaseError, PermissionDeniedError
 from obstore.store import MemoryStore, from_url
 
 from holdfast.core.base.errors import ObjectMissing, StorageFailed
-from holdfast.leaving import settle_at_exit
+from holdfast.runtime.process_exit import settle_at_exit
 from holdfast.storage.object_folder import ObjectFolder
-from holdfast.storage.places import MEMORY, folder_of
+from holdfast.storage.storage_url import MEMORY, folder_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -19,10 +19,10 @@ from temporalio.converter import PayloadCodec
 
 from holdfast.core.base.bounds import RESULT_PART_BYTES
 from holdfast.core.base.errors import PayloadRefused, StorageFailed
-from holdfast.storage.binding import SEALED_ENCODING, codec_for_object
+from holdfast.storage.bound_codec import SEALED_ENCODING, codec_for_object
 from holdfast.storage.keys import KEY_FILE
+from holdfast.storage.lru_cache import digest_of
 from holdfast.storage.objects import Objects
-from holdfast.storage.recent import digest_of
 
 ENCODING: Final = b"binary/plain"
 

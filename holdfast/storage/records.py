@@ -5,7 +5,7 @@
     records/AA/EXECUTION            what became of an execution
     agents/AGENT/WHEN-EXECUTION     nothing: its name is the index, the newest first
     sessions/AGENT                  what a session left of itself when it left the server; written anew each time
-    sinks/…                         how far each sink has got, and what it did not take (`holdfast.sinks.place`)
+    sinks/…                         how far each sink has got, and what it did not take (`holdfast.sinks.position`)
 
 A snapshot is written after its parts and a record after its snapshot, so whatever is named is there. Each object is a
 Temporal payload that has gone through the payload codec, where there is one; digests are those of what it holds.
@@ -42,10 +42,10 @@ from holdfast.core.wire.contracts import RecordRequest
 from holdfast.core.wire.execution_record import parts_needed, record_of
 from holdfast.core.wire.records import ExecutionRecord, Part, Snapshot
 from holdfast.core.wire.session_contracts import Branched, BranchRequest
-from holdfast.storage.binding import SEALED_ENCODING, codec_for_object
+from holdfast.storage.bound_codec import SEALED_ENCODING, codec_for_object
 from holdfast.storage.keys import KEY_FILE
+from holdfast.storage.lru_cache import Recent, digest_of
 from holdfast.storage.objects import Objects
-from holdfast.storage.recent import Recent, digest_of
 
 PARTS: Final = "parts"
 SNAPSHOTS: Final = "snapshots"

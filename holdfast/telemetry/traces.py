@@ -22,10 +22,10 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler
 from temporalio.client import Interceptor as ClientInterceptor
 from temporalio.contrib.opentelemetry import OpenTelemetryPlugin, create_tracer_provider
 
-from holdfast.leaving import before_leaving
-from holdfast.telemetry.asking import AskingTraced
+from holdfast.runtime.process_exit import before_leaving
 from holdfast.telemetry.settings import Telemetry
 from holdfast.telemetry.spans import Spans
+from holdfast.telemetry.trace_start import AskingTraced
 
 SERVICE: Final = "holdfast"
 """What the service is called where OTEL_SERVICE_NAME says nothing."""

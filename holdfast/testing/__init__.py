@@ -31,8 +31,8 @@ from holdfast.testing.comparison import differences
 from holdfast.testing.holds import Hold
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.script import Call, Script, Turn, call, calls, say
-from holdfast.testing.scripted import ScriptedModel
-from holdfast.testing.tools import ResultsExhausted, ScriptedTool, scripted_tool
+from holdfast.testing.scripted_model import ScriptedModel
+from holdfast.testing.scripted_tools import ResultsExhausted, ScriptedTool, scripted_tool
 
 if TYPE_CHECKING:
     from holdfast.testing.openai_server import FakeOpenAI

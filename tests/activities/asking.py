@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.base.errors import ModelFailure
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.core.loop.agent_loop import user_message
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn
 

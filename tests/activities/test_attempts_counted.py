@@ -7,13 +7,13 @@ from contextlib import suppress
 
 import pytest
 
-from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.core.agent.model import AnswerPart, ModelRequest
 from holdfast.core.agent.token_bounds import request_tokens
 from holdfast.core.agent.usage_estimates import CUT_TOKENS_MAX, HIDDEN_TOKENS_MAX
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.usage import NOTHING_USED, Usage
-from holdfast.local.progress import Progress
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.runtime.model_progress import Progress
 from holdfast.testing.holds import Hold
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn, call, say

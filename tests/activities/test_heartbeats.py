@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from activities.heartbeats import BEATS_PER_SECOND_MAX, INTERVAL_SECONDS, LONGEST_SECONDS, interval_seconds
-from workflows.calls import HEARTBEAT_TIMEOUT
+from workflows.execution.activity_calls import HEARTBEAT_TIMEOUT
 
 
 @pytest.mark.parametrize(("calls", "seconds"), [(1, INTERVAL_SECONDS), (45, INTERVAL_SECONDS), (90, 0.6), (570, 3.8)])

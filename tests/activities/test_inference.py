@@ -13,8 +13,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.inference import Inference
-from activities.patience import SOONEST
-from activities.provider import OpenAIModel, ProviderSettings
+from activities.retry_time import SOONEST
 from activities.transcripts import TranscriptCache
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.model import AnswerPart, ModelRequest
@@ -28,6 +27,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.conversation.tool_attempts import LOSSES_MIN
 from holdfast.core.wire.contracts import SPENT_SIGNAL, CallProgress, InferenceAnswer, InferenceInput, SpentSoFar
 from holdfast.core.wire.transcript import Opening, advanced, root
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.activities.asking import asking

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.client import Client
-from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.state import ExecutionStatus
@@ -19,6 +18,7 @@ from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.contracts import CallProgress
+from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.holds import Hold
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn, say

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from activities import provider
-from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import AnswerPart
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.models.openai_chat import model as provider
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Call, Turn, calls, say
 from tests.activities.asking import KEY, answer_to, asking, failure_of, failure_with, request

@@ -18,7 +18,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
 from activities import heartbeats, late_results, tool_attempts
 from activities.heartbeats import Heartbeats, pulse
-from activities.repeats import Repetition
+from activities.stale_attempts import Repetition
 from activities.tool_attempts import AttemptFailure
 from activities.tools import ToolSlots, tool_activities
 from holdfast import tool

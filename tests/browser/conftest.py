@@ -15,7 +15,7 @@ from playwright.async_api import Page, async_playwright, expect
 
 from holdfast import ExecutionBudget
 from holdfast.client import Settings
-from holdfast.client.embedded import EmbeddedServer, ServerAddress
+from holdfast.server.embedded import EmbeddedServer, ServerAddress
 from tests.browser.stage import OFFER, begin, play
 from tests.serving import Served, served
 from tests.workflows.waiting import waiting_calls

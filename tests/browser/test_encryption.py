@@ -14,11 +14,11 @@ from playwright.async_api import Page, Route, expect
 
 from holdfast import AgentDefinition
 from holdfast.client import Settings
-from holdfast.client.codec_server import Access, CodecServer
-from holdfast.client.connection import converter_of
-from holdfast.client.embedded import EmbeddedServer
-from holdfast.client.ports import choose_ports
+from holdfast.connection.temporal_client import converter_of
 from holdfast.core.agent.toolset import Offer
+from holdfast.server.codec_server import Access, CodecServer
+from holdfast.server.embedded import EmbeddedServer
+from holdfast.server.ports import choose_ports
 from holdfast.storage.keys import create_key_file
 from holdfast.testing.script import say
 from tests.serving import Served, served

@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from holdfast.client import Client, Settings
-from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
+from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
 
 READY_SECONDS_MAX = 90

@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 
 from holdfast import AgentDefinition
 from holdfast.client import Holdfast, Settings
-from holdfast.client.agents import Agent
-from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
+from holdfast.client.agent_handle import Agent
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ServerUnavailable
+from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Turn, say
 from tests.chaos.test_server_lost import OwnServer

@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 
 from holdfast import AgentDefinition
 from holdfast.client import Client, Holdfast, Settings
-from holdfast.client.agents import Agent
+from holdfast.client.agent_handle import Agent
 from holdfast.core.base.errors import AgentNotFound, ServerUnavailable
 from holdfast.core.wire.session_contracts import FIND_SESSION_ACTIVITY
 from holdfast.core.wire.workflow_names import session_workflow_id

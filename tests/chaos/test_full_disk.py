@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Client, Settings
-from holdfast.client.disk import full_disk
-from holdfast.client.embedded import EmbeddedServer
+from holdfast.connection.full_disk import full_disk
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.errors import ServerUnavailable
+from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing import assert_every_call_answered
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.script import Call, calls, say

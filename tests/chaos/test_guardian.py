@@ -16,11 +16,11 @@ import pytest
 from temporalio.api.enums.v1 import EventType, TaskQueueKind
 
 from holdfast.client import Client, Holdfast, Settings
-from holdfast.client.embedded import EmbeddedServer
-from holdfast.client.worker_process import WorkerProcess
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.server.embedded import EmbeddedServer
+from holdfast.server.worker_process import WorkerProcess
 from holdfast.testing.ledger import Entry, Ledger
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, calls, say

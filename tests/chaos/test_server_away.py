@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Client, Settings
-from holdfast.client.embedded import EmbeddedServer
-from holdfast.client.ports import choose_ports
-from holdfast.client.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.core.base.errors import ServerUnavailable
+from holdfast.server.embedded import EmbeddedServer
+from holdfast.server.ports import choose_ports
+from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(150)]
 

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from holdfast.client import Client, Settings
-from holdfast.client.embedded import EmbeddedServer
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.state import AgentState, ExecutionStatus
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing import assert_every_call_answered
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI

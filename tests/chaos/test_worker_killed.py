@@ -12,7 +12,6 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from holdfast.client import Client, Settings
-from holdfast.client.worker_process import WorkerProcess
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.state import ExecutionStatus
@@ -20,6 +19,7 @@ from holdfast.core.base.bounds import CONTINUE_EVENTS
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import Outcome
 from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.server.worker_process import WorkerProcess
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
 from holdfast.testing.script import DEFAULT_USAGE, Call, Turn, calls, say

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.ports import HOST, choose_ports
-from holdfast.client.server_process import Launch, ServerProcess
+from holdfast.server.ports import HOST, choose_ports
+from holdfast.server.server_process import Launch, ServerProcess
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from holdfast.client.definitions import load_text
+from holdfast.client.definition_files import load_text
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.base.bounds import CAPABILITIES_MAX, HOOKS_MAX, SUBAGENTS_MAX, TOOLS_MAX

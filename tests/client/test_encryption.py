@@ -26,22 +26,22 @@ from temporalio.worker import Worker
 from holdfast import AgentDefinition, ExecutionStatus, StopReason, remote_tool, tool
 from holdfast.client import Agent, Client, Holdfast, Settings
 from holdfast.client.approvals import WaitingCall
-from holdfast.client.connection import codec_of
-from holdfast.client.datadir import ServerAddress
-from holdfast.client.watched import TextDelta, Watched
+from holdfast.client.watch_events import TextDelta, Watched
+from holdfast.connection.data_directory import ServerAddress
+from holdfast.connection.temporal_client import codec_of
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.errors import PayloadRefused, StopRefused
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.session.session_state import SessionInput
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL, ApprovalDecision
 from holdfast.core.wire.session_contracts import AGENT_SESSION, CLEAR_UPDATE, CLOSE_UPDATE, SUSPEND_UPDATE
 from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.storage.fetch_result_tool import KeptResults
 from holdfast.storage.keys import create_key_file
 from holdfast.storage.objects import objects_at
 from holdfast.storage.parts import EncodedParts
-from holdfast.storage.results import KeptResults
 from holdfast.testing.script import Script, Turn, call, say
 from tests.serving import Served, served
 from tests.workflows.histories import history_of, written

@@ -14,8 +14,8 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
 from holdfast import AgentDefinition, AgentState, ExecutionBudget, ExecutionStatus, tool
-from holdfast.client import Agent, Client, Holdfast, Settings, updates
-from holdfast.client.summaries import SessionSummary
+from holdfast.client import Agent, Client, Holdfast, Settings, workflow_updates
+from holdfast.client.listing import SessionSummary
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.bounds import MESSAGE_ID_CHARS_MAX, QUESTION_BYTES_MAX
 from holdfast.core.base.errors import (
@@ -32,7 +32,7 @@ from holdfast.core.base.errors import (
 from holdfast.core.wire.execution_events import AgentExecutionFailed
 from holdfast.core.wire.session_contracts import Receipt, SessionView
 from holdfast.core.wire.workflow_names import session_workflow_id
-from holdfast.storage.payloads import converter
+from holdfast.storage.data_converter import converter
 from holdfast.testing.script import Turn, call, say
 from tests.serving import Serve, served
 
@@ -392,7 +392,7 @@ async def test_without_a_worker_nobody_is_told_that_a_message_is_kept_and_sendin
 ) -> None:
     agent = (await Holdfast.connect(settings)).agent(definition=FRIEND)
     with monkeypatch.context() as patched:
-        patched.setattr(updates, "ASKED_TIMEOUT", updates.ASKED_TIMEOUT / 20)
+        patched.setattr(workflow_updates, "ASKED_TIMEOUT", workflow_updates.ASKED_TIMEOUT / 20)
         with pytest.raises(ServerUnavailable) as caught:
             await agent.send("one", message_id="m1")
     assert f"start one with `holdfast worker --task-queue {settings.task_queue}`" in str(caught.value)
@@ -408,7 +408,7 @@ async def test_the_cause_of_a_sessions_silence_is_told(
     async with served(settings, tmp_path / "ledger", echo, Offer()) as before:
         agent = Holdfast(before.client).agent(definition=FRIEND)
         await agent.ask("hi")
-    monkeypatch.setattr(updates, "UPDATE_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(workflow_updates, "UPDATE_SECONDS_MAX", 1.0)
     with pytest.raises(ServerUnavailable, match=r"its task waits for a worker, .* which is too busy, or gone"):
         await Holdfast(await Client.connect(settings)).agent(agent.agent_id).suspend()
 

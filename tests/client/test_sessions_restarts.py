@@ -12,9 +12,9 @@ import pytest
 
 from holdfast import AgentDefinition
 from holdfast.client import Holdfast, Settings
-from holdfast.client.embedded import EmbeddedServer
-from holdfast.client.ports import choose_ports
 from holdfast.core.agent.toolset import Offer
+from holdfast.server.embedded import EmbeddedServer
+from holdfast.server.ports import choose_ports
 from holdfast.testing.script import Turn, say
 from tests.serving import served
 

@@ -13,12 +13,12 @@ import pytest
 
 from holdfast import AgentDefinition, tool
 from holdfast.client import Holdfast, Settings
-from holdfast.client.codec_server import Access, CodecServer
-from holdfast.client.connection import converter_of
+from holdfast.connection.temporal_client import converter_of
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.wire import contracts
 from holdfast.core.wire.session_contracts import RECEIPT_QUERY, SESSION_QUERY
 from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.server.codec_server import Access, CodecServer
 from holdfast.storage.keys import create_key_file
 from holdfast.testing.script import call, say
 from tests.serving import Serve, served

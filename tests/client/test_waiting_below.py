@@ -11,10 +11,10 @@ from uuid import uuid4
 import pytest
 
 from holdfast import AgentDefinition, tool
+from holdfast.cli.screens import pending_calls
 from holdfast.client import Holdfast, Settings
 from holdfast.client.approvals import WaitingCalls, waiting_below, waiting_calls, waiting_of_session
-from holdfast.client.cli import pending
-from holdfast.client.told_runs import ToldRun
+from holdfast.client.run_source import ToldRun
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.testing.script import Call, Turn, call, calls, say
@@ -91,7 +91,7 @@ async def test_what_is_left_out_is_told(serve: Serve, capsys: pytest.CaptureFixt
         assert not whole.more
         some = await waiting_calls(system.client.temporal, LEAVES - 1, among=f"RootWorkflowId = '{run}'")
         assert (len(some), some.more) == (LEAVES - 1, True)
-        pending.shown(some)
+        pending_calls.shown(some)
         assert "holdfast waiting" in capsys.readouterr().err
         await system.client.stop(run)
         await system.client.result(run)
@@ -109,7 +109,7 @@ async def test_a_server_without_our_attributes_cannot_tell_and_that_is_said(
                     break
         with pytest.raises(ServerUnavailable):
             await waiting_below(system.client.temporal, run)
-        assert await pending.if_known(waiting_below(system.client.temporal, run)) is None
+        assert await pending_calls.if_known(waiting_below(system.client.temporal, run)) is None
         assert "cannot be told" in capsys.readouterr().err
         await system.client.stop(run)
         await system.client.result(run)

@@ -19,11 +19,11 @@ from holdfast.core.agent.state_json import from_json, to_json
 from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import NOTHING_USED, Usage
-from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.messages import ToolCall, user_message
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.verdicts import Decision, Verdict
-from holdfast.core.loop.agent_loop import AgentLoop, user_message
+from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.commands import AskApproval, CallModel, CallTool, CancelInFlight, Command, Emit, RunHooks
 from holdfast.core.loop.commands import SpawnSubagent as Spawn
 from holdfast.core.loop.events import (

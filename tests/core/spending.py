@@ -28,10 +28,10 @@ from holdfast.core.agent.usage_estimates import CUT_TOKENS_MAX, HIDDEN_TOKENS_MA
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.safe_text import json_size
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
-from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.messages import Message, ToolCall, user_message
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
-from holdfast.core.loop.agent_loop import AgentLoop, user_message
+from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.commands import (
     CallModel,
     CallTool,

@@ -17,9 +17,8 @@ from holdfast.core.agent.state import AgentContext, AgentState, ExecutionState, 
 from holdfast.core.base.bounds import ERRORS_TOLD_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Prices, Usage
-from holdfast.core.conversation.messages import MessageStore
+from holdfast.core.conversation.messages import MessageStore, user_message
 from holdfast.core.conversation.stop_reasons import Continuation, StopReason
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.loop.events import ExecutionStarted
 from tests.core.building import AGENT_ID, BOOM, DEFINITION, USAGE, Run, call, moment
 from tests.core.ruled import Ruled

@@ -13,9 +13,8 @@ from holdfast.core.base.errors import InvalidInput, StateInvalid
 from holdfast.core.base.framing import framed
 from holdfast.core.base.frozen import canonical
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.messages import BUFFER_SECTION, pairing_problem
+from holdfast.core.conversation.messages import BUFFER_SECTION, pairing_problem, user_message
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.loop.events import ExecutionStarted, ModelAnswered, ToolReturned
 from holdfast.core.wire.branch_points import cut, messages_before
 from holdfast.core.wire.carry_over import Past, latest, said_parts, snapshot_of, whole

@@ -15,8 +15,8 @@ from holdfast.core.agent.tools import RESERVED_NAMES
 from holdfast.core.base.bounds import REASON_CHARS_MAX
 from holdfast.core.base.frozen import Frozen, canonical, replace
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.wire import contracts
 from holdfast.core.wire.contracts import ExecutionInput, InferenceInput, PageRequest, StopRequest
 from holdfast.core.wire.result_contracts import ExecutionResult

@@ -8,9 +8,9 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, JsonObjectFormat, SummaryPolicy
 from holdfast.core.base.usage import Prices, Usage
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.loop.commands import CallModel, RunHooks, StartTimer, SummariseBuffer
 from holdfast.core.loop.events import MessageArrived, ModelAnswered, ToolReturned
 from holdfast.core.loop.start import may_change

@@ -8,10 +8,9 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.hooks import Changes, HookTraits, Trigger
 from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
-from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.messages import ToolCall, user_message
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.loop.commands import CallModel, CallTool, CancelInFlight, Finish, RunHooks, StartTimer
 from tests.core.building import BOOM, COMPLETED, FAILED, Run, call, hook_at, moment, stopped
 

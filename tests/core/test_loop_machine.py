@@ -30,11 +30,10 @@ from holdfast.core.agent.state_json import from_json, to_json
 from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Prices, Usage
-from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.messages import ToolCall, user_message
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
 from holdfast.core.conversation.verdicts import Decision
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.loop.commands import (
     AskApproval,
     CallModel,

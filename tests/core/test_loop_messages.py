@@ -9,8 +9,8 @@ from holdfast.core.agent.hooks import Changes
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.agent_loop import user_message
 from tests.core.building import COMPLETED, Run, call, hook_at, stopped
 
 SUMMARY = ContextPolicy(summary=SummaryPolicy(above_input_tokens=50, keep_messages=0))

@@ -11,8 +11,8 @@ from holdfast.core.agent.hooks import Changes
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.loop.commands import Emit
 from holdfast.core.loop.events import ExecutionStarted
 from holdfast.core.wire import execution_events

@@ -16,8 +16,8 @@ from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, SummaryPol
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.loop.commands import (
     AskApproval,
     CallModel,

@@ -15,12 +15,11 @@ from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.agent.state_json import from_json, to_json
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.messages import ToolCall, user_message
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, Continuation, StopReason
 from holdfast.core.conversation.verdicts import Decision, Verdict
 from holdfast.core.loop import events
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.loop.commands import AskApproval, CallModel, CancelInFlight, SpawnSubagent, StartTimer
 from holdfast.core.loop.events import ApprovalGiven, ExecutionStarted, StopRequested, SubagentReturned
 from tests.core.building import AGENT_ID, BOOM, COMPLETED, DEFINITION, FAILED, USAGE, Run, call, moment, signal, stopped

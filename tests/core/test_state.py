@@ -28,10 +28,9 @@ from holdfast.core.agent.state import (
 from holdfast.core.base.errors import StateInvalid
 from holdfast.core.base.frozen import canonical
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.messages import Message, user_message
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.agent_loop import user_message
 from tests.core.building import AGENT_ID, BOOM, DEFINITION, START, USAGE, Run, call, hook_at, moment
 from tests.core.strategies import moments, states
 

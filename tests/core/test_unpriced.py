@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.client.retelling import retold
+from holdfast.client.events_from_state import retold
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.state import ExecutionStatus

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.request import ProxyHandler, Request, build_opener
 
-from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Client, Settings
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Offer
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from workers import make_worker
 
 START_SECONDS_MAX = 90

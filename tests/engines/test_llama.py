@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import pytest
 from pydantic import JsonValue
 
-from activities.provider import OpenAIModel, ProviderSettings
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
 from holdfast.client import Settings
 from holdfast.core.agent.definition import LLM
@@ -20,6 +19,7 @@ from holdfast.core.agent.tools import AnyTool
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.conversation.messages import Message
 from holdfast.local import LocalDriver
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.testing import Call, ScriptedModel, assert_every_call_answered, calls, say
 from tests.engines.engine import Llama, working
 

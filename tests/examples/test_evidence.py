@@ -13,7 +13,7 @@ from holdfast.core.agent.tools import tool
 from holdfast.local import LocalDriver
 from holdfast.testing.ledger import Entry
 from holdfast.testing.script import call, say
-from holdfast.testing.scripted import ScriptedModel
+from holdfast.testing.scripted_model import ScriptedModel
 
 
 @tool

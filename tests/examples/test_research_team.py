@@ -15,14 +15,14 @@ import pytest
 from examples.research_team import scripted_model
 from examples.research_team.tools import FOLDER, NOTE_CHARS_MAX, list_notes, read_note
 from holdfast import ExecutionBudget, ExecutionStatus
-from holdfast.client.definitions import load_agents
+from holdfast.client.definition_files import load_agents
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel
 from holdfast.testing.openai_server import FakeOpenAI
-from tests.client.cli.program import KEPT, READY, Ended, Project, children, linux_only
+from tests.cli.program import KEPT, READY, Ended, Project, children, linux_only
 
 ROOT = Path(__file__).resolve().parents[2]
 TEAM = ROOT / "examples" / "research_team"

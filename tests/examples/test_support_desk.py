@@ -18,7 +18,7 @@ from examples.support_desk import scripted_model
 from examples.support_desk.tools import look_up_order, refund
 from holdfast import AgentState, ToolContext
 from holdfast.client import Agent, Holdfast, Settings, WaitingCall
-from holdfast.client.definitions import load_definition
+from holdfast.client.definition_files import load_definition
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.verdicts import Verdict

@@ -13,7 +13,7 @@ from examples.repo_detective import folder, recording, tools
 from examples.repo_detective.tools import list_files, read_file, search_text
 from holdfast.core.agent.tools import AnyTool, ToolContext
 from holdfast.core.base.errors import InvalidArguments, InvalidInput
-from holdfast.local.calling import run_tool
+from holdfast.runtime.tool_runner import run_tool
 from holdfast.testing.ledger import Ledger
 
 CONTEXT = ToolContext(execution_id="run", idempotency_key="key", attempt=1)

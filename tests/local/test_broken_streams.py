@@ -26,12 +26,11 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.usage_estimates import HEARTBEAT_TOKENS_MAX, input_bound
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
-from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.messages import Message, ToolCall, user_message
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.loop.commands import CallModel
 from holdfast.local import LocalDriver
-from holdfast.local.progress import Progress
+from holdfast.runtime.model_progress import Progress
 
 RUNS = int(os.environ.get("HOLDFAST_FUZZ_RUNS", "200"))
 SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", str(random.SystemRandom().randrange(10**9))))

@@ -27,7 +27,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.execution_events import AgentStepStarted
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Call, Turn, call, calls, say
-from holdfast.testing.scripted import ScriptedModel
+from holdfast.testing.scripted_model import ScriptedModel
 
 AGENT = AgentDefinition(name="local", tools="all", system_prompt="Be brief.")
 PROMPTLY_SECONDS = 60.0

@@ -20,20 +20,19 @@ from holdfast.core.agent.tools import tool
 from holdfast.core.base.bounds import RESPONSE_BYTES_MAX
 from holdfast.core.base.errors import Conflict, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
-from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.messages import Message, ToolCall, user_message
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.loop.events import MessageArrived, StopRequested
 from holdfast.core.wire.execution_events import ApprovalRequested, Observed
 from holdfast.local import LocalDriver
 from holdfast.local import driver as driver_module
+from holdfast.local.executor import Approver
 from holdfast.local.inbox import Inbox
-from holdfast.local.work import Approver
 from holdfast.testing.builders import START
 from holdfast.testing.script import Turn, call, say
-from holdfast.testing.scripted import ScriptedModel
+from holdfast.testing.scripted_model import ScriptedModel
 
 AGENT = AgentDefinition(name="local", tools="all", system_prompt="Be brief.")
 ASKING = replace(AGENT, approvals=(ApprovalRule(tools=("*",)),))

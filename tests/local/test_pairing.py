@@ -13,7 +13,7 @@ from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.execution_events import ToolCallCompleted
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Call, calls
-from holdfast.testing.scripted import ScriptedModel
+from holdfast.testing.scripted_model import ScriptedModel
 
 AGENT = AgentDefinition(name="local", tools="all", hooks="all", approvals=(ApprovalRule(tools=("pay",)),))
 ASKED = calls(

@@ -15,7 +15,7 @@ from holdfast.core.wire.records import ExecutionRecord
 from holdfast.local import LocalDriver
 from holdfast.storage.records import Records
 from holdfast.testing.script import Call, Turn, calls, say
-from holdfast.testing.scripted import ScriptedModel
+from holdfast.testing.scripted_model import ScriptedModel
 from tests.local.test_driver import add
 
 CLERK = AgentDefinition(name="clerk", tools=("add",), capabilities=("records",))

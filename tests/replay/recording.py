@@ -19,11 +19,10 @@ from uuid import NAMESPACE_URL, uuid5
 
 from holdfast import AgentDefinition
 from holdfast.client import Client, Settings
-from holdfast.client.embedded import EmbeddedServer
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.base.frozen import replace
-from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.wire.contracts import MESSAGE_SIGNAL
 from holdfast.core.wire.session_contracts import (
     CHANGE_UPDATE,
@@ -35,7 +34,8 @@ from holdfast.core.wire.session_contracts import (
     SessionChange,
     SessionSettings,
 )
-from holdfast.leaving import leave
+from holdfast.runtime.process_exit import leave
+from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.script import Scripts, Turn, call, say
 from tests.replay.archive import UNRELEASED, Recorded, write
 from tests.replay.collecting import recorded

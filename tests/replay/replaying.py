@@ -19,8 +19,8 @@ from temporalio.converter import DataConverter
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.worker import Replayer
 
-from holdfast.leaving import leave
-from holdfast.storage.payloads import converter
+from holdfast.runtime.process_exit import leave
+from holdfast.storage.data_converter import converter
 from tests.replay.archive import Recorded, files, read
 from tests.replay.outside import put_back
 from workflows.registration import WORKFLOWS, AgentWorkflowRunner

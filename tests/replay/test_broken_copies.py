@@ -47,26 +47,28 @@ BREAKS = {
         "holdfast/core/wire/contracts.py", r'INFERENCE_ACTIVITY: Final = "\w+"', 'INFERENCE_ACTIVITY: Final = "ask"'
     ),
     "a timer more": Break(
-        "workflows/calls.py",
+        "workflows/execution/activity_calls.py",
         r'(async def call_tool\((?:.|\n)*?"""(?:.|\n)*?""")',
         r"\1\n    await workflow.sleep(0.001)",
     ),
-    "an event less": Break("workflows/agent_execution.py", r"show\(\*ended\(self\._state\)\)", "ended(self._state)"),
+    "an event less": Break(
+        "workflows/execution/agent_execution.py", r"show\(\*ended\(self\._state\)\)", "ended(self._state)"
+    ),
     "another order": Break(
-        "workflows/agent_execution.py",
+        "workflows/execution/agent_execution.py",
         r"for command in commands:(\s+self\._perform)",
         r"for command in reversed(commands):\1",
     ),
     "calls that a stop leaves running": Break(
-        "workflows/agent_execution.py",
+        "workflows/execution/agent_execution.py",
         r"(CancelInFlight\(\):(?:.|\n)*?)task\.cancel\(\)((?:.|\n)*?_let_go\(self\)(?:.|\n)*?)task\.cancel\(\)",
         r"\1task.done()\2task.done()",
     ),
     "an execution that does not go on in a new run": Break(
-        "workflows/agent_execution.py", r"(_is_long\(\):\s+)self\._go_on_in_a_new_run\(\)", r"\1pass"
+        "workflows/execution/agent_execution.py", r"(_is_long\(\):\s+)self\._go_on_in_a_new_run\(\)", r"\1pass"
     ),
     "an execution that goes on at another moment": Break(
-        "workflows/agent_execution.py", r"idle and state\.step_count > self", "state.step_count - 1 > self"
+        "workflows/execution/agent_execution.py", r"idle and state\.step_count > self", "state.step_count - 1 > self"
     ),
     "another id of the subagent's run": Break(
         "holdfast/core/agent/state.py",
@@ -74,10 +76,12 @@ BREAKS = {
         "uuid5(_space(execution_id), name * 2)",
     ),
     "a local activity that became another one": Break(
-        "workflows/calls.py", r"workflow\.execute_local_activity\((\s+RESOLVE)", r"workflow.execute_activity(\1"
+        "workflows/execution/activity_calls.py",
+        r"workflow\.execute_local_activity\((\s+RESOLVE)",
+        r"workflow.execute_activity(\1",
     ),
     "a time limit that is not kept": Break(
-        "workflows/agent_execution.py", r"await workflow\.sleep\((?=[^\n]*strikes|[^\n]*fires_at)", "repr("
+        "workflows/execution/agent_execution.py", r"await workflow\.sleep\((?=[^\n]*strikes|[^\n]*fires_at)", "repr("
     ),
 }
 

@@ -6,11 +6,11 @@ from typing import cast
 
 import pytest
 
-from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Settings
-from holdfast.client.connection import connect
+from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.toolset import Offer
-from holdfast.storage.payloads import converter
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.storage.data_converter import converter
 from tests.replay.replaying import replayer
 from workers import make_worker
 

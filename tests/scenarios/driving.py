@@ -11,7 +11,6 @@ from uuid import UUID, uuid5
 
 import pytest
 
-from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Client
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.digests import call_digest
@@ -22,6 +21,7 @@ from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, CHANGE_SIGNAL, ApprovalDecision, DefinitionChange
 from holdfast.core.wire.execution_events import ApprovalRequested
 from holdfast.local import LocalDriver
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.testing.comparison import TIMES
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.scenarios.hooks import HOOKS

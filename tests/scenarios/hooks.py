@@ -6,7 +6,7 @@ from typing import cast
 
 from holdfast.core.agent.hooks import Changes, Hook, HookContext, Trigger, hook
 from holdfast.core.base.frozen import replace
-from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.conversation.messages import user_message
 
 
 def _noted(context: HookContext, name: str, value: str) -> Changes:

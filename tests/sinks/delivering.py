@@ -14,7 +14,6 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from activities.provider import OpenAIModel, ProviderSettings
 from activities.transcripts import TranscriptCache
 from holdfast.client import Client, Settings
 from holdfast.core.agent.definition import LLM, AgentDefinition
@@ -22,6 +21,7 @@ from holdfast.core.agent.tools import tool
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.wire.contracts import EVENTS_QUERY, EventsPage, EventsRequest
 from holdfast.core.wire.sink_contracts import SinkStart, sink_id
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.sinks import Sink
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Scripts, call, say

@@ -12,8 +12,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from holdfast.sinks import Away, Sink
-from holdfast.sinks.configured import sinks_from
 from holdfast.sinks.otlp import OpenTelemetryLogs
+from holdfast.sinks.sink_urls import sinks_from
 from tests.sinks.examples import CALL, NUMBERED, batch_of
 
 SAID = (

@@ -21,8 +21,8 @@ from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.session.session_events import SESSION_KINDS
 from holdfast.core.wire.event_envelope import to_dict
 from holdfast.core.wire.workflow_names import session_workflow_id
-from holdfast.sinks import JsonLines, delivery, looking
-from holdfast.sinks.following import Mark, Readers
+from holdfast.sinks import JsonLines, delivery, discovery
+from holdfast.sinks.event_follower import Mark, Readers
 from holdfast.sinks.streams import EventStream
 from holdfast.sinks.webhook import Webhook
 from holdfast.testing.openai_server import FakeOpenAI
@@ -31,7 +31,7 @@ from tests.sinks.delivering import end_sink, events_in, until, worker_with
 from tests.sinks.dying import FOLDER
 from tests.sinks.examples import NUMBERED
 from tests.sinks.receiver import receiving
-from workflows import observing
+from workflows import event_log
 
 T = TypeVar("T")
 FRIEND = AgentDefinition(name="friend", tools=(), llm=LLM(model="kid"))
@@ -127,7 +127,7 @@ async def test_idle_sessions_keep_no_other_from_being_told(
 ) -> None:
     monkeypatch.setattr(delivery, "SINK_FOLLOWED_MAX", 1)
     monkeypatch.setattr(delivery, "REST_SECONDS", 0.2)
-    monkeypatch.setattr(looking, "SINK_LISTED_MAX", 2)
+    monkeypatch.setattr(discovery, "SINK_LISTED_MAX", 2)
     path = tmp_path / "events.jsonl"
     async with worker_with(settings, [JsonLines(path)]) as client:
         holdfast = Holdfast(client)
@@ -169,7 +169,7 @@ async def test_whether_an_idle_session_has_news_the_server_says_and_no_worker(se
 async def test_what_a_session_holds_no_more_is_counted_and_the_rest_comes(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(observing, "SESSION_EVENTS_MAX", 3)
+    monkeypatch.setattr(event_log, "SESSION_EVENTS_MAX", 3)
     path = tmp_path / "events.jsonl"
     async with worker_with(settings) as client:
         agent = Holdfast(client).agent(definition=FRIEND)

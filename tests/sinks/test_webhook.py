@@ -13,9 +13,9 @@ import pytest
 
 from holdfast.client import Settings
 from holdfast.core.base.errors import InvalidInput
-from holdfast.sinks import Away, Batch, Refused, offering
+from holdfast.sinks import Away, Batch, Refused, batch_delivery
 from holdfast.sinks.webhook import Webhook
-from holdfast.storage.payloads import records_of
+from holdfast.storage.data_converter import records_of
 from tests.sinks.delivering import end_sink, expected_of, run_of, until, worker_with
 from tests.sinks.examples import batch_of
 from tests.sinks.receiver import receiving
@@ -32,7 +32,7 @@ def poisonous(event: dict[str, Any]) -> bool:
 async def test_a_webhook_that_fails_hangs_drops_and_refuses_has_each_event_once(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(offering, "BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(batch_delivery, "BACKOFF_SECONDS", 0.01)
     async with receiving("500", "500", "503", "hang", "drop", refuses=poisonous) as receiver:
         hook = Webhook(receiver.url, name="crm", secret=SECRET, timeout_seconds=5.0)
         async with worker_with(settings, [hook]) as client:

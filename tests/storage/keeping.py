@@ -8,8 +8,8 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.loop.events import ExecutionStarted, ModelAnswered, ToolReturned
 from holdfast.core.wire.carry_over import Past
 from holdfast.core.wire.contracts import RecordRequest

@@ -11,10 +11,10 @@ from aiohttp.test_utils import TestServer
 
 from holdfast.core.agent.tools import ToolContext
 from holdfast.core.base.errors import ObjectMissing, StorageFailed
+from holdfast.storage.fetch_result_tool import KeptResults
 from holdfast.storage.objects import Objects
 from holdfast.storage.parts import EncodedParts
 from holdfast.storage.records import Records
-from holdfast.storage.results import KeptResults
 from tests.storage.keeping import Kept
 from tests.storage.reading import part_of
 

@@ -11,7 +11,7 @@ from temporalio.api.common.v1 import Payload
 
 from holdfast.core.base.bounds import ENCODED_IN_PLACE_BYTES_MAX
 from holdfast.core.base.errors import PayloadRefused
-from holdfast.storage.binding import REFUSED_ENCODING
+from holdfast.storage.bound_codec import REFUSED_ENCODING
 from holdfast.storage.encryption import EncryptionCodec
 from holdfast.storage.keys import Key, KeyRing
 

@@ -14,17 +14,17 @@ from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContex
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from holdfast.client import Settings
-from holdfast.client.connection import connect
+from holdfast.connection.temporal_client import connect
 from holdfast.core.base.bounds import ANSWER_INLINE_BYTES_MAX, SEGMENT_BYTES_MIN
 from holdfast.core.base.errors import ObjectMissing, StorageFailed
 from holdfast.core.wire.carry_over import Past
 from holdfast.core.wire.contracts import PartPage
 from holdfast.core.wire.records import KeptState
+from holdfast.storage.data_converter import PayloadDriver, converter, records_of
 from holdfast.storage.objects import Objects
-from holdfast.storage.payloads import PayloadDriver, converter, records_of
 from holdfast.storage.records import Records
 from tests.storage.keeping import Flipped, Kept
-from tests.storage.test_payloads import files_in
+from tests.storage.test_data_converter import files_in
 
 RETRIEVE = StorageDriverRetrieveContext()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Settings
-from holdfast.client.connection import codec_of
+from holdfast.connection.temporal_client import codec_of
 from holdfast.core.base.bounds import ENCRYPTION_KEYS_MAX, KEY_FILE_BYTES_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.storage.keys import KeyRing, create_key_file

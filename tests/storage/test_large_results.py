@@ -12,10 +12,10 @@ from holdfast.client import Settings
 from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.bounds import TOOL_RESULT_CHARS_MAX
-from holdfast.local.calling import offer_reading
+from holdfast.runtime.tool_runner import offer_reading
+from holdfast.storage.fetch_result_tool import KeptResults
 from holdfast.storage.objects import objects_at
 from holdfast.storage.parts import EncodedParts
-from holdfast.storage.results import KeptResults
 from holdfast.testing import Turn, call, say
 from holdfast.testing.script import turn_number
 from tests.serving import served

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import pytest
 
 from holdfast.core.base.errors import InvalidInput, ObjectMissing, StorageFailed
+from holdfast.storage.lru_cache import Recent
 from holdfast.storage.objects import Objects, objects_at
-from holdfast.storage.places import checked_place, default_place, folder_of
-from holdfast.storage.recent import Recent
+from holdfast.storage.storage_url import checked_place, default_place, folder_of
 
 DATA = b"\x00large" * 1_000
 

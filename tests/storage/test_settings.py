@@ -11,9 +11,9 @@ import pytest
 from temporalio.client import Client as TemporalClient
 
 from holdfast.client import Settings
-from holdfast.client.connection import connect, unshared_storage
-from holdfast.client.worker_process import worker_command
+from holdfast.connection.temporal_client import connect, unshared_storage
 from holdfast.core.base.errors import InvalidInput
+from holdfast.server.worker_process import worker_command
 
 
 def test_a_flag_wins_over_the_variable_and_that_over_the_folder_of_the_data_directory(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from activities.provider import OpenAIModel, ProviderSettings
 from holdfast.client import Client, Settings
-from holdfast.client.connection import connect, core_runtime
-from holdfast.client.worker_settings import WorkerSettings
+from holdfast.connection.temporal_client import connect, core_runtime
+from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.toolset import Offer
-from holdfast.sinks.batches import Sink
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.sinks.sink import Sink
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Script
 from workers import make_worker

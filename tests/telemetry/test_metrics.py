@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Settings
-from holdfast.client.connection import core_runtime
-from holdfast.client.worker_settings import WorkerSettings
+from holdfast.connection.temporal_client import core_runtime
+from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.state import AgentState, call_name, named_id
@@ -20,7 +20,7 @@ from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.execution_events import AgentExecutionCompleted, AgentExecutionFailed
 from holdfast.core.wire.metric_definitions import OTHER, Labels
-from holdfast.sinks.batches import Away, Batch
+from holdfast.sinks.sink import Away, Batch
 from holdfast.telemetry.metrics import metrics_address
 from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.sinks.delivering import end_sink, until

@@ -16,7 +16,7 @@ from temporalio.worker import Replayer
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Client, Settings
-from holdfast.client.worker_settings import WorkerSettings
+from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.usage import Prices

@@ -527,7 +527,9 @@ def test_a_script_that_cannot_be_loaded_is_an_error_that_says_how_to_name_one() 
 
 
 def test_only_the_server_needs_aiohttp() -> None:
-    program = "import sys; sys.modules['aiohttp'] = None; import holdfast.testing.ledger, holdfast.testing.scripted"
+    program = (
+        "import sys; sys.modules['aiohttp'] = None; import holdfast.testing.ledger, holdfast.testing.scripted_model"
+    )
     subprocess.run([sys.executable, "-c", program], check=True)
     program += "; holdfast.testing.FakeOpenAI"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -10,8 +10,8 @@ from holdfast import AgentDefinition, tool
 from holdfast.client import Client
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.agent.toolset import Offer
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.loop.conversation_summary import INSTRUCTION
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Call, Turn, call, calls, say

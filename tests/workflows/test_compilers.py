@@ -13,7 +13,7 @@ from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.agent.toolset import Offer
 from holdfast.local import LocalDriver
 from holdfast.testing.script import call, say
-from holdfast.testing.scripted import ScriptedModel
+from holdfast.testing.scripted_model import ScriptedModel
 from tests.serving import Serve
 
 pytestmark = pytest.mark.temporal

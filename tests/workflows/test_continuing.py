@@ -18,8 +18,8 @@ from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.bounds import CONTINUE_EVENTS
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.wire.contracts import (
     EVENTS_QUERY,
     MESSAGE_SIGNAL,

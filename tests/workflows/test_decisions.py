@@ -15,13 +15,13 @@ from holdfast import AgentDefinition, ExecutionStatus, tool
 from holdfast.client import Client, Settings
 from holdfast.client import approvals as listing
 from holdfast.client.approvals import WaitingCall, WaitingCalls
-from holdfast.client.trees import tree
+from holdfast.client.run_trees import tree
 from holdfast.core.agent.state import AgentState, call_name, named_id
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.digests import call_digest
 from holdfast.core.base.errors import InvalidArguments, InvalidInput
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.verdicts import Decision, Verdict
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, ApprovalDecision
 from holdfast.testing.script import Call, Turn, call, calls, say
 from tests.serving import Serve, served

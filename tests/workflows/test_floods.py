@@ -12,8 +12,8 @@ from holdfast.client import Client
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, STOP_SIGNALS_MAX
 from holdfast.core.base.errors import StopRefused
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.wire.contracts import (
     APPROVAL_SIGNAL,
     MESSAGE_SIGNAL,

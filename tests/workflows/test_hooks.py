@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionStatus, tool
 from holdfast.client import Settings
-from holdfast.client.worker_settings import WorkerSettings
+from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.hooks import Changes, Hook, HookContext, HookFunction, Trigger, hook
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.bounds import LISTED_STEPS

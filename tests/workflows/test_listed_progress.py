@@ -21,7 +21,7 @@ from holdfast.testing.holds import Hold
 from holdfast.testing.script import Turn, call, say, turn_number
 from tests.serving import Serve
 from tests.workflows.histories import replayed
-from workflows.listing import Rate
+from workflows.search_attributes import Rate
 
 STEPS = 2 * LISTED_STEPS + 3
 HELD_AT = LISTED_STEPS + 2

@@ -10,8 +10,7 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Holdfast
-from holdfast.client.exporting import gathered
-from holdfast.client.heads import head
+from holdfast.client.progress_query import head
 from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.steps import AgentStepType
 from holdfast.core.wire.contracts import BUDGET_QUERY
@@ -19,6 +18,7 @@ from holdfast.core.wire.paging import moved_on
 from holdfast.core.wire.result_contracts import ExecutionResult
 from holdfast.testing import Hold
 from holdfast.testing.script import call, say
+from holdfast.view.export_reader import gathered
 from tests.serving import Serve
 from tests.workflows.waiting import waiting_calls
 

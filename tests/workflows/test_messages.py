@@ -12,13 +12,12 @@ from temporalio.client import WithStartWorkflowOperation
 from temporalio.common import WorkflowIDConflictPolicy
 
 from holdfast import AgentDefinition, ExecutionStatus
-from holdfast.client import Client, Settings, updates
+from holdfast.client import Client, Settings, workflow_updates
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, QUESTION_BYTES_MAX
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput, MessageRefused, ServerUnavailable
-from holdfast.core.conversation.messages import Message
-from holdfast.core.loop.agent_loop import user_message
+from holdfast.core.conversation.messages import Message, user_message
 from holdfast.core.wire.contracts import AGENT_EXECUTION, MESSAGE_SIGNAL, ExecutionInput
 from holdfast.testing.script import Turn, say
 from tests.serving import Serve, Served, served
@@ -49,7 +48,7 @@ async def test_a_message_before_the_first_task_is_answered(settings: Settings, t
 async def test_without_a_worker_nobody_is_told_that_a_message_is_kept(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updates, "ASKED_TIMEOUT", updates.ASKED_TIMEOUT / 20)
+    monkeypatch.setattr(workflow_updates, "ASKED_TIMEOUT", workflow_updates.ASKED_TIMEOUT / 20)
     client = await Client.connect(settings)
     execution_id = await client.start(AGENT, "the question")
     with pytest.raises(ServerUnavailable, match="start one with `holdfast worker --task-queue test-"):

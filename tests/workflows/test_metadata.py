@@ -22,7 +22,7 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.wire.session_contracts import SEND_UPDATE, SessionMessage
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Call, Turn, calls, say, turn_number
-from holdfast.testing.scripted import ScriptedModel
+from holdfast.testing.scripted_model import ScriptedModel
 from tests.serving import Serve
 from tests.workflows.chats import Chat
 from tests.workflows.histories import history_of, replayed, written

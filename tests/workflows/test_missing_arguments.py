@@ -12,7 +12,7 @@ from holdfast.core.base.bounds import REQUIRED_ARGUMENTS_MAX
 from holdfast.core.conversation.steps import Outcome
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Call, calls, say
-from holdfast.testing.scripted import ScriptedModel
+from holdfast.testing.scripted_model import ScriptedModel
 from tests.serving import Serve
 from tests.workflows.histories import history_of
 

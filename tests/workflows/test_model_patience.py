@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionStatus, StopReason
 from holdfast.client import AttemptFailed, Holdfast
-from holdfast.client.told_runs import ToldRun
+from holdfast.client.run_source import ToldRun
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.base.frozen import replace
 from holdfast.local import LocalDriver

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast import ExecutionStatus, StopReason
 from holdfast.client import Client, Settings
-from holdfast.client.worker_settings import WorkerSettings
+from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.loop.agent_loop import user_message
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, ApprovalDecision
 from holdfast.testing.comparison import TIMES, differences
 from tests.serving import served

@@ -12,7 +12,7 @@ from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from holdfast import AgentDefinition, tool
-from holdfast.client.updates import UPDATES_AT_ONCE
+from holdfast.client.workflow_updates import UPDATES_AT_ONCE
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.base.bounds import UPDATES_PER_RUN
@@ -38,7 +38,7 @@ from holdfast.core.wire.session_contracts import (
 from holdfast.testing.script import Turn, call, say
 from tests.serving import Serve
 from tests.workflows.chats import Chat, ids, texts
-from workflows.turns import ChildExecution
+from workflows.session.child_execution import ChildExecution
 
 pytestmark = pytest.mark.temporal
 

@@ -1,149 +1,114 @@
-"""Summaries on a real server: what the model is really sent, and that the state stays readable across them."""
+"""The lines beside activities, timers and children, from state and command alone."""
 
 from __future__ import annotations
 
+import ast
+from datetime import timedelta
 from pathlib import Path
-from random import Random
-from typing import Any
 
 import pytest
 
-from activities.transcripts import TranscriptCache
-from holdfast import AgentDefinition, ExecutionStatus, tool
-from holdfast.client import Settings
-from holdfast.client.worker_settings import WorkerSettings
-from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.toolset import Offer
-from holdfast.core.base.bounds import PAGE_BYTES_MAX
-from holdfast.core.conversation.messages import BUFFER_SECTION, SUMMARY_SECTION
-from holdfast.core.loop.conversation_summary import INSTRUCTION, SUMMARY_HEAD
-from holdfast.core.wire.contracts import STATE_QUERY, PageRequest
-from holdfast.testing.openai_server import RequestRecord
-from holdfast.testing.script import Call, Turn, calls, say
-from tests.serving import served
-from tests.workflows.histories import history_of, replayed
+from holdfast import ExecutionBudget
+from holdfast.core.agent.definition import LLM
+from holdfast.core.base.bounds import SUMMARY_LINE_CHARS_MAX
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.loop.commands import AskApproval, CallTool, RunHooks
+from holdfast.core.wire.session_contracts import Branch
+from tests.core.building import AGENT_ID, START, Run, call, hook_at, moment
+from tests.core.sessions import execution_id, finish, running
+from tests.rendering import HOSTILE, STEERING, kinds
+from workflows import summaries
 
-pytestmark = pytest.mark.temporal
-
-STEPS = 9
-POLICY = {"above_input_tokens": 1_000, "keep_messages": 2}
-AGENT = AgentDefinition.model_validate({"name": "forgetful", "tools": "all", "context": {"summary": POLICY}})
+TIMED = ExecutionBudget(max_seconds=600)
 
 
-@tool
-def read(size: int, seed: int) -> str:
-    """Return so many characters that do not compress."""
-    return f"result {seed}: " + Random(seed).randbytes(size // 2).hex()  # noqa: S311  # not a secret
+def test_a_model_call_is_told_by_its_step_its_model_what_it_answers_and_what_was_used() -> None:
+    run = Run(llm=LLM(model="gpt-x")).begin()
+    assert summaries.of_model_call(run.state, 1) == "step 1 · gpt-x"
+    run.answer("", *(call(f"c{n}") for n in range(2))).returns("c0").returns("c1")
+    assert summaries.of_model_call(run.state, 2) == "step 2 · gpt-x · after 2 calls · 120 tok so far"
+    assert summaries.of_model_call(Run().begin().state, 1) == "step 1"
 
 
-def summarises(request: dict[str, Any]) -> bool:
-    return bool(request["messages"][0]["content"] == INSTRUCTION)
+def test_a_time_limit_says_which_limit_it_is() -> None:
+    assert summaries.of_time_limit(Run(TIMED).begin().state.running, moment(601)) == "budget: 10 min until 12:10:01 UTC"
+    late = ExecutionBudget(max_seconds=600, deadline=START + timedelta(days=1))
+    assert summaries.of_time_limit(Run(late).begin().state.running, moment(601)).startswith("budget: 10 min")
+    soon = ExecutionBudget(max_seconds=600, deadline=moment(60))
+    assert summaries.of_time_limit(Run(soon).begin().state.running, moment(60)) == "deadline 12:01:00 UTC"
 
 
-class Reader:
-    """A model that reads STEPS results, of which every third one calls for a summary."""
-
-    def __init__(self, size: int = 100, at_once: int = 1, summary: Turn | None = None) -> None:
-        self.asked = 0
-        self._size, self._at_once = size, at_once
-        self._summary = summary or say("SUMMARY", usage=(10, 1))
-
-    def __call__(self, request: dict[str, Any]) -> Turn:
-        if summarises(request):
-            return self._summary
-        self.asked += 1
-        if self.asked > STEPS:
-            return say("done")
-        wanted = (Call("read", {"size": self._size, "seed": self.asked * 100 + n}) for n in range(self._at_once))
-        return calls(*wanted, usage=(2_000 if self.asked % 3 == 0 else 10, 1))
+def test_an_approval_says_what_waits_and_until_when() -> None:
+    asked = AskApproval(1, 0, ToolCall(id="a", name="pay", arguments={"amount": 5}), moment(60), 1)
+    assert summaries.of_approval(asked, moment(60), START) == "approval of pay(5) until 12:01:00 UTC"
 
 
-def texts(request: RequestRecord) -> list[str]:
-    return [str(each.get("content")) for each in request.body["messages"]]
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (summaries.of_summary(3), "step 3 · summary of older messages"),
+        (summaries.of_grace(0), "grace: what was cancelled tells its end (model call)"),
+        (summaries.of_grace(2), "grace: what was cancelled tells its end (2 subagents)"),
+        (summaries.of_record(Run().begin().answer("done").state), "record: completed, 1 step"),
+        (summaries.of_record(Run().begin().stop().state), "record: stopped (user_requested), 0 steps"),
+        (summaries.of_finding(AGENT_ID), f"what is kept of agent {AGENT_ID}"),
+        (summaries.of_idle(600), "idle: leaves the server after 10 min without a message"),
+        (summaries.of_keeping(running("queue", "two")), "session kept: 1 execution, 1 message waiting"),
+        (summaries.of_keeping(finish(running())), "session kept: 1 execution"),
+    ],
+)
+def test_other_lines_say_what_happens(told: str, expected: str) -> None:
+    assert told == expected
+    assert len(told) <= SUMMARY_LINE_CHARS_MAX
 
 
-@pytest.mark.parametrize("cache", [TranscriptCache(), TranscriptCache(bytes_max=0)], ids=["warm", "empty"])
-async def test_the_model_is_sent_the_summary_in_place_of_what_it_stands_for(
-    settings: Settings, tmp_path: Path, cache: TranscriptCache
-) -> None:
-    async with served(settings, tmp_path / "ledger.jsonl", Reader(), Offer(tools=(read,)), cache) as at_work:
-        execution_id = await at_work.client.start(AGENT, "read on")
-        state = await at_work.client.result(execution_id)
-        await replayed(at_work.client, execution_id)
-        requests = at_work.endpoint.requests
-    summaries = [place for place, each in enumerate(requests) if summarises(each.body)]
-    assert len(summaries) == 3
-    for place in summaries:
-        before, asked, after = texts(requests[place - 1]), texts(requests[place])[1], texts(requests[place + 1])
-        gone = [text for text in before if text.startswith("result") and text not in after]
-        assert gone
-        assert all(text in asked for text in gone)
-        assert after[0] == SUMMARY_HEAD + "SUMMARY"
-        assert "read on" in after
-    assert not any("result 100" in text for text in texts(requests[-1]))
-    assert state.running.compactions == 3
-    assert state.final_response == "done"
+def test_a_place_to_go_back_to_is_told_by_its_execution_and_step() -> None:
+    place = Branch(agent_id=AGENT_ID, execution_id=execution_id(1), steps=2)
+    assert summaries.of_branch(place) == f"back to execution {execution_id(1)}, after 2 steps"
 
 
-async def test_a_run_is_followed_and_read_across_its_summaries(settings: Settings, tmp_path: Path) -> None:
-    reader = Reader(size=40_000, at_once=4)
-    async with served(settings, tmp_path / "ledger.jsonl", reader, Offer(tools=(read,))) as at_work:
-        execution_id = await at_work.client.start(AGENT, "read on")
-        last: AgentState | None = None
-        seen: list[int] = []
-        async for state in at_work.client.follow(execution_id):
-            seen.append(state.step_count)
-            last = state
-        assert last == await at_work.client.state(execution_id) == await at_work.client.result(execution_id)
-    assert last is not None
-    assert seen == sorted(seen)
-    assert (last.step_count, last.status) == (STEPS + 1, ExecutionStatus.COMPLETED)
+def test_hooks_are_told_by_their_place_and_names() -> None:
+    run = Run(hooks=[hook_at("before_tool", "audit"), hook_at("before_tool", "limit")]).begin().answer("", call("a"))
+    (command,) = run.wanted(RunHooks)
+    assert summaries.of_hooks(command) == "step 1 · before_tool add: audit, limit"
 
 
-async def test_a_long_conversation_that_waits_for_its_summary_is_readable(settings: Settings, tmp_path: Path) -> None:
-    reader = Reader(size=45_000, at_once=8, summary=say("SUMMARY", delay_seconds=60))
-    late = AgentDefinition.model_validate(
-        {"name": "late", "tools": "all", "context": {"summary": {**POLICY, "above_input_tokens": 9}}}
-    )
-
-    def turn(request: dict[str, Any]) -> Turn:
-        answer = reader(request)
-        return calls(*answer.calls, usage=(1_000 if reader.asked == STEPS else 1, 1)) if answer.calls else answer
-
-    async with served(settings, tmp_path / "ledger.jsonl", turn, Offer(tools=(read,))) as at_work:
-        execution_id = await at_work.client.start(late, "read on")
-        await at_work.endpoint.until(lambda all_: bool(all_) and summarises(all_[-1].body), seconds_max=90)
-        state = await at_work.client.state(execution_id)
-        handle = at_work.client.temporal.get_workflow_handle(execution_id)
-        page = await handle.query(STATE_QUERY, PageRequest())
-        assert len(str(page)) < PAGE_BYTES_MAX * 1.2
-        assert len(state.store.section(BUFFER_SECTION).messages) > 8 * (STEPS - 1)
-        followed = at_work.client.follow(execution_id)
-        assert (await anext(followed)).store == state.store
-        await at_work.client.stop(execution_id)
-        ends = [each async for each in followed]
-        assert ends[-1] == await at_work.client.result(execution_id)
-    assert state.store.has(SUMMARY_SECTION)
+@pytest.mark.parametrize("text", [HOSTILE, STEERING, "\U0001f600" * 9_000])
+def test_hostile_words_stay_one_short_line(text: str) -> None:
+    odd = ToolCall(id=text[:200], name=text[:60], arguments={text[:60]: text, "z": text})
+    run = Run(llm=LLM(model=text[:200])).begin()
+    for told in (
+        summaries.of_tool_call(CallTool(1, 0, odd)),
+        summaries.of_approval(AskApproval(1, 0, odd, START, 1), START, START),
+        summaries.of_model_call(run.state, 1),
+    ):
+        assert told.isprintable()
+        assert len(told) <= SUMMARY_LINE_CHARS_MAX
+        assert not {"link_open", "image", "html_inline"} & set(kinds(told))
 
 
-async def test_a_run_whose_summaries_fail_keeps_its_conversation(settings: Settings, tmp_path: Path) -> None:
-    reader = Reader(size=45_000, at_once=8, summary=Turn(status=400))
-    async with served(settings, tmp_path / "ledger.jsonl", reader, Offer(tools=(read,))) as at_work:
-        state = await at_work.client.run(AGENT, "read on")
-    assert state.final_response == "done"
-    assert any(each.startswith("older messages could not be summarised") for each in state.warnings)
-    assert sum(len(section.messages) for section in state.store.sections) == 1 + STEPS * 9 + 1
-
-
-async def test_a_summary_that_fails_at_first_is_asked_for_again(settings: Settings, tmp_path: Path) -> None:
-    forgetful = WorkerSettings(cached_runs=0)
-    fleeting = Turn(status=500, headers={"retry-after": "0"})
-    slow = Reader(summary=say("SUMMARY", failures=(fleeting,)))
-    async with served(settings, tmp_path / "ledger.jsonl", slow, Offer(tools=(read,)), serving=forgetful) as at_work:
-        execution_id = await at_work.client.start(AGENT, "read on")
-        state = await at_work.client.result(execution_id)
-        events = (await history_of(at_work.client, execution_id)).events
-        await replayed(at_work.client, execution_id)
-    assert state.running.compactions == 3
-    names = [event.activity_task_scheduled_event_attributes.activity_id for event in events]
-    assert [name for name in names if "summary" in name] == [f"step-{n}-summary" for n in (4, 7, 10)]
+def test_nothing_is_begun_without_its_line() -> None:
+    begun = {
+        **dict.fromkeys(("execute_activity", "start_activity", "execute_local_activity", "sleep"), "summary"),
+        **dict.fromkeys(("start_child_workflow", "execute_child_workflow"), "static_summary"),
+        "wait_condition": "timeout_summary",
+    }
+    found: list[str] = []
+    for path in sorted(Path(summaries.__file__).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if ast.unparse(node.func.value) != "workflow" or node.func.attr not in begun:
+                continue
+            given = {each.arg for each in node.keywords}
+            if node.func.attr == "wait_condition" and "timeout" not in given:
+                continue  # no timer
+            found.append(node.func.attr)
+            assert begun[node.func.attr] in given, f"{path.name}:{node.lineno} {node.func.attr}"
+    assert set(found) >= {
+        "execute_activity",
+        "execute_local_activity",
+        "sleep",
+        "start_child_workflow",
+        "wait_condition",
+    }

@@ -19,15 +19,16 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from holdfast import AgentDefinition, ToolContext, processes, remote_tool, tool
+from holdfast import AgentDefinition, ToolContext, remote_tool, tool
 from holdfast.client import Client, Settings
-from holdfast.client.worker_settings import WorkerSettings
+from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.conversation.steps import Outcome
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.contracts import TOOLS_BUSY, waiting_queue
-from holdfast.interrupts import CallCancelled
+from holdfast.runtime.interrupts import CallCancelled
+from holdfast.runtime.subprocesses import run_command
 from holdfast.testing import Hold, ScriptedTool, scripted_tool
 from holdfast.testing.script import Call, Turn, calls, say, turn_number
 from tests.pids import until_gone
@@ -296,7 +297,7 @@ async def test_a_stop_reaches_the_thread_of_a_sync_tool_and_the_processes_it_has
     def build() -> str:
         """Run a command that has a child of its own."""
         try:
-            return processes.run([sys.executable, "-c", both], timeout_seconds=60).output
+            return run_command([sys.executable, "-c", both], timeout_seconds=60).output
         except CallCancelled:
             ended.set()
             raise

@@ -19,7 +19,6 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import Priority
 
-from activities.provider import OpenAIModel, ProviderSettings
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, tool
 from holdfast.client import Client, Settings
 from holdfast.core.agent.definition import LLM
@@ -33,6 +32,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.contracts import AGENT_EXECUTION, ExecutionInput
 from holdfast.core.wire.execution_events import AgentExecutionCompleted, AgentExecutionStarted, Observed
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
 from holdfast.testing.script import Call, Turn, calls, say, turn_number
 from tests.serving import Serve, Served, served

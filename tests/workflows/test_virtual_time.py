@@ -13,14 +13,14 @@ import pytest
 from temporalio.api.testservice.v1 import UnlockTimeSkippingRequest
 from temporalio.testing import WorkflowEnvironment
 
-from activities.provider import OpenAIModel, ProviderSettings
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.conversation.steps import Outcome
-from holdfast.storage.payloads import converter
+from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.storage.data_converter import converter
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Script, Turn, call, say
 from workers import make_worker

@@ -1,4 +1,4 @@
-"""What an agent is: its prompt, model, tools, rules and limits, as one value. Reading files is `client.definitions`."""
+"""What an agent is: its prompt, model, tools, rules and limits, as one value. `client.definition_files` reads files."""
 
 from __future__ import annotations
 
@@ -88,9 +88,10 @@ class AgentDefinition(Frozen):
 
     `sequential` runs the calls of a step one after another. `max_depth` is how deep subagents may nest below this
     agent when it is the root. `overridable` and `max_overrides` bound what a hook's continuation request may do
-    (`holdfast.core.conversation.stop_reasons`). `finish_reasons` are the provider's words for an answer that ended early: an answer
-    without tool calls that ends with one stops the run with the reason `finish_reason`. `reasks_max` is how often an
-    answer that breaks `response_format` is asked for again. `capabilities` name bundles of tools and hooks.
+    (`holdfast.core.conversation.stop_reasons`). `finish_reasons` are the provider's words for an answer that ended
+    early: an answer without tool calls that ends with one stops the run with the reason `finish_reason`. `reasks_max`
+    is how often an answer that breaks `response_format` is asked for again. `capabilities` name bundles of tools and
+    hooks.
 
     `model_patience_seconds` is how long a model call is tried whose endpoint is away, busy or breaks its answers: the
     clock alone ends it, counted from its first attempt, no number of attempts. An attempt under way then may finish;

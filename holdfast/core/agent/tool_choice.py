@@ -1,4 +1,4 @@
-"""Which tools and hooks an agent takes: named ones, or all that are offered. What is offered stands in `core.agent.toolset`."""
+"""Which tools and hooks an agent takes: named ones, or all that are offered (`core.agent.toolset`)."""
 
 from __future__ import annotations
 

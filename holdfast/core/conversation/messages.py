@@ -309,3 +309,8 @@ class MessageStore(JsonForm):
             raise InvalidInput(f"moving {count} messages of {source!r} would part a call from its answers; move fewer")
         left = replace(self.section(source), messages=Log(messages[count:]))
         return self.with_section(left).extended(*messages[:count], section=target)
+
+
+def user_message(text: str) -> Message:
+    """Return a message of the user's."""
+    return Message(role="user", content=text)

@@ -24,7 +24,6 @@ from holdfast.core.agent.state import AgentState, ExecutionStatus, step_id
 from holdfast.core.base.bounds import HOOK_CHANGES_BYTES_MAX
 from holdfast.core.base.frozen import trusted
 from holdfast.core.base.usage import NOTHING_USED
-from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import AgentStep, CallStage, ErrorRecord, OpenCall
 from holdfast.core.loop import (
     cancellation,
@@ -499,8 +498,3 @@ AFTER: Final[dict[Trigger, Callable[[Turn], None]]] = {
     Trigger.AFTER_EXECUTION: _conclude,
 }
 """What comes after the hooks of each place; those around tools belong to `calls`."""
-
-
-def user_message(text: str) -> Message:
-    """Return what a person said."""
-    return Message(role="user", content=text)

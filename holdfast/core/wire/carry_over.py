@@ -5,7 +5,7 @@ is never written again but for being joined with its neighbours, once: so many s
 execution hands on is the same bytes as before (a store that names objects by their content keeps them once), and all
 that is ever written of it grows linearly, however often it is handed on.
 
-What an execution leaves when it has ended is the same thing, a snapshot (`holdfast.core.wire.records`): there the sealed
+What an execution leaves when it has ended is the same thing, a snapshot (`holdfast.core.wire.records`): there sealed
 segments are called parts, and named by their digests.
 """
 

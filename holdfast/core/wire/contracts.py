@@ -49,7 +49,7 @@ SPENT_SIGNAL: Final = "spent"
 """A model call's activity tells by it what its failed attempts used, in case it is cancelled before the next one."""
 
 MODEL_WAIT_SIGNAL: Final = "model_wait"
-"""A model call's activity tells by it that it waits for the endpoint, ever more rarely (`activities.patience`)."""
+"""A model call's activity tells by it that it waits for the endpoint, ever more rarely (`activities.retry_time`)."""
 
 STATE_QUERY: Final = "state"
 DEBUG_QUERY: Final = "debug"

@@ -78,7 +78,8 @@ class ExecutionRecord(Frozen):
 class KeptState(Frozen):
     """Stands for what a snapshot holds. As an argument of a workflow only the digest is sent and kept in histories.
 
-    What arrives are the frames (`holdfast.core.base.framing`) of the snapshot's JSON and of its parts but those of steps.
+    What arrives are the frames (`holdfast.core.base.framing`) of the snapshot's JSON and of its parts, without those of
+    steps.
     """
 
     snapshot: Digest

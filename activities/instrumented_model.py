@@ -1,0 +1,72 @@
+"""Requests to a model's endpoint as they are told: each a metric, and a span where traces are on. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from temporalio import activity
+
+from holdfast.core.agent.model import ModelRequest
+from holdfast.core.base.errors import ModelFailure
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.core.wire import metric_definitions
+from holdfast.core.wire.metric_definitions import Labels
+from holdfast.models.openai_chat.model import OpenAIModel
+
+if TYPE_CHECKING:  # an extra
+    from holdfast.telemetry.spans import Spans
+
+MODELS: Final = Labels()
+KINDS: Final = Labels()
+
+REFUSED: Final = ("NotAuthorised", "QuotaExceeded", "ModelNotFound")
+"""Failures that alerts are about, told of before there is one: a rate sees nothing of a counter that begins with 1."""
+
+OPENAI: Final = "api.openai.com"
+"""Where the client goes when nobody says another place."""
+
+
+class ToldModel:
+    """A model that asks `model`, and tells how that went."""
+
+    def __init__(self, model: OpenAIModel, spans: Spans | None) -> None:
+        self._model = model
+        self._spans = spans
+        parts = urlsplit(model.settings.base_url or "")
+        self._server = (parts.hostname or OPENAI, parts.port)
+
+    async def __call__(self, request: ModelRequest) -> InferenceResponse:
+        """Return the endpoint's answer; raises as `OpenAIModel` does."""
+        name = request.llm.model or self._model.settings.model or metric_definitions.DEFAULT_MODEL
+        telling = self._spans.model_call(request, name, self._server) if self._spans else nullcontext()
+        label = MODELS.of(request.llm.model or metric_definitions.DEFAULT_MODEL)
+        begun, outcome = perf_counter(), "failed"
+        for kind in REFUSED:
+            _count_failures(0, label, kind)
+        try:
+            with telling as span:
+                response = await self._model(request)
+                if span is not None:
+                    span.answered(response)
+            outcome = "answered"
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        except Exception as error:
+            kind = error.kind if isinstance(error, ModelFailure) else type(error).__name__
+            _count_failures(1, label, KINDS.of(kind))
+            raise
+        finally:
+            calls, meter = metric_definitions.MODEL_CALLS, activity.metric_meter()
+            told = meter.create_histogram_float(calls.name, calls.about)
+            told.record(perf_counter() - begun, {"model": label, "outcome": outcome})
+        return response
+
+
+def _count_failures(count: int, model: str, kind: str) -> None:
+    failures, meter = metric_definitions.MODEL_FAILURES, activity.metric_meter()
+    meter.create_counter(failures.name, failures.about).add(count, {"model": model, "type": kind})

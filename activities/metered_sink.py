@@ -1,0 +1,53 @@
+"""A sink whose deliveries are counted as metrics. Decides nothing about what it does not take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from temporalio import activity
+from temporalio.common import MetricMeter
+
+from holdfast.core.wire import metric_definitions
+from holdfast.core.wire.metric_definitions import Metric
+from holdfast.sinks.sink import Away, Batch, Refused, Sink
+
+KINDS: Final[Mapping[type[Exception], str]] = {Away: "away", Refused: "refused"}
+"""What a sink says by its errors; any other is `failed`."""
+
+
+class CountedSink:
+    """Delivers to `sink`."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    @property
+    def name(self) -> str:
+        """The sink's own."""
+        return self._sink.name
+
+    async def open(self) -> None:
+        """Open it."""
+        self._count(metric_definitions.SINK_EVENTS, 0)
+        for kind in (*KINDS.values(), "failed"):
+            self._count(metric_definitions.SINK_FAILURES, 0, type=kind)
+        await self._sink.open()
+
+    async def deliver(self, batch: Batch) -> None:
+        """Deliver and count; raises what the sink does."""
+        try:
+            await self._sink.deliver(batch)
+        except Exception as error:
+            said = (word for kind, word in KINDS.items() if isinstance(error, kind))
+            self._count(metric_definitions.SINK_FAILURES, 1, type=next(said, "failed"))
+            raise
+        self._count(metric_definitions.SINK_EVENTS, len(batch.events))
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._sink.close()
+
+    def _count(self, metric: Metric, count: int, **labels: str) -> None:
+        meter = activity.metric_meter() if activity.in_activity() else MetricMeter.noop
+        meter.create_counter(metric.name, metric.about).add(count, {"sink": self.name, **labels})

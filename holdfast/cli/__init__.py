@@ -1,0 +1,1 @@
+"""The program `holdfast`: `main` lists its commands, `commands` holds them, `screens` draws."""

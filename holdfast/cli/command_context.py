@@ -1,0 +1,205 @@
+"""How commands reach the server, runs and agents. Prints nothing of what they ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from urllib.parse import quote
+
+from pydantic import JsonValue, ValidationError
+
+from holdfast.cli.busy_indicator import ASKING, busy
+from holdfast.cli.screens import output
+from holdfast.connection.settings import Settings
+from holdfast.core.agent import state_json
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.request_metadata import checked_metadata
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.tools import told
+from holdfast.core.base.bounds import QUESTION_BYTES_MAX, STATE_BYTES_MAX
+from holdfast.core.base.errors import InvalidInput, StateInvalid
+from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.server.embedded import running_server
+
+if TYPE_CHECKING:
+    from holdfast.client import Agent, Client, Holdfast, SessionSummary
+
+T = TypeVar("T")
+
+SDK_LOGGER: Final = "temporalio.core"
+
+RETRIED: Final = re.compile(r"gRPC call \w+ retried \d+ times")
+"""What the SDK warns of several times a second while the server is away."""
+
+RETRIES_HINT_SECONDS: Final = 60.0
+
+STORY_TAB: Final = "user-metadata"
+"""Where the Web UI shows what a run tells of itself: its summary, its details, and the story so far."""
+
+
+class Retries(logging.Filter):
+    """Tells once in a while, in our words, that the server is away, instead of each call that is tried again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_at = -RETRIES_HINT_SECONDS
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is to be shown as it is."""
+        if RETRIED.search(record.getMessage()) is None:
+            return True
+        if (now := time.monotonic()) - self._told_at >= RETRIES_HINT_SECONDS:
+            self._told_at = now
+            output.hint("the Temporal server does not answer; it is asked again and again (Ctrl-C leaves)")
+        return False
+
+
+def asked(settings: Settings, ask: Callable[[Holdfast], Awaitable[T]]) -> T:
+    """Connect, ask, and return the answer; say so where it takes its time."""
+
+    async def asking() -> T:
+        with busy(ASKING):
+            return await ask(await joined(settings))
+
+    return asyncio.run(asking())
+
+
+def asked_agent(settings: Settings, given: str, ask: Callable[[Agent], Awaitable[T]]) -> T:
+    """Ask the agent that is meant."""
+
+    async def asking(holdfast: Holdfast) -> T:
+        return await ask(holdfast.agent(await agent_id_of(holdfast.client, given)))
+
+    return asked(settings, asking)
+
+
+async def joined(settings: Settings) -> Holdfast:
+    """Return what reaches agents; says so when it is on another server than this folder's."""
+    from holdfast.client import Holdfast
+
+    return Holdfast(await connected(settings))
+
+
+async def run_id_of(client: Client, given: str) -> str:
+    """Return the id of the run that is meant; a whole id of nothing that the server knows as it is."""
+    from holdfast.client.id_lookup import look_up
+
+    found = await look_up(client.temporal, given, "run")
+    return found if isinstance(found, str) else found.id
+
+
+async def agent_id_of(client: Client, given: str) -> str:
+    """Return the id of the agent that is meant, by its session; a whole id that the server does not know as it is."""
+    from holdfast.client.id_lookup import look_up
+
+    found = await look_up(client.temporal, given, "session")
+    return found if isinstance(found, str) else found.id
+
+
+async def meant(client: Client, given: str) -> tuple[str, bool]:
+    """Return the id of the run or the agent that is meant, and whether it is an agent's."""
+    from holdfast.client.id_lookup import look_up
+
+    found = await look_up(client.temporal, given, None)
+    return (found, False) if isinstance(found, str) else (found.id, found.kind == "session")
+
+
+async def session_of(client: Client, agent_id: str) -> SessionSummary:
+    """Return what the server knows of an agent's session."""
+    from holdfast.client.listing import session_summary
+    from holdfast.connection.execution_reader import ASK_TIMEOUT
+    from holdfast.connection.rpc_errors import answered
+
+    handle = client.temporal.get_workflow_handle(session_workflow_id(agent_id))
+    return session_summary(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT)))
+
+
+async def connected(settings: Settings) -> Client:
+    """Return a client; say so when it is of another server than this folder's."""
+    from holdfast.client import Client
+
+    logging.getLogger(SDK_LOGGER).addFilter(Retries())
+    client = await Client.connect(settings)
+    with suppress(InvalidInput):  # of the data directory, which need not be ours
+        ours_is_down = settings.data_dir.exists() and running_server(settings.data_dir) is None
+        if ours_is_down and settings.address is None and "TEMPORAL_ADDRESS" not in os.environ:
+            output.hint(
+                f"this folder's server ({settings.data_dir}) is not running; this is the one at {client.address}"
+            )
+    return client
+
+
+async def page_of(client: Client, execution_id: str) -> str | None:
+    """Return where the embedded server's Web UI tells the run's story, when that is the server in use.
+
+    The page of that tab needs the id of a Temporal run; where the server does not say it, it is the run's first page.
+    """
+    from temporalio.service import RPCError
+
+    from holdfast.connection.execution_reader import ASK_TIMEOUT
+
+    server = None
+    with suppress(InvalidInput):  # of the data directory, which need not be ours
+        server = running_server(client.settings.data_dir)
+    if server is None or server.address != client.address:
+        return None
+    page = f"{server.ui}/namespaces/{quote(client.temporal.namespace, safe='')}/workflows/{execution_id}"
+    with suppress(RPCError):
+        described = await client.temporal.get_workflow_handle(execution_id).describe(rpc_timeout=ASK_TIMEOUT)
+        page += f"/{described.run_id}/{STORY_TAB}"
+    return page
+
+
+def budget_of(**limits: float | str | None) -> ExecutionBudget:
+    """Return the limits that options name, those of none left out. Raises InvalidInput."""
+    try:
+        return ExecutionBudget.model_validate({name: each for name, each in limits.items() if each is not None})
+    except ValidationError as error:
+        raise InvalidInput(f"the limits cannot be used: {told(error)}") from None
+
+
+def metadata_of(given: list[str] | None) -> Mapping[str, JsonValue]:
+    """Return the metadata that options name; the last of a name counts. Raises InvalidInput."""
+    metadata = dict[str, JsonValue]()
+    for each in given or ():
+        name, is_there, value = each.partition("=")
+        if not is_there:
+            raise InvalidInput(f"--metadata {each[:80]!r} has no `=`; give NAME=VALUE")
+        metadata[name.strip()] = value
+    return checked_metadata(metadata)
+
+
+def state_of(file: str) -> AgentState:
+    """Return the state in a file, `-` for standard input: as `to_dict` writes it, or as `holdfast export` does.
+
+    Raises InvalidInput, StateInvalid.
+    """
+    try:
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
+            written = opened.read(STATE_BYTES_MAX + 1)
+    except OSError as error:
+        raise InvalidInput(f"the file {file!r} cannot be read: {error.strerror or error}") from None
+    try:
+        found: Any = json.loads(written) if len(written) <= STATE_BYTES_MAX else {}
+        exported = cast("dict[str, Any]", found).get("state") if isinstance(found, dict) else None
+        if isinstance(exported, dict):
+            return state_json.from_dict(cast("dict[str, Any]", exported))
+        return state_json.from_json(written)
+    except (ValueError, RecursionError) as error:
+        raise StateInvalid(f"{file!r} is not valid JSON: {error}") from None
+    except StateInvalid as error:
+        raise StateInvalid(f"{file!r} holds no state: {error}") from None
+
+
+def read(text: str) -> str:
+    """Return `text`; where it is `-`, what standard input says, cut a little beyond what can be used."""
+    return sys.stdin.read(QUESTION_BYTES_MAX + 1) if text == "-" else text

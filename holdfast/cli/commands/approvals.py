@@ -1,0 +1,238 @@
+"""`holdfast waiting | approve | deny | edit`: the tool calls that wait for a person, and deciding about them."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+from pydantic import ValidationError
+
+from holdfast.cli.argument_parsing import typed_arguments
+from holdfast.cli.command_context import asked, meant
+from holdfast.cli.options import AsJson, UnderWayId, with_server
+from holdfast.cli.screens import output, pending_calls
+from holdfast.connection.settings import Settings
+from holdfast.core.agent.tools import told
+from holdfast.core.base.digests import SHORT_CHARS, short_digest
+from holdfast.core.base.errors import DecisionRefused, ExecutionNotFound, InvalidInput, ServerUnavailable
+from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.steps import OpenCall
+from holdfast.core.conversation.verdicts import Decision, Verdict
+
+if TYPE_CHECKING:
+    from holdfast.client import Agent, Client, Holdfast
+
+CallId: TypeAlias = Annotated[
+    str | None, typer.Argument(metavar="[CALL]", help="The call's id; not needed while one call waits.")
+]
+By: TypeAlias = Annotated[str | None, typer.Option(help="Who decides; your login name by default.")]
+Digest: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help=f"The digest of the call that is meant, or its first {SHORT_CHARS} digits: another one is not decided.",
+        metavar="HEX",
+    ),
+]
+
+
+@with_server()
+def waiting(
+    *,
+    limit: Annotated[int, typer.Option(help="At most so many.")] = 20,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """List the tool calls that wait for a person, over all runs: those that wait longest first."""
+    found = asked(settings, lambda holdfast: holdfast.waiting(limit))
+    if as_json:
+        output.as_json({"calls": [pending_calls.line(each) for each in found], "unread": list(found.unread)})
+        return
+    pending_calls.table(found)
+    pending_calls.unread(found)
+
+
+@with_server()
+def approve(
+    execution_id: UnderWayId,
+    call_id: CallId = None,
+    *,
+    digest: Digest = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without having been shown the call.")] = False,
+    by: By = None,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Approve a waiting tool call; without `--digest` it is shown in full and you are asked to confirm."""
+    verdict = _verdict("approve", by)
+    seen = yes or digest is not None
+    look = None if seen else partial(_looked_at, ask=not as_json and _is_terminal())
+    _decide(settings, execution_id, call_id, verdict, digest, as_json=as_json, look=look)
+
+
+@with_server()
+def edit(
+    execution_id: UnderWayId,
+    call_id: CallId = None,
+    *,
+    arguments: Annotated[
+        str, typer.Option(help="All arguments that the call is to run with, a JSON object.", metavar="JSON")
+    ],
+    digest: Digest = None,
+    by: By = None,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Let a tool call run that waits for a person, with other arguments."""
+    verdict = _verdict("edit", by, arguments=arguments)
+    _decide(settings, execution_id, call_id, verdict, digest, as_json=as_json)
+
+
+@with_server()
+def deny(
+    execution_id: UnderWayId,
+    call_id: CallId = None,
+    *,
+    reason: Annotated[str, typer.Option(help="Why; the model is told.")] = "",
+    digest: Digest = None,
+    by: By = None,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Keep a tool call from running that waits for a person; the model is told."""
+    verdict = _verdict("deny", by, reason=reason)
+    _decide(settings, execution_id, call_id, verdict, digest, as_json=as_json)
+
+
+def _verdict(decision: Decision, by: str | None, *, reason: str = "", arguments: str | None = None) -> Verdict:
+    try:
+        given = None if arguments is None else typed_arguments(arguments)
+        return Verdict(decision=decision, by=login() if by is None else by, reason=reason, arguments=given)
+    except ValidationError as error:
+        raise InvalidInput(f"the decision cannot be used: {told(error)}") from None
+    except ValueError as error:
+        raise InvalidInput(f"--arguments: {error}") from None
+
+
+def login() -> str:
+    """Return the name under which one decides; empty where there is none."""
+    with suppress(OSError, KeyError):  # there is no such name everywhere
+        return getpass.getuser()
+    return ""
+
+
+def _decide(
+    settings: Settings,
+    given: str,
+    call_id: str | None,
+    verdict: Verdict,
+    digest: str | None,
+    *,
+    as_json: bool,
+    look: Callable[[str, OpenCall], None] | None = None,
+) -> None:
+    """Decide about the call that is meant, once `look` has shown it."""
+
+    async def choose(holdfast: Holdfast) -> tuple[str, OpenCall]:
+        client = holdfast.client
+        execution_id, lives = await meant(client, given)
+        if lives:
+            execution_id = await _under_way(holdfast.agent(execution_id))
+        return execution_id, await _chosen(client, execution_id, call_id, digest)
+
+    execution_id, chosen = asked(settings, choose)
+    if look is not None:
+        look(execution_id, chosen)
+    # bound to the call as it was read here: should another one wait under its id meanwhile, nothing is decided
+    bound = replace(verdict, digest=chosen.call.digest)
+    taken = asked(settings, lambda holdfast: holdfast.client.decide(execution_id, chosen.call.id, bound))
+    if as_json:
+        about = {"execution_id": execution_id, "call_id": chosen.call.id, "digest": chosen.call.digest}
+        output.as_json({**about, "decision": verdict.decision, "taken": taken})
+    else:
+        ran = chosen.call if verdict.arguments is None else replace(chosen.call, arguments=verdict.arguments)
+        done = f"{verdict.decision}: {ran.name}({ran.arguments_text}) {ran.id} of run {execution_id}"
+        output.say(done if taken else f"run {execution_id} had ended already")
+
+
+def _looked_at(execution_id: str, chosen: OpenCall, *, ask: bool) -> None:
+    """Show a call whole before it is approved, and ask; InvalidInput where nobody is there to be asked."""
+    call = chosen.call
+    about = pending_calls.whole(execution_id, call)
+    if ask:
+        output.paged(about)
+        try:
+            agreed = typer.confirm("approve this call?")
+        except typer.Abort:  # Ctrl-C, or the end of the input
+            output.say("")
+            output.hint("nothing was decided")
+            raise
+        if not agreed:
+            output.hint("nothing was decided")
+            raise typer.Exit(1)
+        return
+    output.hint(about)
+    said = f"look at the call {call.id} ({call.name}) above and name it with --digest {short_digest(call.digest)}"
+    raise InvalidInput(f"{said}; --yes approves what waits without a look; nothing was decided")
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+async def _under_way(agent: Agent) -> str:
+    """Return the run that an agent has under way; DecisionRefused when there is none."""
+    view = await agent.view()
+    if view.running_id is None:
+        raise DecisionRefused(f"nothing waits; agent {agent.agent_id} has no run under way ({view.status})")
+    return view.running_id
+
+
+async def _chosen(client: Client, execution_id: str, call_id: str | None, digest: str | None) -> OpenCall:
+    """Return the call that is meant. Raises DecisionRefused for none or another one, InvalidInput for several."""
+    state = await client.state(execution_id)
+    if state.status.is_terminal:
+        raise DecisionRefused(f"nothing waits; run {execution_id} has ended ({state.status})")
+    meant = [each for each in state.waiting_calls if call_id in (None, each.call.id)]
+    if not meant:
+        what = "no call waits" if call_id is None else f"no call {call_id[:80]!r} waits"
+        below = (
+            await _listed_below(client, execution_id) if state.execution and state.execution.subagents_started else ""
+        )
+        raise DecisionRefused(f"{what}; {_listed(execution_id, state.waiting_calls)}{below}")
+    if len(meant) > 1:
+        raise InvalidInput(f"name the call; {_listed(execution_id, state.waiting_calls)}")
+    _check_digest(digest, meant[0])
+    return meant[0]
+
+
+def _check_digest(digest: str | None, chosen: OpenCall) -> None:
+    if digest is None:
+        return
+    given, real = digest.lower(), chosen.call.digest
+    if len(given) < SHORT_CHARS or not set(given) <= set("0123456789abcdef"):
+        raise InvalidInput(f"--digest is {digest[:80]!r}; give at least {SHORT_CHARS} hexadecimal digits")
+    if not real.startswith(given):
+        told_so = (
+            f"the call {chosen.call.id} ({chosen.call.name}) has the digest {short_digest(real)}, not {digest[:80]!r}"
+        )
+        raise DecisionRefused(f"{told_so}: it is not the one that you looked at; nothing was decided")
+
+
+def _listed(execution_id: str, calls: Sequence[OpenCall]) -> str:
+    names = ", ".join(f"{each.call.id} ({each.call.name})" for each in calls) or "none"
+    return f"waiting in run {execution_id}: {names}"
+
+
+async def _listed_below(client: Client, execution_id: str) -> str:
+    """Return which calls of its subagents wait: each is decided by the subagent's own id."""
+    from holdfast.client.approvals import waiting_below
+
+    with suppress(ServerUnavailable, ExecutionNotFound):
+        found = await waiting_below(client.temporal, execution_id)
+        return "".join(f"; in its subagent {each.execution_id}: {each.call_id} ({each.tool})" for each in found)
+    return ""

@@ -1,0 +1,150 @@
+"""`holdfast export`: all that is known of a run, as one file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from holdfast.cli.busy_indicator import busy
+from holdfast.cli.command_context import joined, run_id_of
+from holdfast.cli.options import AsJson, ExecutionId, with_server
+from holdfast.cli.screens import output as out
+from holdfast.connection.settings import Settings
+from holdfast.core.base.errors import Conflict, InvalidInput
+
+if TYPE_CHECKING:
+    from holdfast.view.run_export import Report
+
+
+class Format(StrEnum):
+    """What an exported run can be."""
+
+    JSON = "json"
+    MARKDOWN = "markdown"
+    HTML = "html"
+
+
+SUFFIXES: Final = {".json": Format.JSON, ".md": Format.MARKDOWN, ".markdown": Format.MARKDOWN, ".html": Format.HTML}
+STANDARD_OUTPUT: Final = "-"
+
+
+@with_server()
+def export(
+    execution_id: ExecutionId,
+    *,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="What to write; else what the file's suffix says, else json.")
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="The file to write; - is standard output.", metavar="FILE")
+    ] = STANDARD_OUTPUT,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Export a run with all that is known of it: as JSON, as a Markdown report, as an HTML page with a timeline."""
+    chosen = form or _by_suffix(output)
+    file = None if output == STANDARD_OUTPUT else _writable(output, force=force)
+    if as_json and file is None and chosen is not Format.JSON:
+        raise InvalidInput(f"--json and {chosen} both want standard output; name a file with -o")
+    text = _written(asyncio.run(_gathered(settings, execution_id)), chosen)
+    if file is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    _write(file, text, force=force)
+    told = {"execution_id": execution_id, "format": chosen.value, "file": str(file), "bytes": file.stat().st_size}
+    out.as_json(told) if as_json else out.say(f"wrote {file} ({told['bytes']:,} bytes)")
+
+
+async def _gathered(settings: Settings, execution_id: str) -> Report:
+    with busy("gathering all that is known of the run"):
+        from holdfast.view.export_reader import gathered
+
+        holdfast = await joined(settings)
+        return await gathered(holdfast, await run_id_of(holdfast.client, execution_id))
+
+
+def _by_suffix(output: str) -> Format:
+    suffix = Path(output).suffix.lower()
+    if suffix and output != STANDARD_OUTPUT and suffix not in SUFFIXES:
+        raise InvalidInput(f"what a {suffix} file holds is not known; name it with --format json, markdown or html")
+    return SUFFIXES.get(suffix, Format.JSON)
+
+
+def _writable(output: str, *, force: bool) -> Path:
+    """Return the file, which can be written as far as one can see. Raises InvalidInput, Conflict."""
+    file = Path(output)
+    if not file.parent.is_dir():
+        raise InvalidInput(f"there is no folder {str(file.parent)!r} to write {file.name!r} into; create it first")
+    if file.is_dir():
+        raise InvalidInput(f"{output!r} is a folder; name a file in it")
+    if file.exists() and not force:
+        raise _exists(file)
+    return file
+
+
+def _exists(file: Path) -> Conflict:
+    return Conflict(f"there is a file {str(file)!r} already; choose another name, or write over it with --force")
+
+
+def _written(told: Report, chosen: Format) -> str:
+    match chosen:
+        case Format.JSON:
+            from holdfast.view.run_export import exported
+
+            return json.dumps(exported(told)) + "\n"
+        case Format.MARKDOWN:
+            from holdfast.view.markdown import markdown
+
+            return markdown(told)
+        case Format.HTML:
+            from holdfast.view.html import html
+
+            return html(told)
+
+
+def _write(file: Path, text: str, *, force: bool) -> None:
+    """Write the file whole or not at all: beside its place first. Raises InvalidInput, Conflict."""
+    file = file.resolve()  # a link stays, what it leads to is written
+    if file.exists() and not file.is_file():
+        raise InvalidInput(f"{str(file)!r} is no file to write over; write to standard output with `-o -`")
+    try:
+        with NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, prefix=f".{file.name}.", delete=False) as made:
+            beside = Path(made.name)
+            try:
+                made.write(text)
+                made.flush()
+                _put(beside, file, force=force)
+            finally:
+                beside.unlink(missing_ok=True)
+    except FileExistsError:
+        raise _exists(file) from None
+    except OSError as error:
+        raise InvalidInput(
+            f"{str(file)!r} cannot be written: {error.strerror or error}; choose another place"
+        ) from None
+
+
+def _put(made: Path, file: Path, *, force: bool) -> None:
+    made.chmod(0o666 & ~_umask())
+    if not force:
+        with suppress(PermissionError):  # a file system without hard links
+            os.link(made, file)
+            return
+    made.replace(file)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,125 @@
+"""`holdfast records | record | rewind | fork | tree`: what agents have done, and going on from any place of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from holdfast.cli.command_context import agent_id_of, asked, asked_agent, run_id_of
+from holdfast.cli.options import AgentId, AsJson, ExecutionId, Limit, with_server
+from holdfast.cli.screens import output, session_views
+from holdfast.cli.shell_completion import run_ids
+from holdfast.connection.settings import Settings
+from holdfast.core.agent.state import AgentState
+from holdfast.core.wire.records import ExecutionRecord
+
+if TYPE_CHECKING:
+    from holdfast.client import Agent, Holdfast
+    from holdfast.client.run_trees import ExecutionTree
+
+Place: TypeAlias = Annotated[
+    int | None, typer.Option("--steps", help="After so many steps of that run; its end by default.", min=0)
+]
+
+
+@with_server()
+def records(agent_id: AgentId, *, limit: Limit = 20, as_json: AsJson = False, settings: Settings) -> None:
+    """List what an agent has done, run by run, the newest first."""
+
+    async def ask(holdfast: Holdfast) -> list[ExecutionRecord]:
+        return await holdfast.records(limit, await agent_id_of(holdfast.client, agent_id))
+
+    found = asked(settings, ask)
+    if as_json:
+        output.as_json([each.model_dump(mode="json") for each in found])
+    else:
+        session_views.records(found)
+
+
+@with_server()
+def record(
+    execution_id: ExecutionId,
+    *,
+    transcript: Annotated[
+        bool, typer.Option("--transcript", help="Print the conversation as it stood at the run's end.")
+    ] = False,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Show what is kept of a run that has ended, also when the server has forgotten it."""
+
+    async def ask(holdfast: Holdfast) -> tuple[ExecutionRecord, AgentState | None]:
+        found = await holdfast.record(await run_id_of(holdfast.client, execution_id))
+        return found, await holdfast.recorded_state(found) if transcript else None
+
+    found, state = asked(settings, ask)
+    if as_json:
+        output.as_json(_json(found, state))
+        return
+    session_views.record(found)
+    for each in () if state is None else state.messages:
+        session_views.message(each)
+
+
+@with_server()
+def rewind(
+    agent_id: AgentId,
+    execution_id: Annotated[
+        str, typer.Argument(metavar="EXECUTION", help="One of the agent's runs, a UUID.", autocompletion=run_ids)
+    ],
+    *,
+    steps: Place = None,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Have an agent go on from where it was: the end of one of its runs, or a step. What tools did stays done."""
+    view = asked_agent(settings, agent_id, lambda agent: agent.rewind(execution_id, steps))
+    if view.place is not None and not as_json:
+        output.say(f"now {session_views.place(view.place)}")
+    session_views.shown_session(view, as_json=as_json)
+
+
+@with_server()
+def fork(
+    agent_id: AgentId,
+    *,
+    execution_id: Annotated[
+        str | None,
+        typer.Option(
+            "--execution",
+            help="From the end of this run; the last one by default.",
+            metavar="ID",
+            autocompletion=run_ids,
+        ),
+    ] = None,
+    steps: Place = None,
+    new_id: Annotated[str | None, typer.Option("--id", help="A UUID of your own for the new agent.")] = None,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Begin another agent from where an agent is or was; print its id. Both go on by themselves."""
+
+    async def ask(agent: Agent) -> str:
+        return (await agent.fork(execution_id, steps, agent_id=new_id)).agent_id
+
+    forked = asked_agent(settings, agent_id, ask)
+    output.as_json({"agent_id": forked}) if as_json else output.say(forked)
+
+
+@with_server()
+def tree(execution_id: ExecutionId, *, as_json: AsJson = False, settings: Settings) -> None:
+    """Show a run with the runs of its subagents: status, steps, tokens, cost, time."""
+    from holdfast.client.run_trees import to_dict
+    from holdfast.client.run_trees import tree as grown
+
+    async def ask(holdfast: Holdfast) -> ExecutionTree:
+        return await grown(holdfast.client, await run_id_of(holdfast.client, execution_id))
+
+    found = asked(settings, ask)
+    output.as_json(to_dict(found)) if as_json else session_views.tree(found)
+
+
+def _json(found: ExecutionRecord, state: AgentState | None) -> dict[str, Any]:
+    told: dict[str, Any] = found.model_dump(mode="json")
+    return told if state is None else {**told, "messages": [each.model_dump(mode="json") for each in state.messages]}

@@ -1,0 +1,204 @@
+"""`holdfast run | stop | list`: what one does with runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from pydantic import JsonValue
+
+from holdfast.cli.approval_hints import approval_hints, waiting_text
+from holdfast.cli.busy_indicator import ASKING, busy
+from holdfast.cli.command_context import asked, budget_of, connected, meant, metadata_of, page_of, read, state_of
+from holdfast.cli.options import AsJson, Metadata, Query, UnderWayId, Unpriced, with_server
+from holdfast.cli.screens import output
+from holdfast.cli.screens.run_progress import Steps
+from holdfast.cli.shell_completion import agent_names
+from holdfast.client.watch_events import TextDelta
+from holdfast.connection.settings import Settings
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.errors import ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
+from holdfast.core.loop.events import StopMode
+from holdfast.core.wire.execution_events import ApprovalRequested
+
+if TYPE_CHECKING:
+    from holdfast.client import Client, Holdfast
+
+STOPPED: Final = 3
+
+
+@with_server("agents_dir", "task_queue")
+def run(
+    agent: Annotated[
+        str,
+        typer.Argument(help="The agent's name in the agents folder, or a definition file.", autocompletion=agent_names),
+    ],
+    question: Annotated[
+        str, typer.Argument(help="What to do; - reads standard input. Optional only with --from.")
+    ] = "",
+    *,
+    from_file: Annotated[
+        str | None,
+        typer.Option("--from", help="Go on from the state in this file, as `holdfast export` writes.", metavar="FILE"),
+    ] = None,
+    max_steps: Annotated[int | None, typer.Option(help="At most so many steps.", min=0)] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="At most so many tokens.", min=0)] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="At most so many seconds.", min=0)] = None,
+    max_cost: Annotated[float | None, typer.Option(help="At most so many US dollars.", min=0)] = None,
+    unpriced: Unpriced = None,
+    execution_id: Annotated[str | None, typer.Option("--id", help="A UUID of your own for the run.")] = None,
+    metadata: Metadata = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Start it, print its id, and do not wait.")] = False,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Start a run and follow it to its end. Exit code 0 completed, 3 stopped, 4 failed."""
+    budget = budget_of(
+        max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost, unpriced=unpriced
+    )
+    if question == from_file == "-":
+        raise InvalidInput("standard input can be the question or the state, not both; name a file with --from")
+    state = None if from_file is None else state_of(from_file)
+    start = _Start(agent, read(question), state, budget, execution_id, metadata_of(metadata))
+    raise typer.Exit(asyncio.run(_run(settings, start, detach=detach, as_json=as_json)))
+
+
+@with_server()
+def stop(
+    execution_id: UnderWayId,
+    *,
+    reason: Annotated[str, typer.Option(help="Why; kept with the run.")] = "",
+    after_step: Annotated[bool, typer.Option("--after-step", help="Let the step under way finish first.")] = False,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Ask a run to stop; with an agent's id, the run that it has under way."""
+    mode: StopMode = "after_step" if after_step else "now"
+
+    async def ask(holdfast: Holdfast) -> tuple[str, bool, str]:
+        id_, lives = await meant(holdfast.client, execution_id)
+        if not lives:
+            taken = await holdfast.client.stop(id_, reason, mode=mode, source="cli")
+            return id_, taken, f"run {id_} had ended already"
+        running_id = (await holdfast.agent(id_).stop(reason, mode=mode, source="cli")).running_id
+        return running_id or id_, running_id is not None, f"agent {id_} has no run under way"
+
+    id_, stopping, otherwise = asked(settings, ask)
+    if as_json:
+        output.as_json({"execution_id": id_, "stop_requested": stopping})
+    else:
+        output.say(f"stop requested for {id_}" if stopping else otherwise)
+
+
+@with_server()
+def list_runs(
+    *,
+    limit: Annotated[int, typer.Option(help="At most so many.")] = 20,
+    query: Query = None,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only runs with calls that wait for a person.")] = False,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """List the latest runs: those under way first, then the latest to end."""
+    found = asked(settings, lambda holdfast: holdfast.client.list_executions(limit, query, waiting=waiting))
+    if as_json:
+        output.as_json([output.line(each) for each in found])
+    else:
+        nothing = "no run waits for a person" if waiting else output.NO_RUNS
+        output.table(found, none=output.NONE_MATCHES.format("run") if query else nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What is to be started."""
+
+    agent: str
+    question: str
+    state: AgentState | None
+    budget: ExecutionBudget
+    execution_id: str | None
+    metadata: Mapping[str, JsonValue]
+
+
+async def _run(settings: Settings, start: _Start, *, detach: bool, as_json: bool) -> int:
+    with busy("starting the run"):
+        client = await connected(settings)
+        started = await client.start(
+            start.agent,
+            start.question,
+            state=start.state,
+            budget=start.budget,
+            execution_id=start.execution_id,
+            metadata=start.metadata,
+        )
+    if detach:
+        output.as_json({"execution_id": started}) if as_json else output.say(started)
+        return 0
+    try:
+        with busy(ASKING):
+            await _look_for_worker(client)
+        state = await _followed(client, started, await page_of(client, started), as_json=as_json)
+    except asyncio.CancelledError:
+        output.hint(f"the run goes on: holdfast show {started}, holdfast stop {started}")
+        raise
+    except ExecutionFailed:
+        raise
+    except HoldfastError:
+        output.hint(f"the run has started and is no longer followed: holdfast show {started}")
+        raise
+    return STOPPED if state.status is ExecutionStatus.STOPPED else 0
+
+
+async def _look_for_worker(client: Client) -> None:
+    """Say so when no worker serves; the run is there in any case."""
+    queue = client.settings.task_queue
+    try:
+        if not await client.has_worker():
+            output.hint(f"no worker serves the task queue {queue!r}: the run waits for `holdfast worker`")
+    except HoldfastError as error:
+        output.hint(f"whether a worker serves the task queue {queue!r} is not known: {error}")
+
+
+async def _followed(client: Client, execution_id: str, page: str | None, *, as_json: bool) -> AgentState:
+    """Show the steps as they come and return the final state; raise ExecutionFailed."""
+    if as_json:
+        try:
+            with busy("the run is under way") as showing:
+                async with approval_hints(client.watch(execution_id), showing):
+                    state = await client.result(execution_id)
+        except ExecutionFailed as error:
+            if error.state is None:
+                raise
+            output.as_json({**output.outcome(AgentState.from_dict(error.state)), "error": error.to_dict()})
+            raise typer.Exit(error.exit_code) from None
+        output.as_json(output.outcome(state))
+        return state
+    output.started(execution_id, page)
+    live = sys.stdout.isatty()
+    steps = Steps(live=live)
+    with busy("waiting for a worker") as waiting:
+        with suppress(ServerUnavailable):  # the end can be known where no worker is left to tell what led to it
+            async with aclosing(client.watch(execution_id)) as watched:
+                async for each in watched:
+                    if each.execution_id != execution_id:
+                        if isinstance(each, ApprovalRequested):
+                            waiting.done()
+                            output.hint(waiting_text(each.execution_id, each.call, each.expires_at))
+                        continue
+                    if isinstance(each, TextDelta) and not live:
+                        continue
+                    waiting.done()
+                    steps.show(each)
+                    if not steps.within_text:
+                        waiting.says(steps.doing)
+        waiting.done()
+        steps.end()
+        final = await client.result(execution_id)
+    output.ended(final, answer=steps.streamed != (final.final_response or output.partial_text(final)))
+    return final

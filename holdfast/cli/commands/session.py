@@ -1,0 +1,170 @@
+"""`holdfast session ACTION ID`: looking at one agent's session, and steering it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from pydantic import ValidationError
+
+from holdfast.cli.command_context import agent_id_of, asked, asked_agent, budget_of
+from holdfast.cli.help_text import Group
+from holdfast.cli.options import AgentId, AsJson, Policy, Unpriced, WithLatest, with_server
+from holdfast.cli.screens import pending_calls, session_event_lines, session_views
+from holdfast.cli.screens.output import hint
+from holdfast.cli.shell_completion import agent_names
+from holdfast.connection.settings import Settings
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.tools import told
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.loop.events import StopMode
+from holdfast.core.wire.session_contracts import SessionView, WhileRunning
+
+if TYPE_CHECKING:
+    from holdfast.client import Agent, Holdfast
+    from holdfast.client.approvals import WaitingCalls
+
+NO_CHANGE: Final = ExecutionBudget()
+
+session = typer.Typer(name="session", help="Look at one agent's session, or steer it.", cls=Group)
+
+
+@session.command(cls=WithLatest)
+@with_server()
+def show(
+    agent_id: AgentId,
+    *,
+    events: Annotated[bool, typer.Option("--events", help="What happened to it so far, one line per event.")] = False,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Show a session as it is now: what it does, what waits, what it has used; or its events."""
+    if events:
+        session_event_lines.shown(asked_agent(settings, agent_id, lambda agent: agent.events()), as_json=as_json)
+        return
+
+    async def ask(holdfast: Holdfast) -> tuple[SessionView, WaitingCalls | None]:
+        return await pending_calls.of_session(holdfast, await agent_id_of(holdfast.client, agent_id))
+
+    view, calls = asked(settings, ask)
+    session_views.shown_session(view, calls, as_json=as_json)
+
+
+@session.command(cls=WithLatest)
+@with_server()
+def stop(
+    agent_id: AgentId,
+    *,
+    reason: Annotated[str, typer.Option(help="Why; kept with the run.")] = "",
+    after_step: Annotated[bool, typer.Option("--after-step", help="Let the step under way finish first.")] = False,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Stop the run under way; messages that wait have their turn after it."""
+    mode: StopMode = "after_step" if after_step else "now"
+    view = asked_agent(settings, agent_id, lambda agent: agent.stop(reason, mode=mode, source="cli"))
+    if view.running_id is not None and not as_json:
+        hint(f"stop requested for {view.running_id}")
+    session_views.shown_session(view, as_json=as_json)
+
+
+@session.command(cls=WithLatest)
+@with_server()
+def clear(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
+    """Forget the conversation; what runs ends first. Records stay."""
+    session_views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.clear()), as_json=as_json)
+
+
+@session.command(cls=WithLatest)
+@with_server()
+def suspend(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
+    """Begin nothing until it is resumed; messages are taken and wait."""
+    session_views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.suspend()), as_json=as_json)
+
+
+@session.command(cls=WithLatest)
+@with_server()
+def resume(agent_id: AgentId, *, as_json: AsJson = False, settings: Settings) -> None:
+    """Go on with what waits."""
+    session_views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.resume()), as_json=as_json)
+
+
+@session.command(cls=WithLatest)
+@with_server()
+def close(
+    agent_id: AgentId,
+    *,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop what runs, and begin nothing that waits.")] = False,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Take nothing any more, for good. Records stay, and the agent can be forked."""
+    session_views.shown_session(asked_agent(settings, agent_id, lambda agent: agent.close(stop=stop)), as_json=as_json)
+
+
+@session.command(cls=WithLatest)
+@with_server("agents_dir")
+def change(
+    agent_id: AgentId,
+    *,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            help="Another definition: a name in the agents folder, or a definition file.", autocompletion=agent_names
+        ),
+    ] = None,
+    system_prompt: Annotated[str | None, typer.Option(help="Another system prompt.")] = None,
+    model: Annotated[str | None, typer.Option(help="Another model.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="At most so many steps per run.", min=0)] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="At most so many tokens per run.", min=0)] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="At most so many seconds per run.", min=0)] = None,
+    max_cost: Annotated[float | None, typer.Option(help="At most so many US dollars per run.", min=0)] = None,
+    unpriced: Unpriced = None,
+    while_running: Policy = None,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Change the agent; what runs goes on as the new one from its next step."""
+    budget = budget_of(
+        max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost, unpriced=unpriced
+    )
+    if (agent, system_prompt, model, while_running) == (None, None, None, None) and budget == NO_CHANGE:
+        raise InvalidInput("nothing is to be changed; say what (see `holdfast session change --help`)")
+
+    async def ask(holdfast: Holdfast) -> SessionView:
+        found = holdfast.agent(await agent_id_of(holdfast.client, agent_id))
+        return await _change(found, settings, agent, system_prompt, model, budget, while_running)
+
+    session_views.shown_session(asked(settings, ask), as_json=as_json)
+
+
+async def _change(
+    agent: Agent,
+    settings: Settings,
+    name: str | None,
+    system_prompt: str | None,
+    model: str | None,
+    budget: ExecutionBudget,
+    while_running: WhileRunning | None,
+) -> SessionView:
+    """Change the agent; of its model and its limits, what is not given stays."""
+    from holdfast.client.definition_files import find_agent
+
+    definition = None if name is None else find_agent(name, settings.agents_dir)
+    llm: LLM | None = None
+    limits: ExecutionBudget | None = None
+    if model is not None or budget != NO_CHANGE:
+        before = definition or (await agent.open()).definition
+        llm = None if model is None else _with_model(before.llm, model)
+        limits = None if budget == NO_CHANGE else before.budget.overridden_by(budget)
+    return await agent.change(
+        definition, system_prompt=system_prompt, llm=llm, budget=limits, while_running=while_running
+    )
+
+
+def _with_model(llm: LLM, model: str) -> LLM:
+    try:
+        return LLM.model_validate({**llm.model_dump(exclude={"prices"}), "model": model})
+    except ValidationError as error:
+        raise InvalidInput(f"the model cannot be used: {told(error)}") from None

@@ -1,0 +1,185 @@
+"""`holdfast show`: a run as it is now, or one view of all of it: its transcript, steps, events, or a few facts."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from holdfast.cli.busy_indicator import ASKING, busy
+from holdfast.cli.command_context import joined, meant, page_of
+from holdfast.cli.options import AsJson, RunOrAgentId, with_server
+from holdfast.cli.screens import output, pending_calls, run_views, session_views
+from holdfast.connection.settings import Settings
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.wire.contracts import PageRequest
+from holdfast.core.wire.execution_events import AnyObserved
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
+    from holdfast.client.run_source import ToldRun
+
+MESSAGES_ALONE: Final = PageRequest(steps_total=0)
+STEPS_ALONE: Final = PageRequest(messages_total=0)
+
+RETOLD: Final = "no worker tells the run's events any more: these are made up again from its state"
+
+
+@with_server()
+def show(
+    execution_id: RunOrAgentId,
+    *,
+    transcript: Annotated[bool, typer.Option("--transcript", help="The conversation, message by message.")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="A table of the steps: calls, times, tokens, cost.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="What happened in it so far, one line per event.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="The few facts one asks for first.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="With --transcript: long texts whole.")] = False,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Show a run as it is now: status, steps, answer, errors; or an agent's session. Or one view of all of it."""
+    asked = {"transcript": transcript, "steps": steps, "events": events, "debug": debug}
+    view = _one_of([name for name, wanted in asked.items() if wanted])
+    if full and view != "transcript":
+        raise InvalidInput("--full is for --transcript; name that, too")
+    asyncio.run(_show(settings, execution_id, view, full=full, as_json=as_json))
+
+
+def _one_of(names: list[str]) -> str | None:
+    if len(names) > 1:
+        told = " and ".join(f"--{name}" for name in names)
+        raise InvalidInput(f"{told} are different views of a run; choose one of them")
+    return names[0] if names else None
+
+
+async def _show(settings: Settings, given: str, view: str | None, *, full: bool, as_json: bool) -> None:
+    with busy(ASKING):
+        holdfast = await joined(settings)
+        given, lives = await meant(holdfast.client, given)
+    if view is None:
+        await (_session if lives else _whole)(holdfast, given, as_json=as_json)
+        return
+    from holdfast.client.run_source import ToldRun
+
+    with busy("looking for the run"):
+        run = await ToldRun.found(holdfast, await _run_of(holdfast, given) if lives else given)
+    if run.source == "record":
+        output.hint("the server has forgotten this run, or no worker answers for it: told by its record")
+    match view:
+        case "transcript":
+            await _transcript(run, full=full, as_json=as_json)
+        case "steps":
+            await _steps(run, as_json=as_json)
+        case "events":
+            await _events(run, as_json=as_json)
+        case _:
+            told = await run.debug()
+            output.as_json(told) if as_json else run_views.debug(told)
+
+
+async def _session(holdfast: Holdfast, agent_id: str, *, as_json: bool) -> None:
+    with busy("asking a worker"):
+        view, calls = await pending_calls.of_session(holdfast, agent_id)
+    session_views.shown_session(view, calls, as_json=as_json)
+
+
+async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> None:
+    from holdfast.client.run_source import ToldRun
+    from holdfast.client.watch_events import to_dict
+
+    with busy("reading the run"):
+        run = await ToldRun.found(holdfast, execution_id)
+        state, wait, below = (
+            await run.whole(),
+            await run.model_wait(),
+            await pending_calls.if_known(run.waiting_below()),
+        )
+    if as_json:
+        waits: dict[str, object] = {} if wait is None else {"model_wait": to_dict(wait)}
+        if below:
+            waits["subagents_waiting"] = [pending_calls.line(each) for each in below]
+        output.as_json({**output.outcome(state), **waits, "state": state.to_dict()})
+    else:
+        page = await page_of(holdfast.client, execution_id) if run.record is None else None
+        output.whole(state, page, agent=run.agent)
+        pending_calls.shown(below)
+        if wait is not None:
+            output.say(wait.line(datetime.now(UTC)))
+
+
+async def _run_of(holdfast: Holdfast, agent_id: str) -> str:
+    """Return the run that the agent has under way, else its last one."""
+    view = await holdfast.agent(agent_id).view()
+    found = view.running_id or view.last_id
+    if found is None:
+        raise InvalidInput(f"agent {agent_id} has had no run yet; send it a message first")
+    return found
+
+
+async def _transcript(run: ToldRun, *, full: bool, as_json: bool) -> None:
+    """Print the messages page by page, each as it comes."""
+    from holdfast.view.rows import message_data
+
+    printed = run_views.Transcript(full=full)
+    read = 0
+    async with aclosing(run.pages(MESSAGES_ALONE)) as pages:
+        async for page in pages:
+            for message in page.messages:
+                section = _section_at(read, [each.name for each in page.head.store.sections], page.sections)
+                read += 1
+                output.as_json(message_data(section, message)) if as_json else printed.show(section, message)
+    if not as_json:
+        printed.end()
+
+
+def _section_at(place: int, names: list[str], lengths: tuple[int, ...]) -> str:
+    """Return the section in which the message at this place of all of them stands."""
+    for name, length in zip(names, lengths, strict=True):
+        if place < length:
+            return name
+        place -= length
+    return names[-1]
+
+
+async def _steps(run: ToldRun, *, as_json: bool) -> None:
+    """Print a row per step page by page, the one under way last."""
+    from holdfast.view.rows import completed_row, current_row
+
+    table = run_views.Steps()
+    head = None
+    async with aclosing(run.pages(STEPS_ALONE)) as pages:
+        async for page in pages:
+            head = head or page.head
+            for done in page.steps:
+                row = completed_row(done)
+                output.as_json(row.model_dump(mode="json")) if as_json else table.show(row)
+    under_way = current_row(head) if head is not None else None
+    if under_way is not None:
+        output.as_json(under_way.model_dump(mode="json")) if as_json else table.show(under_way)
+    if not as_json and head is not None:
+        table.end(head)
+
+
+async def _events(run: ToldRun, *, as_json: bool) -> None:
+    """Print the events page by page."""
+    from holdfast.cli.screens.run_progress import Lines
+    from holdfast.client.watch_events import to_dict
+
+    lines = Lines()
+
+    def show(event: AnyObserved) -> None:
+        output.as_json(to_dict(event)) if as_json else lines.show(event)
+
+    with busy("asking a worker"):
+        told = await run.tells_events()
+    if not told:
+        output.hint(RETOLD)
+        for event in await run.retold_events():
+            show(event)
+        return
+    async with aclosing(run.events()) as events:
+        async for event in events:
+            show(event)

@@ -1,0 +1,113 @@
+"""`holdfast top`: all agents at work on a server, on a screen of its own, or once as a table or JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from holdfast.cli.busy_indicator import ASKING, busy
+from holdfast.cli.command_context import connected
+from holdfast.cli.options import AsJson, Limit, with_server
+from holdfast.cli.screens import output
+from holdfast.cli.screens.listing_table import Column, id_column, print_listing
+from holdfast.connection.settings import Settings
+from holdfast.core.base.bounds import TOP_ROWS
+from holdfast.core.base.errors import MissingPart
+
+if TYPE_CHECKING:
+    from holdfast.client.runs import Client
+    from holdfast.view.overview import Overview
+
+LISTED: Final = (
+    Column("agent", least=8),
+    id_column("id"),
+    Column("status", least=8),
+    Column("steps", rank=1, right=True),
+    Column("tokens", rank=5, right=True),
+    Column("cost", rank=4, right=True),
+    Column("budget", rank=2),
+    Column("elapsed", rank=3, right=True),
+    Column("waiting"),
+    Column("tenant", rank=6),
+    Column("parent", rank=7),
+)
+"""The columns as a terminal's width leaves room for them; what they say is `columns.COLUMNS`."""
+
+NOTHING: str = 'nothing is under way; start a run with: holdfast run AGENT "question"'
+
+
+@with_server()
+def top(
+    *,
+    query: Annotated[
+        str, typer.Option(help="Only those that this visibility query finds, such as HoldfastAgent = 'clerk'.")
+    ] = "",
+    limit: Limit = TOP_ROWS,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once and end, as into a pipe.")] = False,
+    as_json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Show all agents at work, and stop, approve and deny from there; q quits."""
+    raise typer.Exit(asyncio.run(_top(settings, query, limit, once=once, as_json=as_json)))
+
+
+async def _top(settings: Settings, query: str, limit: int, *, once: bool, as_json: bool) -> int:
+    with busy(ASKING):
+        client = await connected(settings)
+        from holdfast.view.overview import overview
+
+        found = await overview(client, query or None, limit)  # what is wrong with the query is told before any screen
+    if once or as_json or not _is_terminal():
+        await _print(client, found, as_json=as_json)
+        return 0
+    return await _show(client, found, query, limit)
+
+
+async def _show(client: Client, found: Overview, query: str, limit: int) -> int:
+    if find_spec("textual") is None:
+        raise MissingPart(
+            "the screen of `top` needs textual, which is not installed: pip install 'holdfast[temporal]'; "
+            "`holdfast top --once` does without"
+        )
+    from holdfast.cli.screens.top_screen import INTERRUPTED, Board
+    from holdfast.cli.terminal_restore import put_back
+
+    board = Board(client, found, query=query, limit=limit)
+    with put_back():
+        code = await board.run_async()
+    if code is not None:
+        return code
+    return INTERRUPTED if board.return_code is None else board.return_code  # none: it was cancelled, by a signal
+
+
+async def _print(client: Client, found: Overview, *, as_json: bool) -> None:
+    from holdfast.cli.screens.progress_bars import glyphs_of
+    from holdfast.cli.screens.top_columns import COLUMNS, FIRST, as_data, ordered
+    from holdfast.view.overview import rows
+
+    now = datetime.now(UTC)
+    with busy("asking the workers"):
+        told = ordered(await rows(client, found.rows, now), FIRST, now)
+    if as_json:
+        output.as_json([as_data(each, now) for each in told])
+        return
+    if not told:
+        output.hint(NOTHING)
+        return
+    screen, lines = output.tables(), list[list[str]]()
+    for row in told:
+        cells = {each.name: each.text(row, now, glyphs_of(screen)) for each in COLUMNS}
+        cells["id"].plain = row.listed.id
+        lines.append([each.markup for each in cells.values()])
+    print_listing(screen, LISTED, lines)
+    if found.in_all > len(told):
+        output.hint(f"{found.in_all - len(told):,} more are under way: --limit, or --query")
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and not output.console().is_dumb_terminal

@@ -1,0 +1,205 @@
+"""Options that several commands take, and the settings they add up to."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias, cast
+
+import typer
+
+from holdfast.cli import shell_completion
+from holdfast.cli.help_text import Command
+from holdfast.connection.settings import Settings
+from holdfast.connection.worker_settings import WorkerSettings
+from holdfast.core.agent.budget import UnpricedPolicy
+from holdfast.core.wire.session_contracts import WhileRunning
+from holdfast.core.wire.workflow_names import LAST
+
+Address: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="The Temporal server, HOST:PORT; else TEMPORAL_ADDRESS, else the embedded one.", metavar="HOST:PORT"
+    ),
+]
+Namespace: TypeAlias = Annotated[str | None, typer.Option(help="The Temporal namespace; else TEMPORAL_NAMESPACE.")]
+TaskQueue: TypeAlias = Annotated[
+    str | None, typer.Option(help="The queue that workers serve; else HOLDFAST_TASK_QUEUE, else 'holdfast'.")
+]
+DataDir: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(help="Where the embedded server keeps everything; else HOLDFAST_DATA_DIR, else .holdfast."),
+]
+AgentsDir: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--agents", help="The folder with agent definitions; else HOLDFAST_AGENTS_DIR, else agents."),
+]
+Storage: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Where large data is kept, a URL (file:///, s3://, gs://, az://); else HOLDFAST_STORAGE, else the data "
+        "directory's folder 'objects'.",
+        metavar="URL",
+    ),
+]
+Import: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import", help="A Python module whose @tool functions are served; may be repeated.", metavar="MODULE"
+    ),
+]
+Sinks: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sink",
+        help="Where the events of all runs go: jsonl:FILE, webhook:URL, otlp or python:MODULE:NAME, with NAME= before "
+        "it or not; may be repeated; else HOLDFAST_SINKS.",
+        metavar="SINK",
+    ),
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
+ExecutionId: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="The run: its id, the beginning of its id, or an agent's name (its latest run).",
+        autocompletion=shell_completion.run_ids,
+    ),
+]
+RunOrAgentId: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The run: its id, the beginning of it, or its agent's name for the latest one; or a session's id.",
+        autocompletion=shell_completion.run_ids,
+    ),
+]
+UnderWayId: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The run: its id, the beginning of it, or its agent's name for the latest one; or a session's id, for the "
+        "run that it has under way.",
+        autocompletion=shell_completion.ids_under_way,
+    ),
+]
+AgentId: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The session: its id, the beginning of it, or its agent's name where one session has it.",
+        autocompletion=shell_completion.agent_ids,
+    ),
+]
+WatchedId: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The run: its id, the beginning of it, or its agent's name for the latest one; or a session's id, for all "
+        "its runs from now on.",
+        autocompletion=shell_completion.run_ids,
+    ),
+]
+REFERENCES: Final = (ExecutionId, RunOrAgentId, UnderWayId, AgentId, WatchedId)
+"""What a command's first argument can be that `--last` can stand for."""
+
+Unpriced: TypeAlias = Annotated[
+    UnpricedPolicy | None, typer.Option(help="Whether to call models that have no known price.")
+]
+Policy: TypeAlias = Annotated[
+    WhileRunning | None,
+    typer.Option(
+        "--while-running", help="What becomes of a message that comes while the agent works; else the session's policy."
+    ),
+]
+Query: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Only those that a visibility query of Temporal's finds.", metavar="QUERY"),
+]
+Metadata: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metadata",
+        help="What the run is about, for tools and hooks, as NAME=VALUE (text); may be repeated. No secrets.",
+        metavar="NAME=VALUE",
+    ),
+]
+Limit: TypeAlias = Annotated[int, typer.Option(help="At most so many.")]
+
+LATEST: Final = "--last"
+
+Latest: TypeAlias = Annotated[bool, typer.Option(LATEST, help="The latest one, in place of its id.")]
+
+
+class WithLatest(Command):
+    """A command whose first argument says which run or session is meant; `--last` stands in its place."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer names its type nowhere
+        """Read the words; where the option stands among them, with what means the latest one in front."""
+        end = args.index("--") if "--" in args else len(args)
+        if LATEST in args[:end]:
+            place = args.index(LATEST)
+            args = [LAST, *args[:place], *args[place + 1 :]]
+        return super().parse_args(ctx, args)
+
+
+WHERE: Final[Mapping[str, Any]] = {
+    "agents_dir": AgentsDir,
+    "address": Address,
+    "namespace": Namespace,
+    "task_queue": TaskQueue,
+    "data_dir": DataDir,
+}
+"""The options that add up to settings."""
+
+ELSE: Final = ("agents_dir", "task_queue")
+"""Those of them that only some commands need."""
+
+settings_from = Settings.from_environment
+
+
+def with_server(*more: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that say where the server is; it takes what they come to as `settings`.
+
+    `more` are further ones that it needs: `agents_dir`, `task_queue`.
+    """
+    options = {name: each for name, each in WHERE.items() if name not in ELSE or name in more}
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in options.items()
+    ]
+
+    def given(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def at_server(**values: Any) -> None:  # noqa: ANN401  # of the command's own parameters
+            values.pop("last", None)  # WithLatest has read it
+            command(settings=settings_from(**{name: values.pop(name) for name in options}), **values)
+
+        signature = inspect.signature(command, eval_str=True)
+        own = [each for each in signature.parameters.values() if each.name != "settings"]
+        if own and own[0].annotation in REFERENCES:
+            own.append(inspect.Parameter("last", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Latest))
+        cast("Any", at_server).__signature__ = signature.replace(parameters=[*own, *added])
+        return at_server
+
+    return given
+
+
+def with_worker_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` an option for each of a worker's settings; they come by name, as text, or none."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    added = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_setting(each.metadata))
+        for each in fields(WorkerSettings)
+    ]
+    cast("Any", command).__signature__ = signature.replace(parameters=[*own, *added])
+    return command
+
+
+def _setting(metadata: Mapping[str, Any]) -> Any:  # noqa: ANN401  # an annotation as typer reads it
+    about = str(metadata["about"])
+    return Annotated[str | None, typer.Option(help=f"{about[0].upper()}{about[1:]}.", metavar="N")]

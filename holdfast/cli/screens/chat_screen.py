@@ -1,0 +1,310 @@
+"""A conversation in a terminal: what is typed goes to the agent, what it does is shown, approvals are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from asyncio import FIRST_COMPLETED
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pydantic import JsonValue, ValidationError
+
+from holdfast.cli.argument_parsing import typed_arguments
+from holdfast.cli.screens import output, session_views
+from holdfast.cli.screens.chat_output import ENDS, Talk
+from holdfast.cli.screens.keyboard import Keyboard, Leaving
+from holdfast.client.watch_events import Watched
+from holdfast.core.agent.tools import told
+from holdfast.core.base.errors import HoldfastError, ServerUnavailable, SessionClosed
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.wire.execution_events import AgentExecutionStarted, ApprovalRequested, ApprovalResolved
+from holdfast.core.wire.session_contracts import SessionView, WhileRunning
+
+if TYPE_CHECKING:
+    from holdfast.client import Agent, Client
+
+Happened: TypeAlias = Watched | SessionView | Leaving | HoldfastError
+"""An event, what the session is after an execution, a wish to leave, or why we cannot go on."""
+
+SILENCE_SECONDS: Final = 2.0
+"""When nothing has happened for so long, we look whether anything still runs: not every end is an event."""
+
+LOOK_SECONDS: Final = 0.1
+"""How often to look whether the session has taken in the end of an execution: it is told of after its record."""
+
+PROMPT: Final = "> "
+DECIDE: Final = "approve? y(es), n(o), e(dit): "
+
+
+class Conversation:
+    """One person and one agent. `hold` is all of it."""
+
+    def __init__(self, client: Client, agent: Agent, while_running: WhileRunning | None, by: str) -> None:
+        self._client = client
+        self._agent = agent
+        self._while_running: WhileRunning | None = while_running
+        self._by = by
+        self._keyboard = Keyboard()
+        self._talk = Talk(agent.agent_id)
+        self._happened: asyncio.Queue[Happened] = asyncio.Queue()
+        self._next: asyncio.Task[Happened] | None = None
+        self._draft = ""
+        """What was typed at a prompt that had to give way."""
+        self._busy = False
+        """True while something runs, or waits for its turn."""
+        self._stopping = False
+        self._unheard = False
+        """True after a Ctrl-C until it has been dealt with, which may need a server."""
+        self._looking: asyncio.Task[None] | None = None
+        self._approvals: dict[tuple[str, str], ApprovalRequested] = {}
+        """The calls that wait for a person, by their execution and their id in it."""
+
+    async def hold(self) -> None:
+        """Talk until the person leaves. Raises Leaving, and what the agent can be watched no longer for."""
+        loop = asyncio.get_running_loop()
+        watching = asyncio.create_task(self._watch())
+        loop.add_signal_handler(signal.SIGINT, self._interrupted, asyncio.current_task())
+        try:
+            self._busy = (await self._agent.view()).status == "running"
+            with self._keyboard.unechoed():
+                while True:
+                    await self._go_on()
+                    self._unheard = False
+        except asyncio.CancelledError:
+            if self._unheard:
+                raise Leaving(interrupted=True) from None
+            raise
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            self._talk.end()
+            under_way: list[asyncio.Task[Any]] = [
+                each for each in (watching, self._looking, self._next) if each is not None
+            ]
+            for each in under_way:
+                each.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    def _interrupted(self, talking: asyncio.Task[Any] | None) -> None:
+        """Take note of Ctrl-C. Where the one before still waits for a server that does not answer, leave at once."""
+        if self._unheard and talking is not None:
+            talking.cancel()
+        self._unheard = True
+        self._happened.put_nowait(Leaving(interrupted=True))
+
+    async def _watch(self) -> None:
+        try:
+            async with aclosing(self._agent.watch()) as watched:
+                async for each in watched:
+                    self._happened.put_nowait(each)
+            self._happened.put_nowait(SessionClosed(f"the session of agent {self._agent.agent_id} is closed"))
+        except HoldfastError as error:
+            self._happened.put_nowait(error)
+
+    async def _go_on(self) -> None:
+        """Take in the next thing that happens, or that is typed."""
+        if self._approvals:
+            await self._ask(next(iter(self._approvals.values())))
+        elif self._busy:
+            await self._work_or_typing()
+        else:
+            line = await self._typed(PROMPT, lambda: not (self._busy or self._approvals), self._draft)
+            if line is not None:
+                self._draft = ""
+                await self._send(line)
+
+    async def _work_or_typing(self) -> None:
+        """Show what the agent does; from the first key on, that waits until the line is typed."""
+        with self._keyboard.listening() as pressed:
+            key = asyncio.create_task(pressed.wait())
+            try:
+                await asyncio.wait({self._happening(), key}, timeout=SILENCE_SECONDS, return_when=FIRST_COMPLETED)
+            finally:
+                key.cancel()
+        if pressed.is_set():
+            await self._type()
+        elif self._happening().done():
+            await self._take(self._taken())
+        else:
+            self._look()
+
+    async def _type(self) -> None:
+        try:
+            lines, draft = self._keyboard.typed()
+            for line in lines:
+                await self._say(line)
+            if draft:
+                self._talk.end()
+                await self._send(await self._keyboard.line(PROMPT, draft))
+        except Leaving as leaving:
+            await self._take(leaving)
+
+    async def _say(self, line: str) -> None:
+        """Send a line that was typed, or put in, faster than a prompt could show it."""
+        self._talk.end()
+        output.say(f"{PROMPT}{line}")
+        await self._send(line)
+
+    async def _typed(self, prompt: str, wanted: Callable[[], bool], draft: str = "") -> str | None:
+        """Return what is typed at a prompt; none when it is not `wanted` any more because of what has happened."""
+        while wanted():
+            self._talk.end()
+            typing = asyncio.create_task(self._keyboard.line(prompt, draft))
+            await asyncio.wait({typing, self._happening()}, return_when=FIRST_COMPLETED)
+            if typing.done():
+                if (left := typing.exception()) is None:
+                    return typing.result()
+                if not isinstance(left, Leaving):
+                    raise left
+                await self._take(left)
+                continue
+            self._draft = draft = self._keyboard.draft
+            self._keyboard.put_away()
+            typing.cancel()
+            await asyncio.gather(typing, return_exceptions=True)
+            await self._take(self._taken())
+        return None
+
+    def _happening(self) -> asyncio.Task[Happened]:
+        """Return what waits for the next thing to happen, until that is `_taken`."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._happened.get())
+        return self._next
+
+    def _taken(self) -> Happened:
+        happened, self._next = self._happening().result(), None
+        return happened
+
+    async def _take(self, happened: Happened) -> None:
+        match happened:
+            case SessionView():
+                self._busy = happened.running_id is not None or _will_begin(happened)
+            case Leaving(interrupted=True) if self._busy and not self._stopping:
+                await self._stop()
+            case Leaving() | HoldfastError():
+                raise happened
+            case _:
+                await self._show(happened)
+
+    async def _show(self, watched: Watched) -> None:
+        self._talk.show(watched)
+        match watched:
+            case ApprovalRequested():
+                self._approvals[watched.execution_id, watched.call.id] = watched
+            case ApprovalResolved():
+                if (
+                    self._approvals.pop((watched.execution_id, watched.call_id), None) is not None
+                ):  # it was not decided here
+                    self._talk.note(f"{watched.decision}{f' by {watched.by}' if watched.by else ''}")
+            case AgentExecutionStarted() if watched.agent_id == self._agent.agent_id:
+                self._busy, self._stopping = True, False
+            case _ if isinstance(watched, ENDS):
+                waiting = self._approvals.items()
+                self._approvals = {id_: each for id_, each in waiting if each.execution_id != watched.execution_id}
+                if watched.agent_id == self._agent.agent_id:
+                    self._look(watched.execution_id)
+            case _:
+                pass
+
+    def _look(self, ended: str = "") -> None:
+        """Have it told what the session is, once the execution that `ended` is not under way any more."""
+        if self._looking is None or self._looking.done() or ended:
+            self._looking = asyncio.create_task(self._told_of_session(ended))
+
+    async def _told_of_session(self, ended: str) -> None:
+        while True:
+            try:
+                view = await self._agent.view()
+                if view.running_id is None or view.running_id != ended:
+                    self._happened.put_nowait(view)
+                    return
+            except ServerUnavailable:  # so a worker is missing, for which the watch waits as well
+                pass
+            except HoldfastError as error:
+                self._happened.put_nowait(error)
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _send(self, text: str) -> None:
+        self._talk.end()
+        if not text.strip():
+            return
+        try:
+            receipt = await self._agent.send(text, while_running=self._while_running)
+        except HoldfastError as error:
+            output.hint(f"not taken: {error}")
+            return
+        if self._busy:
+            output.hint(f"it {session_views.fate(receipt)}")
+        elif receipt.state == "waiting" and (await self._agent.view()).status == "suspended":
+            output.hint(f"it waits: the session is suspended (holdfast session resume {self._agent.agent_id})")
+            return
+        self._busy = True
+
+    async def _stop(self) -> None:
+        self._stopping = True
+        self._talk.end()
+        output.hint("stopping; Ctrl-C again leaves")
+        try:
+            await self._agent.stop(source="cli")
+        except HoldfastError as error:
+            output.hint(f"not stopped: {error}")
+
+    async def _ask(self, request: ApprovalRequested) -> None:
+        """Ask for a decision about a call, until there is one."""
+        call = request.call
+        place = request.execution_id, call.id
+
+        def waits() -> bool:
+            return place in self._approvals
+
+        self._talk.end()
+        whose = "" if request.agent_id == self._agent.agent_id else " of a subagent"
+        output.say(f"  {call.name}{whose} waits for approval. Its arguments:")
+        output.say(_editable(call.arguments, indent=2))
+        while (answer := await self._typed(DECIDE, waits)) is not None:
+            try:
+                if await self._decide(request, answer.strip().lower(), waits):
+                    self._approvals.pop(place, None)
+                    return
+            except ValidationError as error:
+                output.hint(f"that cannot be used: {told(error)}")
+            except HoldfastError as error:
+                output.hint(str(error))
+
+    async def _decide(self, request: ApprovalRequested, answer: str, waits: Callable[[], bool]) -> bool:
+        """Decide as the answer says; return whether that was done."""
+        call = request.call
+        given: dict[str, Any] = {"decision": "approve"}
+        if answer in ("n", "no"):
+            given = {"decision": "deny", "reason": await self._typed("why? ", waits)}
+        elif answer in ("e", "edit"):
+            given = {"decision": "edit", "arguments": await self._edited(_editable(call.arguments), waits)}
+        elif answer not in ("y", "yes"):
+            return False
+        if None in given.values():
+            return False
+        verdict = Verdict.model_validate({**given, "by": self._by, "digest": request.digest})
+        return await self._client.decide(request.execution_id, call.id, verdict)
+
+    async def _edited(self, text: str, waits: Callable[[], bool]) -> dict[str, Any] | None:
+        """Return other arguments than `text`; none when the person has thought better of it."""
+        while text := await self._typed("arguments: ", waits, text) or "":
+            try:
+                return typed_arguments(text)
+            except ValueError as error:
+                output.hint(f"{error}; an empty line goes back")
+        return None
+
+
+def _will_begin(view: SessionView) -> bool:
+    return bool(view.waiting) and view.status != "suspended"
+
+
+def _editable(arguments: Mapping[str, JsonValue], indent: int | None = None) -> str:
+    """Return arguments as JSON that shows on a terminal as what it is."""
+    text = json.dumps(arguments, indent=indent, ensure_ascii=False)
+    return text if printable(text) == text else json.dumps(arguments, indent=indent)

@@ -1,0 +1,318 @@
+"""What the commands print, for people and for programs. Asks nothing and decides nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from rich.console import Console
+from rich.markup import escape
+
+from holdfast.cli.screens.listing_table import Column, id_column, print_listing
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.digests import short_digest
+from holdfast.core.base.safe_text import printable
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.amounts import ESTIMATED, dollars, token_count
+from holdfast.core.conversation.decision_text import decision_text, marked
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import AgentStep, InferenceResponse, Outcome
+from holdfast.core.wire.execution_record import asked_of
+from holdfast.view.formatting import moment
+
+if TYPE_CHECKING:
+    from holdfast.client.listing import ExecutionSummary
+
+LINE_CHARS_MAX: Final = 100
+"""How much of an argument list, a result or a text one line shows."""
+
+WAITING_CHARS_MAX: Final = 2_000
+"""How much of the arguments of a call is shown beside the command that approves it."""
+
+EVENT_CHARS_MAX: Final = 1_200
+"""How much of what an event says one line shows."""
+
+RUN_COLUMNS: Final = (
+    id_column("id"),
+    Column("agent", least=8),
+    Column("status"),
+    Column("reason", rank=3, least=10),
+    Column("steps", right=True),
+    Column("tokens", rank=1, right=True),
+    Column("cost", rank=2, least=20, right=True),
+    Column("started", rank=4),
+)
+
+NO_RUNS: Final = 'no runs yet; start one with: holdfast run AGENT "question"'
+
+NONE_MATCHES: Final = "no {} matches this query"
+
+COLOURS: Final = {
+    ExecutionStatus.COMPLETED: "green",
+    ExecutionStatus.STOPPED: "yellow",
+    ExecutionStatus.FAILED: "red",
+    ExecutionStatus.IN_PROGRESS: "cyan",
+    ExecutionStatus.PENDING: "dim",
+}
+MARKS: Final = {
+    Outcome.SUCCEEDED: "[green]ok[/green]",
+    Outcome.FAILED: "[red]failed[/red]",
+    Outcome.BLOCKED: "[yellow]blocked[/yellow]",
+    Outcome.DENIED: "[yellow]denied[/yellow]",
+    Outcome.CANCELLED: "[yellow]cancelled[/yellow]",
+}
+
+
+class _Unbroken(Console):
+    """Leaves it to the program's end to say that a reader has gone; with NO_COLOR it writes no style at all.
+
+    Rich alone would keep bold and dim text, which are escape codes as well (https://no-color.org).
+    """
+
+    def __init__(self, *, stderr: bool = False, soft_wrap: bool = False, width: int | None = None) -> None:
+        colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+        super().__init__(color_system=colours, stderr=stderr, highlight=False, soft_wrap=soft_wrap, width=width)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def console() -> Console:
+    """Return what to print with: it neither wraps lines nor breaks them."""
+    return _Unbroken(soft_wrap=True)
+
+
+@cache
+def aside() -> Console:
+    """Return what prints what is no answer, to standard error: one for all, so that lines mind a spinner."""
+    return _Unbroken(stderr=True, soft_wrap=True)
+
+
+def tables() -> Console:
+    """Return what to print tables with: as wide as the terminal, and wide enough for a program."""
+    return _Unbroken(width=None if sys.stdout.isatty() else 200)
+
+
+def as_json(value: object) -> None:
+    """Print `value` as one JSON document."""
+    sys.stdout.write(json.dumps(value, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    console().print(escape(printable(text)))
+
+
+def hint(text: str) -> None:
+    """Print a line that is not the answer, to standard error."""
+    with suppress(OSError):
+        aside().print(f"[dim]{escape(printable(text))}[/dim]")
+
+
+def outcome(state: AgentState) -> dict[str, Any]:
+    """Return what a program wants to know of a run, JSON-ready."""
+    return {
+        "execution_id": state.execution.execution_id if state.execution else None,
+        "status": state.status,
+        "stop_reason": state.stop_reason,
+        "final_response": state.final_response,
+        "partial_response": partial_text(state),
+        "steps": state.step_count,
+        "usage": state.usage.model_dump(),
+        "cost": state.cost,
+        "unpriced": list(unpriced_of(state)),
+        "warnings": list(state.warnings),
+    }
+
+
+def partial_text(state: AgentState) -> str | None:
+    """Return what had come of an answer when its run was ended; none where no answer was cut off."""
+    partial = _partial(state)
+    return partial.text if partial is not None and partial.text.strip() else None
+
+
+def _partial(state: AgentState) -> InferenceResponse | None:
+    step = state.execution.current_step if state.execution else None
+    return None if step is None or step.inference_response is not None else step.partial_response
+
+
+def started(execution_id: str, page: str | None) -> None:
+    """Say which run this is and where to watch it."""
+    console().print(f"run [bold]{execution_id}[/bold]" + (f"\n    [dim]{page}[/dim]" if page else ""))
+
+
+def announce(number: int, response: InferenceResponse | None) -> None:
+    """Print which step it is and what the model asks for; it failed to answer where there is no response."""
+    said = " [red]failed[/red]" if response is None else "" if response.tool_calls else " final answer"
+    console().print(f"[bold]step {number}[/bold]{said}")
+    if response is not None:
+        asked(response)
+
+
+def cut_off(number: int, partial: InferenceResponse) -> None:
+    """Print what had come of an answer when its call was cancelled."""
+    screen = console()
+    screen.print(f"[bold]step {number}[/bold] [yellow]cut off[/yellow]")
+    if partial.text.strip():
+        screen.print(escape(printable(partial.text)))
+    screen.print(f"    [dim]{token_count(partial.usage)} tokens[/dim]")
+
+
+def asked(response: InferenceResponse) -> None:
+    """Print the calls that the model asks for."""
+    for call in response.tool_calls:
+        console().print(f"  {called(call)}")
+
+
+def results(step: AgentStep, seconds: float) -> None:
+    """Print what came of the step's calls, and what the step took."""
+    screen = console()
+    for execution in step.tool_executions:
+        told = execution.error.message if execution.error else execution.result or ""
+        screen.print(f"    {MARKS[execution.outcome]} {escape(execution.call.name)}: [dim]{escape(short(told))}[/dim]")
+        if execution.approval is not None:
+            decided = decision_text(execution.approval, execution.call.arguments)
+            bound = f" (digest {short_digest(execution.approval.digest)})"
+            screen.print(f"       [dim]{escape(printable(decided + bound))}[/dim]")
+    screen.print(f"    [dim]{seconds:.1f} s, {token_count(step.usage)} tokens[/dim]")
+
+
+def waiting(execution_id: str, call: ToolCall, expires_at: datetime | None, *, agent: str = "") -> None:
+    """Print that a call waits for a person, and how to decide; `agent` names the subagent whose call it is."""
+    until = "" if expires_at is None else f" until {moment(expires_at)}"
+    whose = f" of the subagent {agent}" if agent else ""
+    bound = f"{execution_id} {call.id} --digest {short_digest(call.digest)}"
+    arguments = marked(call.arguments_text, WAITING_CHARS_MAX)
+    told = f"{call.name}{whose} waits for approval{until}: {arguments}\n    holdfast approve {bound}"
+    console().print(f"    [yellow]{escape(printable(told))}[/yellow]")
+
+
+def paged(about: str) -> None:
+    """Print a text, page by page where it is longer than the terminal."""
+    screen = console()
+    shown = escape(printable(about))
+    if about.count("\n") + len(about) // max(1, screen.width) < screen.height - 2:
+        screen.print(shown)
+        return
+    with screen.pager():
+        screen.print(shown)
+
+
+def text(part: str) -> None:
+    """Print a part of a text, to be gone on with."""
+    screen = console()
+    screen.out(printable(part), end="")
+    screen.file.flush()
+
+
+def note(told: str) -> None:
+    """Print a line about what went on beside the run's steps."""
+    console().print(f"    [yellow]{escape(short(told))}[/yellow]")
+
+
+def event(place: str, kind: str, detail: str) -> None:
+    """Print an event's line."""
+    console().print(f"[dim]{place}[/dim] [bold]{kind}[/bold] {escape(short(detail, EVENT_CHARS_MAX))}".rstrip())
+
+
+def ended(state: AgentState, *, answer: bool = True) -> None:
+    """Print the last line of a run, then its answer unless it stands there already; before it what was cut off."""
+    step = state.execution.current_step if state.execution else None
+    if answer and step is not None and (partial := _partial(state)) is not None:
+        cut_off(step.number, partial)
+    screen = console()
+    seconds = state.execution_duration.total_seconds() if state.execution_duration else 0.0
+    signal = state.stop_signal
+    why = f" ({': '.join(filter(None, (signal.reason, printable(signal.message))))})" if signal else ""
+    colour = COLOURS[state.status]
+    spent = used(state.step_count, state.usage, state.cost, seconds, unpriced_of(state))
+    for warning in state.warnings:
+        screen.print(f"[yellow]warning[/yellow] {escape(printable(warning))}")
+    screen.print(f"[{colour}]{state.status.replace('_', ' ')}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]")
+    if state.final_response and answer:
+        screen.print()
+        screen.print(escape(printable(state.final_response)))
+
+
+def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
+    """Print a run from its beginning to where it is; `agent` is its agent's name."""
+    if state.execution:
+        started(state.execution.execution_id, page)
+    if task := " was asked: ".join(filter(None, (agent, short(asked_of(state))))):
+        console().print(f"    {escape(printable(task))}")
+    for done in state.step_executions:
+        announce(done.step.number, done.step.inference_response)
+        results(done.step, done.duration.total_seconds())
+    current = state.execution.current_step if state.execution else None
+    if current is not None and current.inference_response is not None:
+        announce(current.number, current.inference_response)
+    for each in state.waiting_calls:
+        waiting(state.running.execution_id, each.call, each.expires_at)
+    for error in state.errors:
+        console().print(f"[red]error[/red] {escape(printable(f'{error.source}: {error.type}: {error.message}'))}")
+    ended(state)
+
+
+def line(summary: ExecutionSummary) -> dict[str, Any]:
+    """Return a line of the listing, JSON-ready."""
+    return {
+        name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in asdict(summary).items()
+    }
+
+
+def table(found: list[ExecutionSummary], none: str = NO_RUNS) -> None:
+    """Print the listing; `none` is what to say where there is nothing to list."""
+    if not found:
+        hint(none)
+        return
+    print_listing(tables(), RUN_COLUMNS, map(_cells, found))
+
+
+def _cells(run: ExecutionSummary) -> tuple[str, ...]:
+    colour = COLOURS.get(ExecutionStatus(run.status), "") if run.status in set(ExecutionStatus) else "red"
+    return (
+        run.execution_id,
+        escape(run.agent or "-"),
+        f"[{colour}]{run.status.replace('_', ' ')}[/{colour}]",
+        run.stop_reason or "-",
+        "-" if run.steps is None else str(run.steps),
+        "-" if run.tokens is None else f"{ESTIMATED if run.estimated_tokens else ''}{run.tokens:,}",
+        "-" if run.cost is None else escape(dollars(run.cost, run.unpriced, unit="")),
+        moment(run.started_at),
+    )
+
+
+def called(call: ToolCall) -> str:
+    """Return a call with its arguments, in colours."""
+    given = ", ".join(f"{name}={json.dumps(value)}" for name, value in call.arguments.items())
+    return f"[cyan]{escape(call.name)}[/cyan]({escape(short(given))})"
+
+
+def unpriced_of(state: AgentState) -> tuple[str, ...]:
+    """Return the models whose tokens are not in the cost of the state's execution."""
+    return state.execution.unpriced if state.execution else ()
+
+
+def used(steps: int, usage: Usage, cost: float, seconds: float | None, unpriced: Sequence[str] = ()) -> str:
+    """Return what a run took; `cost` in US dollars, `seconds` none where they are not known."""
+    taken = "1 step" if steps == 1 else f"{steps} steps"
+    return f"{taken}, {tokens(usage, cost, unpriced)}{'' if seconds is None else f', {seconds:.1f} s'}"
+
+
+def tokens(usage: Usage, cost: float, unpriced: Sequence[str] = ()) -> str:
+    """Return what was used of a model, and its cost in US dollars where there is any."""
+    return f"{token_count(usage)} tokens{f', {dollars(cost, unpriced)}' if cost or unpriced else ''}"
+
+
+def short(text: str, chars_max: int = LINE_CHARS_MAX) -> str:
+    """Return the beginning of `text` on one line, safe for a terminal, with how much of it is not shown."""
+    flat = " ".join(printable(text).split())
+    return marked(flat, chars_max)

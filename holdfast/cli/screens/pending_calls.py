@@ -1,0 +1,133 @@
+"""The calls that wait for a person, as people and programs are shown them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.markup import escape
+from rich.text import Text
+
+from holdfast.cli.screens import output
+from holdfast.cli.screens.listing_table import Column, id_column, print_listing, whole_width
+from holdfast.core.base.digests import short_digest
+from holdfast.core.base.errors import ServerUnavailable
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.view.formatting import moment
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
+    from holdfast.client.approvals import WaitingCall, WaitingCalls
+    from holdfast.core.wire.session_contracts import SessionView
+
+COLUMNS: Final = (
+    id_column("run"),
+    Column("agent", least=8),
+    Column("call", rank=2),
+    Column("tool", least=8),
+    Column("digest"),
+    Column("asked", rank=3),
+    Column("expires", rank=1),
+    Column("arguments"),
+)
+LINES_CHARS_MIN: Final = 50
+"""A narrower terminal breaks the lines itself: in a listing of this width each call has one."""
+
+MARK_CHARS: Final = 24
+"""What it takes to part arguments from the rest, and to say how much of them is not shown."""
+
+ARGUMENTS_CHARS_MIN: Final = 24
+"""Where less than this is left of a line, the arguments have the line below."""
+
+
+def line(call: WaitingCall) -> dict[str, Any]:
+    """Return a call of the listing, JSON-ready; its arguments are whole."""
+    times = {name: None if at is None else at.isoformat() for name, at in _times(call).items()}
+    return {**asdict(call), "arguments": dict(call.arguments), **times}
+
+
+async def of_session(holdfast: Holdfast, agent_id: str) -> tuple[SessionView, WaitingCalls | None]:
+    """Return an agent's session as it is now, with the calls of its run and of all subagents that wait for a person."""
+    from holdfast.client.approvals import waiting_of_session
+
+    view = await holdfast.agent(agent_id).view()
+    if view.running_id is None:
+        return view, None
+    return view, await if_known(waiting_of_session(holdfast.client.temporal, view.agent_id))
+
+
+async def if_known(asking: Awaitable[WaitingCalls]) -> WaitingCalls | None:
+    """Return which calls wait; none where the server cannot tell, which is said: it is no more than an addition."""
+    try:
+        return await asking
+    except ServerUnavailable as error:
+        output.hint(f"which calls wait for a person cannot be told: {error.message}")
+        return None
+
+
+def shown(found: WaitingCalls | None, own_id: str = "") -> None:
+    """Print calls that wait, of subagents but for those of the run `own_id`, and how to decide."""
+    if found is None:
+        return
+    for each in found:
+        call = ToolCall(id=each.call_id, name=each.tool, arguments=dict(each.arguments))
+        agent = "" if each.execution_id == own_id else each.agent or each.execution_id
+        output.waiting(each.execution_id, call, each.expires_at, agent=agent)
+    if found.more:
+        output.hint(f"{len(found)} calls that wait are shown, there may be more; `holdfast waiting` lists them all")
+    unread(found)
+
+
+def unread(found: WaitingCalls) -> None:
+    """Say whose calls wait and cannot be told."""
+    for id_ in found.unread:
+        output.hint(f"calls of run {id_} wait, but no worker tells which: is one running?")
+
+
+def table(found: WaitingCalls) -> None:
+    """Print the listing; of arguments longer than a line it says how many characters are not shown."""
+    if not found:
+        output.hint("no call waits for a person")
+        return
+    screen, rows = output.tables(), [_cells(each) for each in found]
+    room = screen.width - MARK_CHARS - whole_width(COLUMNS[:-1], rows)
+    if room >= ARGUMENTS_CHARS_MIN:
+        print_listing(screen, COLUMNS, [(*row, _arguments(each, room)) for row, each in zip(rows, found, strict=True)])
+        return
+    screen.width = max(screen.width, LINES_CHARS_MIN)
+    with screen.capture() as printed:
+        print_listing(screen, COLUMNS[:-1], rows)
+    head, *lines = printed.get().splitlines()
+    screen.print(Text.from_ansi(head))
+    for line, each in zip(lines, found, strict=True):
+        screen.print(Text.from_ansi(line))
+        screen.print(f"  {_arguments(each, screen.width - MARK_CHARS)}")
+
+
+def _cells(call: WaitingCall) -> tuple[str, ...]:
+    cells = (call.execution_id, call.agent or "-", call.call_id, call.tool, short_digest(call.digest))
+    return tuple(escape(printable(cell)) for cell in (*cells, *map(_moment, _times(call).values())))
+
+
+def _arguments(call: WaitingCall, room: int) -> str:
+    """Return at most so many characters of the arguments, with how many are not shown."""
+    return escape(output.short(json.dumps(dict(call.arguments), ensure_ascii=False), min(room, output.LINE_CHARS_MAX)))
+
+
+def whole(execution_id: str, call: ToolCall) -> str:
+    """Return a call that waits with all of its arguments: what one is to decide about."""
+    arguments = json.dumps(dict(call.arguments), indent=2, ensure_ascii=False)
+    about = f"{call.name} of run {execution_id}, call {call.id}, digest {short_digest(call.digest)}"
+    return printable(f"{about}\n{arguments}")
+
+
+def _times(call: WaitingCall) -> dict[str, datetime | None]:
+    return {"asked_at": call.asked_at, "expires_at": call.expires_at}
+
+
+def _moment(at: datetime | None) -> str:
+    return "-" if at is None else moment(at)

@@ -1,0 +1,98 @@
+"""Bars, spinners and short figures, the same for `watch` and `top`. Asks nothing and prints nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from holdfast.core.conversation.amounts import dollars, short_dollars
+from holdfast.view.budget_use import Share
+
+FULL_FROM: Final = 0.9
+"""From this share on a limit is shown in red, and"""
+
+MUCH_FROM: Final = 0.7
+"""from this one in yellow."""
+
+LABEL_CHARS: Final = 9
+"""The longest name of a limit, and a space."""
+
+SPINS_PER_SECOND: Final = 8
+
+MINUTE: Final = 60
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+TIMES: Final = ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "m"), (MINUTE, "m", 1, "s"))
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The signs that a terminal can show."""
+
+    used: str
+    free: str
+    spinner: str
+    succeeded: str
+    failed: str
+    refused: str
+    waiting: str
+    asked: str
+    branch: str
+    last: str
+    trunk: str
+    more: str
+
+
+FINE: Final = Glyphs("█", "░", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "✓", "✗", "⊘", "?", "·", "├ ", "└ ", "│ ", "…")
+PLAIN: Final = Glyphs("#", ".", "|/-\\", "+", "x", "-", "?", ".", "|-", "`-", "| ", "...")
+"""For terminals that know ASCII alone."""
+
+
+def glyphs_of(console: Console) -> Glyphs:
+    """Return the signs that this console can print."""
+    return FINE if console.encoding.lower().startswith("utf") else PLAIN
+
+
+def spinner(glyphs: Glyphs, seconds: float) -> str:
+    """Return the sign of something under way at a moment."""
+    return glyphs.spinner[int(seconds * SPINS_PER_SECOND) % len(glyphs.spinner)]
+
+
+def bar(share: Share, width: int, glyphs: Glyphs) -> Text:
+    """Return a bar of `width` signs: one is full from half of it on, the last only when nothing is left."""
+    full = int(share.fraction * width + 0.5)
+    if share.fraction < 1:
+        full = min(full, width - 1)
+    colour = "red" if share.fraction >= FULL_FROM else "yellow" if share.fraction >= MUCH_FROM else "green"
+    return Text.assemble((glyphs.used * full, colour), (glyphs.free * (width - full), "dim"))
+
+
+def figures(share: Share) -> str:
+    """Return what is used of a limit, and how much that may be."""
+    match share.limit:
+        case "cost":
+            return f"{short_dollars(share.used, share.unpriced)} / {dollars(share.most)}"
+        case "seconds" | "deadline":
+            return f"{took(share.used)} / {took(share.most)}"
+        case _:
+            return f"{share.used:,.0f} / {share.most:,.0f}"
+
+
+def told_share(share: Share, width: int, glyphs: Glyphs, *, with_subagents: bool) -> Text:
+    """Return a limit with its bar; `with_subagents`: steps of theirs are among those that count."""
+    about = " with subagents" if with_subagents and share.limit == "steps" else ""
+    return Text.assemble(
+        (f"{share.limit:{LABEL_CHARS}}", "dim"), bar(share, width, glyphs), f" {figures(share)}", (about, "dim")
+    )
+
+
+def took(seconds: float) -> str:
+    """Return a duration as people read it: `0.4 s`, `42.0 s`, `3m 05s`, `2h 07m`, `3d 04h`."""
+    whole = int(max(0.0, seconds))
+    for size, name, part, part_name in TIMES:
+        if whole >= size:
+            return f"{whole // size}{name} {whole % size // part:02}{part_name}"
+    return f"{max(0.0, seconds):.1f} s"

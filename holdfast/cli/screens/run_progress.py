@@ -1,0 +1,179 @@
+"""How a run is shown while it goes on: step by step, or one line per event; text as it comes. Asks nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from holdfast.cli.screens import output
+from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched
+from holdfast.core.conversation.amounts import token_count
+from holdfast.core.conversation.decision_text import decision_text
+from holdfast.core.wire import execution_events
+from holdfast.view.formatting import counted
+
+ID_CHARS: Final = 8
+"""How much of an execution's id stands on an event's line: enough to tell a run from its subagents'."""
+
+
+class _Text:
+    """Text that is printed as it comes, on lines of its own."""
+
+    def __init__(self) -> None:
+        self._within = ""
+        """Whose text the cursor stands behind."""
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._within)
+
+    def show(self, delta: TextDelta) -> None:
+        if self._within != delta.execution_id:
+            self.end()
+        left_out = f"[{delta.skipped:,} characters] " if delta.skipped else ""
+        output.text(left_out + delta.text)
+        self._within = delta.execution_id
+
+    def end(self) -> None:
+        """Begin a new line where text stands on this one."""
+        if self._within:
+            output.text("\n")
+        self._within = ""
+
+
+class Steps:
+    """Prints each step of a run: its calls when they are asked for, their results when it is complete.
+
+    A `live` one prints text while it comes, too.
+    """
+
+    def __init__(self, *, live: bool) -> None:
+        self._live = live
+        self._text = _Text()
+        self._began: datetime | None = None
+        self._announced = 0
+        self.streamed = ""
+        """The text of the latest answer as far as it was printed."""
+        self.doing = "the run begins"
+        """What is under way, in a few words."""
+
+    @property
+    def within_text(self) -> bool:
+        """Whether the cursor stands behind a text that is being printed."""
+        return self._text.under_way
+
+    def show(self, watched: Watched) -> None:
+        """Print what is new."""
+        self.doing = _doing(watched) or self.doing
+        match watched:
+            case execution_events.AgentStepStarted():
+                self._began, self.streamed = watched.at, ""
+            case TextDelta() if self._live:
+                self._stream(watched)
+            case AttemptFailed() if self._live:
+                self._text.end()
+                output.note(watched.line(datetime.now(UTC)))
+                self.streamed = ""
+            case execution_events.InferenceResponseReceived():
+                self._text.end()
+                if self._announced < watched.step_number:
+                    output.announce(watched.step_number, watched.response)
+                else:
+                    output.asked(watched.response)
+                self._announced = watched.step_number
+            case execution_events.ApprovalRequested():
+                output.waiting(watched.execution_id, watched.call, watched.expires_at)
+            case execution_events.AgentStepCompleted():
+                self._complete(watched)
+            case execution_events.StopSignalReceived():
+                self.end()
+            case _:
+                pass
+
+    def end(self) -> None:
+        """Begin a new line where a text stands that was cut off."""
+        self._text.end()
+
+    def _stream(self, delta: TextDelta) -> None:
+        if self._announced < delta.step_number:
+            output.say(f"step {delta.step_number}")
+            self._announced = delta.step_number
+        self._text.show(delta)
+        self.streamed += delta.text
+
+    def _complete(self, event: execution_events.AgentStepCompleted) -> None:
+        self._text.end()
+        if self._announced < event.step_number:
+            output.announce(event.step_number, event.step.inference_response)
+        self._announced = event.step_number
+        output.results(event.step, (event.at - (self._began or event.at)).total_seconds())
+
+
+def _doing(watched: Watched) -> str:
+    """Return what begins with an event; empty where nothing does."""
+    match watched:
+        case execution_events.InferenceRequestStarted():
+            return f"step {watched.step_number}: the model is asked"
+        case execution_events.ToolCallStarted():
+            return f"step {watched.step_number}: {watched.call.name} runs"
+        case execution_events.SubagentSpawned():
+            return f"step {watched.step_number}: {watched.agent} works"
+        case execution_events.ApprovalRequested():
+            return f"step {watched.step_number}: {watched.call.name} waits for a person"
+        case _:
+            return ""
+
+
+class Lines:
+    """Prints one line per event, and text as it comes between them."""
+
+    def __init__(self) -> None:
+        self._text = _Text()
+
+    def show(self, watched: Watched) -> None:
+        """Print what is new."""
+        if isinstance(watched, TextDelta):
+            self._text.show(watched)
+            return
+        self._text.end()
+        when = "" if isinstance(watched, AttemptFailed) else f"{watched.at:%H:%M:%S} "
+        where = f"{watched.execution_id[:ID_CHARS]} {watched.step_number:>3}"
+        output.event(f"{when:9}{where}", watched.kind, _detail(watched))
+
+
+def _detail(watched: Watched) -> str:  # noqa: C901, PLR0912  # one case per kind
+    """Return what one wants to know of an event first."""
+    match watched:
+        case execution_events.AgentExecutionStarted():
+            return watched.agent
+        case execution_events.InferenceResponseReceived():
+            asked = counted(len(watched.response.tool_calls), "call")
+            return f"{asked}, {token_count(watched.response.usage)} tokens"
+        case execution_events.ToolCallStarted() | execution_events.ApprovalRequested():
+            return f"{watched.call.name} {watched.call.id}"
+        case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
+            done = watched.tool_execution
+            return f"{done.call.name} {done.call.id} {done.outcome}"
+        case execution_events.TokenUsageReported():
+            return f"{output.tokens(watched.total, watched.total_cost, watched.total_unpriced)} so far"
+        case execution_events.StopSignalReceived():
+            return f"{watched.signal.reason}: {watched.signal.message}"
+        case execution_events.AgentExecutionStopped():
+            return f"{watched.reason}: {watched.message}" if watched.message else watched.reason
+        case execution_events.AgentExecutionCompleted():
+            return watched.status
+        case execution_events.AgentExecutionFailed():
+            return f"{watched.error.type}: {watched.error.message}"
+        case execution_events.SubagentSpawned():
+            return f"{watched.agent} {watched.call_id}"
+        case execution_events.SubagentCompleted():
+            spent = output.tokens(watched.usage, watched.cost, watched.unpriced)
+            return f"{watched.agent} {watched.call_id} {watched.status}, {spent}"
+        case execution_events.ApprovalResolved():
+            return f"{watched.call.name} {watched.call_id} {decision_text(watched.approval, watched.call.arguments)}"
+        case execution_events.HookExecuted():
+            return f"{watched.hook} at {watched.trigger}"
+        case AttemptFailed():
+            return watched.line(datetime.now(UTC))
+        case _:
+            return ""

@@ -1,0 +1,93 @@
+"""What `holdfast top` shows of one row beside the table: where it is, what waits, what was said. Asks nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from rich.text import Text
+
+from holdfast.cli.screens.output import short
+from holdfast.cli.screens.progress_bars import Glyphs, took
+from holdfast.cli.screens.top_columns import limits
+from holdfast.core.base.digests import short_digest
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.decision_text import decision_text
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import CallStage
+from holdfast.view.formatting import moment
+
+if TYPE_CHECKING:
+    from holdfast.client.approvals import WaitingCall
+    from holdfast.view.overview import Progress, Row
+
+TEXT_LINES: Final = 12
+"""How many lines of what the model said last are shown."""
+
+
+def details(row: Row, now: datetime, glyphs: Glyphs, coming: str = "") -> Text:
+    """Return all that is known of a row; `coming` is the end of an answer under way."""
+    listed = row.listed
+    lines = [Text.assemble((listed.kind, "bold"), f" {listed.id}", (f"  since {moment(_since(row))}", "dim"))]
+    told = {"agent": listed.agent, "tenant": listed.tenant, "parent": listed.parent}
+    lines.append(Text("  ".join(f"{name} {short(value)}" for name, value in told.items() if value), "dim"))
+    if row.unread:
+        lines.append(Text(short(row.unread), "yellow"))
+    if row.progress is not None:
+        lines += [*limits(row, now, glyphs), *_step(row.progress, now), *_waiting(row.progress)]
+        lines += _said(coming or row.progress.text)
+        if row.progress.stops:
+            lines.append(Text(f"stops: {short(row.progress.stops)}", "yellow"))
+    return Text("\n").join(lines)
+
+
+def call(waiting: WaitingCall) -> Text:
+    """Return a call that waits, whole: what one is to decide about."""
+    arguments = json.dumps(dict(waiting.arguments), indent=2, ensure_ascii=False)
+    until = "" if waiting.expires_at is None else f"\nuntil {moment(waiting.expires_at)}"
+    return Text.assemble(
+        (printable(waiting.tool), "bold cyan"),
+        f"\n{printable(arguments)}",
+        (f"\ndigest {short_digest(waiting.digest)}, call {printable(waiting.call_id)}{until}", "dim"),
+        (f"\nof {short(waiting.agent)}, run {waiting.execution_id}", "dim"),
+    )
+
+
+def _since(row: Row) -> datetime:
+    return row.progress.started_at if row.progress else row.listed.started_at
+
+
+def _step(progress: Progress, now: datetime) -> Iterator[Text]:
+    step = progress.step
+    if step is None:
+        return
+    since = progress.step_started_at
+    yield Text.assemble(
+        (f"step {step.number}", "bold"), "" if since is None else f"  {took((now - since).total_seconds())}"
+    )
+    for each in progress.open_calls:
+        if each.stage is not CallStage.APPROVAL:
+            yield Text(f"  {each.stage.replace('_', ' ')}: {_called(each.call)}")
+    for done in step.tool_executions:
+        yield Text(f"  {done.outcome}: {_called(done.call)}", "dim")
+        if done.approval is not None:
+            yield Text(f"    {printable(decision_text(done.approval, done.call.arguments))}", "dim")
+
+
+def _waiting(progress: Progress) -> Iterator[Text]:
+    for each in progress.waiting:
+        arguments = short(json.dumps(dict(each.arguments), ensure_ascii=False))
+        until = "" if each.expires_at is None else f", until {moment(each.expires_at)}"
+        yield Text(f"  waits for approval{until}: {printable(each.tool)} {arguments}", "yellow")
+        yield Text(f"    digest {short_digest(each.digest)}: a approves, d denies", "yellow")
+
+
+def _said(text: str) -> list[Text]:
+    said = [line for line in printable(text).splitlines() if line.strip()][-TEXT_LINES:]
+    return [Text("says", "bold"), *map(Text, said)] if said else []
+
+
+def _called(asked: ToolCall) -> str:
+    return short(f"{asked.name} {asked.arguments_text}")

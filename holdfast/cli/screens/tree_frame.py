@@ -1,0 +1,304 @@
+"""One picture of a `LiveView`: as many lines as the terminal has, the most important ones. Asks and prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache, lru_cache
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from holdfast.cli.screens.output import COLOURS, short
+from holdfast.cli.screens.progress_bars import LABEL_CHARS, Glyphs, spinner, told_share, took
+from holdfast.client.watch_events import retry_line
+from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.base.digests import short_digest
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.amounts import ESTIMATED, dollars
+from holdfast.core.conversation.steps import Outcome
+from holdfast.view.budget_use import Used, shares, tightest
+from holdfast.view.formatting import counted, moment
+from holdfast.view.live_tree import CallView, LiveView, RunView, StepView
+
+ID_CHARS: Final = 8
+"""How much of an id tells a run from its subagents'."""
+
+WAITING_SHOWN: Final = 3
+"""How many calls that wait are shown with the command that decides about them."""
+
+NOTICE_CHARS_MAX: Final = 300
+"""How much is told of what is not as it should be."""
+
+BAR_CHARS: Final = 20
+BAR_CHARS_MIN: Final = 6
+LINE_CHARS_MIN: Final = 8
+"""So wide a line of the answer is at least, however deep it stands and however narrow the terminal is."""
+
+LOW_LINES: Final = 14
+"""In a terminal lower than this the one limit is shown of which most is used."""
+
+MANY_RUNS: Final = 40
+"""With more runs than this, the picture begins with less of each."""
+
+OUTCOMES: Final = {
+    Outcome.SUCCEEDED: ("succeeded", "green"),
+    Outcome.FAILED: ("failed", "red"),
+    Outcome.BLOCKED: ("refused", "yellow"),
+    Outcome.DENIED: ("refused", "yellow"),
+    Outcome.CANCELLED: ("refused", "yellow"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """How much of a tree is shown: at most so many steps of a run, calls of a step and lines of an answer."""
+
+    steps: int
+    calls: int
+    lines: int
+
+
+DETAILS: Final = (
+    Detail(50, 64, 12),
+    Detail(20, 32, 8),
+    Detail(8, 12, 6),
+    Detail(4, 8, 5),
+    Detail(3, 6, 4),
+    Detail(2, 4, 3),
+    Detail(1, 3, 2),
+    Detail(1, 2, 1),
+    Detail(1, 1, 0),
+)
+"""From much to little: the first that fits the terminal is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A line of the tree, those that go on from it, and what stands below it."""
+
+    label: Text
+    below: tuple[Node, ...] = ()
+    more: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """How a view is drawn: the moment, the size of the terminal in signs, and what the terminal can show."""
+
+    now: datetime
+    width: int
+    height: int
+    glyphs: Glyphs
+
+    def frame(self, view: LiveView, notice: str = "") -> list[Text]:
+        """Return the lines of one picture, at most `height`; `notice` is what is not as it should be."""
+        top = [*self._notice(notice), *self._earlier(view), *self._budget(view), *self._waiting(view)]
+        room = self.height - len(top)
+        if room < 1:
+            return [self._cut(line) for line in top[: self.height]]
+        return [self._cut(line) for line in (*top, *self._tree(view, room))]
+
+    def last(self, view: LiveView) -> list[Text]:
+        """Return the picture that stays when the run has ended: the tree, without what only counts while it runs."""
+        return [self._cut(line) for line in self._tree(view, self.height)]
+
+    # --- above the tree
+
+    def _notice(self, notice: str) -> Iterator[Text]:
+        if notice:
+            yield from _folded(f"! {printable(notice[:NOTICE_CHARS_MAX])}", self.width, "bold red")
+
+    def _earlier(self, view: LiveView) -> Iterator[Text]:
+        """Give a line for each of the latest runs of a session before the one that is shown whole."""
+        for id_ in view.roots[-4:-1]:
+            if id_ in view.runs:
+                yield self._run(view.runs[id_])
+        if view.root is None:
+            yield Text(f"{self._spin()} nothing has happened yet", "dim")
+
+    def _budget(self, view: LiveView) -> Iterator[Text]:
+        root = view.root
+        if root is None or root.started_at is None:
+            return
+        until = root.ended_at or view.paused_at or self.now
+        seconds = max(0.0, (until - root.started_at).total_seconds() - view.paused_seconds)
+        used = Used(view.steps_used, root.tokens_so_far, root.cost_so_far, seconds, root.unpriced)
+        width = max(BAR_CHARS_MIN, min(BAR_CHARS, self.width - LABEL_CHARS - 18))
+        all_of = shares(view.budget, used, started_at=root.started_at, now=root.ended_at or self.now)
+        scarce = tightest(all_of)
+        for share in all_of if self.height >= LOW_LINES else filter(None, [scarce]):
+            yield told_share(share, width, self.glyphs, with_subagents=view.steps_used > root.step_count)
+
+    def _waiting(self, view: LiveView) -> Iterator[Text]:
+        """Give what is to be decided, folded instead of cut: the command is there to be copied."""
+        waiting = view.waiting
+        for run, call in waiting[:WAITING_SHOWN]:
+            until = "" if call.expires_at is None else f" until {moment(call.expires_at)}"
+            told = f"{self.glyphs.waiting} {call.call.name}({_line(call.arguments)}) waits for approval{until}"
+            yield from _folded(printable(told), self.width, "yellow")
+            bound = f"{run.execution_id} {call.call.id} --digest {short_digest(call.digest)}"
+            yield from _folded(f"  holdfast approve {bound}", self.width, "bold yellow")
+        if len(waiting) > WAITING_SHOWN:
+            told = f"  {self.glyphs.more} and {len(waiting) - WAITING_SHOWN} more: holdfast waiting"
+            yield Text(told, "yellow")
+
+    # --- the tree
+
+    def _tree(self, view: LiveView, room: int) -> list[Text]:
+        root = view.root
+        if root is None:
+            return []
+        lines: list[Text] = []
+        for detail in DETAILS[3:] if len(view.runs) > MANY_RUNS else DETAILS:
+            if min(detail.steps, len(root.steps)) >= room and detail is not DETAILS[-1]:
+                continue  # each of them takes a line at least
+            lines = list(self._flat(self._node(view, root, detail, 0)))
+            if len(lines) <= room:
+                return lines
+        cut = Text(f"{self.glyphs.more} {len(lines) - room + 1} more lines", "dim")
+        return [*lines[: room - 1], cut]
+
+    def _flat(self, node: Node, before: str = "", lead: str = "") -> Iterator[Text]:
+        yield Text.assemble((lead, "dim"), node.label)
+        for line in node.more:
+            yield Text.assemble((before, "dim"), line)
+        for place, each in enumerate(node.below, 1):
+            ends = place == len(node.below)
+            branch, trunk = (self.glyphs.last, "  ") if ends else (self.glyphs.branch, self.glyphs.trunk)
+            yield from self._flat(each, before + trunk, before + branch)
+
+    def _node(self, view: LiveView, run: RunView, detail: Detail, depth: int) -> Node:
+        if run.is_over and depth:  # what a subagent that has ended has done stands in its parent's step
+            return Node(self._run(run))
+        shown = run.steps[-(detail.steps if not depth else min(2, detail.steps)) :]
+        earlier = max(0, (shown[0].number if shown else run.step_count + 1) - 1)
+        below: list[Node] = []
+        if earlier:
+            below.append(Node(Text(f"{self.glyphs.more} {counted(earlier, 'earlier step')}", "dim")))
+        below += [self._step(view, run, each, detail, depth) for each in shown]
+        if run.why and not run.is_over:
+            below.append(Node(Text(f"stops: {_line(run.why)}", "yellow")))
+        return Node(self._run(run), tuple(below))
+
+    def _run(self, run: RunView) -> Text:
+        colour = COLOURS[run.status]
+        label = Text.assemble(
+            self._mark(run), " ", (_line(run.agent) or "agent", "bold"), (f" {run.execution_id[:ID_CHARS]}", "dim")
+        )
+        label.append(f" {run.status.replace('_', ' ')}", colour)
+        label.append(
+            f"  {counted(run.step_count, 'step')}, {ESTIMATED if run.estimated else ''}{run.tokens_so_far:,} tokens"
+        )
+        if run.cost_so_far or run.unpriced:
+            label.append(f", {dollars(run.cost_so_far, run.unpriced)}")
+        if run.started_at is not None:
+            label.append(f", {took(((run.ended_at or self.now) - run.started_at).total_seconds())}")
+        if run.retries:
+            label.append(f", {counted(run.retries, 'attempt')} failed", "yellow")
+        if run.why and run.is_over:
+            label.append(f"  {_line(run.why)}", colour)
+        return label
+
+    def _mark(self, run: RunView) -> tuple[str, str]:
+        match run.status:
+            case ExecutionStatus.COMPLETED:
+                return self.glyphs.succeeded, "green"
+            case ExecutionStatus.STOPPED:
+                return self.glyphs.refused, "yellow"
+            case ExecutionStatus.FAILED:
+                return self.glyphs.failed, "red"
+            case _:
+                return self._spin(), "cyan"
+
+    def _step(self, view: LiveView, run: RunView, step: StepView, detail: Detail, depth: int) -> Node:
+        under_way = step.ended_at is None and not run.is_over
+        label = Text(f"step {step.number}", "bold" if under_way else "")
+        seconds = ((step.ended_at or run.ended_at or self.now) - step.started_at).total_seconds()
+        label.append(f"  {took(seconds)}", "dim")
+        if step.tokens:
+            label.append(f", {ESTIMATED if step.estimated else ''}{step.tokens:,} tokens", "dim")
+        if step.asking and under_way:
+            label.append(f"  {self._spin()} {'answering' if step.text else 'asking the model'}", "cyan")
+        said = self._answer(step, detail, depth, under_way=under_way)
+        below = [Node(said[0], more=tuple(said[1:]))] if said else []
+        if step.retry and under_way:
+            told = retry_line(_line(step.retry), step.attempt - 1, step.retry_at, self.now)
+            below.insert(0, Node(Text(told, "yellow")))
+        return Node(label, (*below, *self._calls(view, step, detail, depth)))
+
+    def _answer(self, step: StepView, detail: Detail, depth: int, *, under_way: bool) -> list[Text]:
+        """Return the end of what the model says; of a step that is over and had calls, a line."""
+        lines = detail.lines if under_way or not step.calls else min(1, detail.lines)
+        if not step.text.strip() or not lines:
+            return []
+        width = max(LINE_CHARS_MIN, self.width - 2 * (2 * depth + 2) - 1)
+        said = step.text.strip()
+        if step.calls and not under_way:
+            [line, *more] = _folded(printable(said[: 2 * width]), width, "") or [Text()]
+            return [Text.assemble(line, self.glyphs.more if more else "")]
+        folded = _folded(printable(said[-2 * lines * width :]), width, "")
+        return [each for each in folded if each.plain.strip()][-lines:]
+
+    def _calls(self, view: LiveView, step: StepView, detail: Detail, depth: int) -> Iterator[Node]:
+        """Give the calls in their order; where there are too many, those without an end come first."""
+        shown: Sequence[CallView] = step.calls
+        if len(shown) > detail.calls:
+            wanted = sorted(shown, key=lambda call: not call.is_open)[: detail.calls]
+            shown = [call for call in step.calls if call in wanted][: detail.calls]
+        for call in shown:
+            child = view.runs.get(call.execution_id or "")
+            below = () if child is None else (self._node(view, child, detail, depth + 1),)
+            yield Node(self._call(call), below)
+        if left := len(step.calls) - len(shown):
+            yield Node(Text(f"{self.glyphs.more} {counted(left, 'more call')}", "dim"))
+
+    def _call(self, call: CallView) -> Text:
+        label = Text()
+        if isinstance(call.stage, Outcome):
+            name, colour = OUTCOMES[call.stage]
+            label.append(f"{getattr(self.glyphs, name)} ", colour)
+        elif call.stage == "running":
+            label.append(f"{self._spin()} ", "cyan")
+        else:
+            label.append(f"{self.glyphs.waiting if call.stage == 'waiting' else self.glyphs.asked} ", "yellow")
+        label.append(_line(call.call.name), "cyan")
+        label.append(f"({_line(call.arguments)})")
+        if call.started_at is not None and call.stage != "asked":
+            label.append(f" {took(((call.ended_at or self.now) - call.started_at).total_seconds())}", "dim")
+        if call.stage == "waiting":
+            label.append(" waits for approval", "yellow")
+        elif isinstance(call.stage, Outcome):
+            shown = "" if call.stage is Outcome.SUCCEEDED else f" {call.stage}"
+            label.append(shown, OUTCOMES[call.stage][1])
+            label.append(f"  {_line(call.told)}", "dim")
+        if call.decided:
+            label.append(f"  {_line(call.decided)}", "dim")
+        return label
+
+    # --- lines
+
+    def _spin(self) -> str:
+        return spinner(self.glyphs, self.now.timestamp())
+
+    def _cut(self, line: Text) -> Text:
+        line.truncate(self.width, overflow="ellipsis" if self.glyphs.more == "…" else "crop")
+        return line
+
+
+@lru_cache(maxsize=4096)
+def _line(text: str) -> str:
+    """Return the beginning of foreign text on one line, safe for a terminal."""
+    return short(text)
+
+
+def _folded(text: str, width: int, style: str) -> list[Text]:
+    """Return the text in lines of at most `width` signs."""
+    return [*Text(text, style).wrap(_folding(), max(1, width), overflow="fold", tab_size=4)]
+
+
+@cache
+def _folding() -> Console:
+    return Console(width=80, color_system=None)

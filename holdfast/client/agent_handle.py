@@ -1,0 +1,413 @@
+"""`Agent`: a handle on one agent that lives: talk to it, wait for answers, steer it, go back. Knows no workflow code.
+
+The agent's session is the workflow `AgentSession`; `core.wire.workflow_names` gives its id. Whatever is asked of it
+starts it where it is not on the server: an idle session leaves, and comes back with the next message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, cast
+from uuid import uuid4
+
+from pydantic import JsonValue
+from temporalio.client import (
+    WorkflowHandle,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.client.approvals import WaitingCall, calls_of
+from holdfast.client.definition_files import find_subagents
+from holdfast.client.receipts import Answers
+from holdfast.client.runs import Client
+from holdfast.client.session_event_reader import session_events
+from holdfast.client.session_history import executions_of
+from holdfast.client.session_updates import Beginning, SessionUpdates, checked_definition
+from holdfast.client.session_validation import check_said, checked, update_id
+from holdfast.client.validation import check_definition, check_id, check_stop
+from holdfast.client.watch_events import Watched
+from holdfast.client.workflow_queries import queried
+from holdfast.connection.rpc_errors import refusal
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.errors import (
+    DecisionRefused,
+    ExecutionFailed,
+    ExecutionNotFound,
+    HoldfastError,
+    InvalidInput,
+)
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.events import StopMode
+from holdfast.core.wire.contracts import StopRequest
+from holdfast.core.wire.event_envelope import NumberedEvent
+from holdfast.core.wire.records import ExecutionRecord
+from holdfast.core.wire.session_contracts import (
+    CHANGE_UPDATE,
+    CLEAR_UPDATE,
+    CLOSE_UPDATE,
+    OPEN_UPDATE,
+    RESUME_UPDATE,
+    REWIND_UPDATE,
+    SEND_UPDATE,
+    SESSION_QUERY,
+    STOP_UPDATE,
+    SUSPEND_UPDATE,
+    Branch,
+    Receipt,
+    SessionChange,
+    SessionView,
+    WhileRunning,
+)
+from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.storage.records import Records
+
+BRANCH_SECONDS_MAX: Final = 90.0
+"""How long going to another place of a conversation may take: a worker reads all of it."""
+
+
+class Agent:
+    """One agent and its session. Make one with `Holdfast.agent`; making it asks nobody and starts nothing.
+
+    Any number of handles, in any number of processes, may talk to one agent. What one handle sends arrives in order.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        records: Records,
+        agent_id: str,
+        beginning: Beginning,
+    ) -> None:
+        self.agent_id: Final = agent_id
+        """The agent's id, a UUID."""
+        self._client = client
+        self._records = records
+        self._beginning = beginning
+        self._session = SessionUpdates(client, records, agent_id, beginning)
+        self._sending = asyncio.Lock()
+
+    # --- talking
+
+    async def open(self) -> SessionView:
+        """Make the session, or attach to the one there is, and return what it is.
+
+        The agent's definition is given once: one that has been there before keeps what it has. Raises UnknownAgent,
+        DefinitionInvalid; AgentNotFound where there is no such agent and no definition is given; ServerUnavailable.
+        """
+        seconds = BRANCH_SECONDS_MAX if self._beginning.forked_from else None
+        return await self._session.asked(OPEN_UPDATE, None, SessionView, seconds_max=seconds)
+
+    async def send(
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        while_running: WhileRunning | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> Receipt:
+        """Say something to the agent, and return as soon as it is kept: it will have its turn, whatever crashes.
+
+        Args:
+            text: what is said; 1 to 131,072 bytes of UTF-8.
+            message_id: 1 to 64 characters that make sending repeatable: the same one again is the same message. A new
+                UUID by default.
+            while_running: what is to become of it while an execution runs: `queue`, `inject`, `interrupt` or `reject`;
+                by default what the session says.
+            metadata: what the execution that begins with it is about, as for `Client.start`; one that is injected
+                keeps them for itself.
+
+        A message sent again may have the receipt that it had at first; `answer` finds out what has become of it since.
+        Raises InvalidInput; SessionClosed; SessionRefused where there is no room, or the policy is `reject`;
+        ServerUnavailable when no answer came in time: then the message may have been kept or not, and sending it again
+        with the same `message_id` is safe.
+        """
+        message = check_said(text, str(uuid4()) if message_id is None else message_id, while_running, metadata)
+        again = f"the message {message.message_id!r} may be kept all the same: sending that message_id again is safe"
+        async with self._sending:
+            id_ = update_id(message.message_id)
+            return await self._session.asked(SEND_UPDATE, message, Receipt, id_=id_, again=again)
+
+    async def ask(
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        while_running: WhileRunning | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> AgentState:
+        """Say something and wait, however long, for the answer: the final state of the execution that gave it.
+
+        Asked again with the same `message_id`, it is the same question and the same answer. Raises as `send` and
+        `answer` do.
+        """
+        return await self.answer(
+            await self.send(text, message_id=message_id, while_running=while_running, metadata=metadata)
+        )
+
+    async def answer(self, receipt: Receipt) -> AgentState:
+        """Wait, however long, for the answer to a message: the final state of the execution that it was said in.
+
+        Absent workers and the session's going on in new runs are waited out, an absent server for two minutes. Raises
+        ExecutionFailed when that execution failed; SessionRefused when the session knows nothing of the message (any
+        more); ServerUnavailable.
+        """
+        execution_id = await Answers(self._client, self._handle()).execution_of(receipt)
+        return await self._ended(execution_id)
+
+    # --- steering
+
+    async def stop(
+        self,
+        reason: str = "",
+        mode: StopMode = "now",
+        source: str = "client",
+        context: Mapping[str, JsonValue] | None = None,
+    ) -> SessionView:
+        """Stop the execution under way, if there is one; messages that wait go on after it.
+
+        Args:
+            reason: why, for whoever reads the state later; at most 1,000 characters.
+            mode: `now` cancels what is in flight, `after_step` lets the step finish.
+            source: who asks.
+            context: what is to stand with it in the stop signal, as JSON of at most 2,000 bytes.
+        """
+        return await self._session.asked(STOP_UPDATE, check_stop(reason, mode, source, context), SessionView)
+
+    async def clear(self) -> SessionView:
+        """Forget the conversation, at the end of what runs. Messages that wait stay, and so do records."""
+        return await self._session.asked(CLEAR_UPDATE, None, SessionView)
+
+    async def suspend(self) -> SessionView:
+        """Let messages wait until `resume`; an execution under way goes on to its end."""
+        return await self._session.asked(SUSPEND_UPDATE, None, SessionView)
+
+    async def resume(self) -> SessionView:
+        """Let messages have their turns again."""
+        return await self._session.asked(RESUME_UPDATE, None, SessionView)
+
+    async def close(self, *, stop: bool = False) -> SessionView:
+        """Have the session take nothing any more; what it has taken comes to its end first.
+
+        With `stop`, what runs is stopped and what waits has no turn. Records stay, and the agent can be forked.
+        """
+        told = StopRequest(reason="the session is closed", source="client") if stop else None
+        return await self._session.asked(CLOSE_UPDATE, told, SessionView)
+
+    async def change(
+        self,
+        definition: str | AgentDefinition | None = None,
+        *,
+        system_prompt: str | None = None,
+        llm: LLM | None = None,
+        budget: ExecutionBudget | None = None,
+        while_running: WhileRunning | None = None,
+        subagents: Iterable[AgentDefinition] | None = None,
+    ) -> SessionView:
+        """Change what the agent is, from the next step of what runs on; what is not given stays.
+
+        Args:
+            definition: all of the agent anew, as `Holdfast.agent` takes it.
+            system_prompt: its prompt alone.
+            llm: its model alone.
+            budget: its limits alone, all of them.
+            while_running: what becomes of messages that arrive while an execution runs.
+            subagents: the agents that it, or one of them, may call; with a `definition`, besides those of the folder.
+
+        Raises InvalidInput, UnknownAgent, DefinitionInvalid before anything is asked; SessionClosed; ServerUnavailable.
+        """
+        found = checked_definition(definition, self._client.settings.agents_dir)
+        reached = None if subagents is None else tuple(check_definition(each) for each in subagents)
+        if found is not None:
+            reached = find_subagents(found, reached or self._beginning.subagents, self._client.settings.agents_dir)
+        given = {
+            "definition": found,
+            "subagents": reached,
+            "system_prompt": system_prompt,
+            "llm": llm,
+            "budget": budget,
+            "while_running": while_running,
+        }
+        return await self._session.asked(CHANGE_UPDATE, checked(SessionChange, "change", given), SessionView)
+
+    # --- approvals
+
+    async def waiting(self) -> tuple[WaitingCall, ...]:
+        """Return the tool calls of the execution under way that wait for a person; asks a worker.
+
+        Those of its subagents wait in their own executions: `Holdfast.waiting` has them.
+        """
+        running_id = (await self.view()).running_id
+        if running_id is not None:
+            with suppress(ExecutionNotFound):  # it is about to begin
+                return calls_of(await self._client.state(running_id))
+        return ()
+
+    async def approve(self, call_id: str, *, by: str = "", digest: str | None = None) -> bool:
+        """Let a call run that waits; False when the execution has ended. Raises as `Client.decide` does.
+
+        With a `digest`, only the call as it was looked at: one with other arguments is refused.
+        """
+        return await self._decided(call_id, by=by, digest=digest, decision="approve")
+
+    async def deny(self, call_id: str, reason: str = "", *, by: str = "", digest: str | None = None) -> bool:
+        """Keep a call from running that waits; the model is told the `reason`. Otherwise as `approve`."""
+        return await self._decided(call_id, by=by, digest=digest, decision="deny", reason=reason)
+
+    async def edit(
+        self, call_id: str, arguments: dict[str, JsonValue], *, by: str = "", digest: str | None = None
+    ) -> bool:
+        """Let a call run that waits, with other arguments. Otherwise as `approve`."""
+        return await self._decided(call_id, by=by, digest=digest, decision="edit", arguments=arguments)
+
+    # --- looking
+
+    async def view(self) -> SessionView:
+        """Return what the session is and does; asks a worker.
+
+        Raises ExecutionNotFound for a session that the server does not know (any more): `open` brings it back.
+        """
+        queue = self._client.settings.task_queue
+        kind = cast("type[SessionView | None]", SessionView)
+        view = await queried(self._handle(), SESSION_QUERY, None, kind, queue, what="session")
+        return view or await self.open()  # it is being found, or made
+
+    async def state(self) -> AgentState:
+        """Return the agent's state: within the execution under way, or as the last one left it."""
+        view = await self.view()
+        if view.running_id is not None:
+            with suppress(ExecutionNotFound):  # it is about to begin
+                return await self._client.state(view.running_id)
+        if view.snapshot is not None:
+            return await self._records.state(view.snapshot)
+        return new_agent(view.definition, agent_id=self.agent_id, at=datetime.now(UTC))
+
+    async def messages(self) -> Sequence[Message]:
+        """Return the conversation so far."""
+        return (await self.state()).messages
+
+    async def events(self) -> list[NumberedEvent]:
+        """Return what has happened to the session, the oldest first; asks a worker.
+
+        At most the 10,000 latest. What happened in Temporal runs that the server has forgotten is missing, and the
+        sequences tell. Raises ExecutionNotFound for a session that the server does not know (any more),
+        ServerUnavailable.
+        """
+        return await session_events(self._client, self.agent_id)
+
+    async def watch(self, *, subagents: bool = True) -> AsyncGenerator[Watched, None]:
+        """Yield what happens from now on, until the session is closed: the execution under way and those that follow.
+
+        Each execution is told from its beginning to its end, as `Client.watch` tells it; one that fails says so by its
+        events, and the next one follows. A session that is not on the server is waited for; absent workers too.
+        Raises ExecutionNotFound where there is no such session and none can be begun; ServerUnavailable.
+        """
+        try:
+            await self._handle().describe(rpc_timeout=timedelta(seconds=10))
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND or self._beginning.definition is None:
+                raise refusal(error, self.agent_id, what="session") from None
+            await self.open()
+        async with aclosing(executions_of(self._client.temporal, self._handle().id)) as executions:
+            async for execution_id in executions:
+                async with aclosing(self._client.watch(execution_id, subagents=subagents)) as events:
+                    try:
+                        async for event in events:
+                            yield event
+                    except ExecutionFailed:
+                        continue
+
+    # --- records
+
+    async def records(self, limit: int = 20) -> list[ExecutionRecord]:
+        """Return the records of the agent's latest executions, the newest first; asks no server and no worker."""
+        return await self._records.by_agent(self.agent_id, limit)
+
+    async def record(self, execution_id: str) -> ExecutionRecord:
+        """Return the record of one of the agent's executions. Raises RecordNotFound, StorageFailed."""
+        return await self._records.by_id(await self._client.find(execution_id))
+
+    async def rewind(self, execution_id: str, steps: int | None = None) -> SessionView:
+        """Go back to the end of an execution, or to where it had taken so many `steps`, and go on from there.
+
+        Nothing is lost: what came after stays in the records. Raises InvalidInput, SessionRefused while an execution
+        runs or when there is no such place, ServerUnavailable.
+        """
+        branch = _branch(self.agent_id, await self._client.find(execution_id), steps)
+        return await self._session.asked(REWIND_UPDATE, branch, SessionView, seconds_max=BRANCH_SECONDS_MAX)
+
+    async def fork(
+        self,
+        execution_id: str | None = None,
+        steps: int | None = None,
+        *,
+        agent_id: str | None = None,
+        subagents: Iterable[AgentDefinition] = (),
+    ) -> Agent:
+        """Begin another agent that goes on from a place of this one's conversation, and return its handle.
+
+        Args:
+            execution_id: one of this agent's executions; by default where its conversation stands.
+            steps: where in it: after so many steps; by default its end.
+            agent_id: the new agent's id, a UUID; a new one by default.
+            subagents: the agents that it may call; besides those of this handle and of the agents folder.
+
+        The new agent is what this one is now: its definition and settings. Raises as `rewind` does.
+        """
+        view = await self.view()
+        place = view.place
+        if execution_id is not None:
+            place = _branch(self.agent_id, await self._client.find(execution_id), steps)
+        if place is None or (execution_id is None and steps is not None):
+            text = f"agent {self.agent_id} has no conversation yet that another could go on from"
+            text = text if place is None else "a step is one of an execution, and none is named"
+            raise InvalidInput(f"{text}; name an execution by its id (`holdfast records` lists them)")
+        fork = Agent(
+            self._client,
+            self._records,
+            str(uuid4()) if agent_id is None else check_id(agent_id, "agent id"),
+            Beginning(view.definition, (*subagents, *self._beginning.subagents, *view.subagents), view.settings, place),
+        )
+        await fork.open()
+        return fork
+
+    # --- how it is asked
+
+    def _handle(self) -> WorkflowHandle[Any, Any]:
+        return self._client.temporal.get_workflow_handle(session_workflow_id(self.agent_id))
+
+    async def _ended(self, execution_id: str) -> AgentState:
+        """Return the final state of an execution; of one that the server has forgotten from its record."""
+        try:
+            return await self._client.result(execution_id)
+        except ExecutionNotFound as gone:
+            try:
+                record = await self._records.by_id(execution_id)
+            except HoldfastError:
+                raise gone from None
+            state = await self._records.state(record.snapshot)
+            if state.status is ExecutionStatus.FAILED:
+                raise ExecutionFailed(f"run {execution_id} failed: {record.why}", state.to_dict()) from None
+            return state
+
+    async def _decided(self, call_id: str, *, by: str, digest: str | None, **given: Any) -> bool:  # noqa: ANN401
+        running_id = (await self.view()).running_id
+        if running_id is None:
+            return False
+        verdict = checked(Verdict, "decision", {"by": by, "digest": digest, **given})
+        try:
+            return await self._client.decide(running_id, call_id, verdict)
+        except ExecutionNotFound:
+            begins = f"run {running_id} is about to begin"
+            raise DecisionRefused(f"{begins}: the call {call_id!r} does not wait yet") from None
+
+
+def _branch(agent_id: str, execution_id: str, steps: int | None) -> Branch:
+    place = {"agent_id": agent_id, "execution_id": check_id(execution_id), "steps": steps}
+    return checked(Branch, "place to go back to", place)

@@ -1,1 +1,0 @@
-"""The command line: `holdfast dev | worker | run | stop | show | list`."""

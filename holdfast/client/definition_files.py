@@ -1,0 +1,123 @@
+"""Agents from files and folders. `client.definition_text` reads their text; `core.agent.definition` has the meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import Final
+
+from holdfast.client.definition_text import SUFFIXES, load_text, to_json, to_markdown, to_yaml
+from holdfast.client.validation import check_definition
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.subagents import reachable
+from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, REPORT_CHARS_MAX
+from holdfast.core.base.did_you_mean import suggestion
+from holdfast.core.base.errors import DefinitionInvalid, InvalidInput, UnknownAgent
+from holdfast.core.base.safe_text import clamped
+
+__all__ = [
+    "AGENTS_MAX",
+    "definition_files",
+    "find_agent",
+    "find_subagents",
+    "load_agents",
+    "load_definition",
+    "load_text",
+    "to_json",
+    "to_markdown",
+    "to_yaml",
+]
+
+AGENTS_MAX: Final = 1_000
+"""The most definitions of one folder."""
+
+
+def load_definition(path: Path) -> AgentDefinition:
+    """Return the agent in `path`; its name is the file's unless the file says otherwise.
+
+    Raises DefinitionInvalid with every problem in one line.
+    """
+    text = _read(path)
+    try:
+        return load_text(text, path.suffix, path.stem)
+    except DefinitionInvalid as error:
+        raise DefinitionInvalid(f"{path}: {error}") from None
+
+
+def load_agents(folder: Path) -> dict[str, AgentDefinition]:
+    """Return every agent in `folder` by name; an absent folder has none.
+
+    Raises DefinitionInvalid with every problem of every file in one line.
+    """
+    found: dict[str, AgentDefinition] = {}
+    problems: list[str] = []
+    for path in definition_files(folder):
+        try:
+            definition = load_definition(path)
+        except DefinitionInvalid as error:
+            problems.append(error.message)
+            continue
+        if definition.name in found:
+            problems.append(f"{path}: another file of {folder} already defines {definition.name!r}; rename one")
+        found.setdefault(definition.name, definition)
+    if problems:
+        raise DefinitionInvalid(" ".join(clamped("; ".join(problems), REPORT_CHARS_MAX).split()))
+    return found
+
+
+def find_agent(agent: str, folder: Path) -> AgentDefinition:
+    """Return the agent called `agent` in `folder`, or the one in the file of that path."""
+    path = Path(agent)
+    if path.suffix in SUFFIXES:
+        return load_definition(path)
+    by_stem = [each for each in definition_files(folder) if each.stem == agent]
+    if len(by_stem) == 1 and (definition := load_definition(by_stem[0])).name == agent:
+        return definition  # without reading the others: a broken neighbour does not matter
+    known = load_agents(folder)
+    if agent in known:
+        return known[agent]
+    absent = "the folder does not exist; choose another one with --agents"
+    hint = suggestion(agent, known) if folder.exists() else absent
+    raise UnknownAgent(f"no agent is called {agent[:80]!r} in {folder}/; {hint}")
+
+
+def find_subagents(
+    definition: AgentDefinition, given: Iterable[AgentDefinition], folder: Path
+) -> tuple[AgentDefinition, ...]:
+    """Return every agent that `definition` can reach; those that are not given come from the agents folder."""
+    if not definition.subagents:
+        return ()
+    known = {**load_agents(folder), **{each.name: each for each in given}}
+    return tuple(check_definition(each) for each in reachable(definition, known.values()))
+
+
+def definition_files(folder: Path) -> list[Path]:
+    """Return the definition files of `folder` in order of name; README files are not definitions."""
+    if not folder.exists():
+        return []
+    try:
+        files = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.stem.upper() != "README")
+    except OSError as error:
+        raise InvalidInput(f"the agents folder {folder} cannot be read: {error.strerror}") from None
+    if len(files) > AGENTS_MAX:
+        raise InvalidInput(
+            f"the agents folder {folder} holds {len(files):,} definitions, at most {AGENTS_MAX:,} are allowed"
+        )
+    return files
+
+
+def _read(path: Path) -> str:
+    try:
+        found = path.stat()
+        if not (S_ISREG(found.st_mode) or S_ISDIR(found.st_mode)):  # opening a pipe would wait for its writer
+            raise DefinitionInvalid(f"{path}: cannot be read: it is not a file")
+        if found.st_size > 4 * DEFINITION_BYTES_MAX:
+            raise DefinitionInvalid(f"{path}: larger than any definition may be ({DEFINITION_BYTES_MAX:,} bytes)")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DefinitionInvalid(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DefinitionInvalid(f"{path}: is not UTF-8 text") from None
+    except ValueError as error:
+        raise DefinitionInvalid(f"{str(path)!r}: cannot be read: {error}") from None

@@ -1,0 +1,232 @@
+"""`Holdfast`: the way in to agents that live: handles on them, and what there is of sessions, records and decisions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from typing import Final
+from uuid import uuid4
+
+from temporalio.service import RPCError
+
+from holdfast.client.agent_handle import Agent
+from holdfast.client.approvals import WaitingCalls
+from holdfast.client.id_lookup import find
+from holdfast.client.listing import SessionSummary, session_summary
+from holdfast.client.runs import Client
+from holdfast.client.session_updates import Beginning
+from holdfast.client.session_validation import check_query, check_settings
+from holdfast.client.validation import check_definition, check_id, check_limit
+from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.connection.rpc_errors import query_refusal, refusal
+from holdfast.connection.settings import Settings
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.base.bounds import LISTED_MAX
+from holdfast.core.base.errors import InvalidInput, RecordNotFound
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.contracts import AGENT_EXECUTION
+from holdfast.core.wire.records import ExecutionRecord
+from holdfast.core.wire.session_contracts import AGENT_SESSION, WhileRunning
+from holdfast.core.wire.workflow_names import own_id, type_filter
+from holdfast.storage.data_converter import records_of
+
+AT_ONCE_MAX: Final = 16
+"""How many runs are asked, or records read, at the same time."""
+
+FINAL: Final = (ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED, ExecutionStatus.FAILED)
+
+
+class Holdfast:
+    """A connection to the server on which agents live. Make one with `Holdfast.connect()`.
+
+    `client` starts, follows and stops single executions; what is here is about agents that outlive them.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client: Final = client
+        self._records = records_of(client.temporal.data_converter)
+
+    @classmethod
+    async def connect(cls, settings: Settings | None = None) -> Holdfast:
+        """Return a connection; without `settings` they come from the environment. Raises ServerUnavailable."""
+        return cls(await Client.connect(settings))
+
+    def agent(
+        self,
+        agent_id: str | None = None,
+        definition: str | AgentDefinition | None = None,
+        *,
+        subagents: Iterable[AgentDefinition] = (),
+        while_running: WhileRunning = "queue",
+        tenant: str = "",
+        idle_seconds: float | None = None,
+    ) -> Agent:
+        """Return a handle on an agent; this asks nobody. The session begins with the first message, or with `open`.
+
+        Everything but the id counts for an agent that is not there yet; one that is keeps what it has, and `change`
+        changes it.
+
+        Args:
+            agent_id: the agent's id, a UUID; that of a new agent by default. `find` finds it by less.
+            definition: what the agent is: a name in the agents folder, the path of a definition file, or a definition.
+            subagents: the agents that it, or one of them, may call; besides those of the agents folder.
+            while_running: what becomes of a message that arrives while an execution runs: `queue` (its turn comes),
+                `inject` (the model sees it with its next call), `interrupt` (the execution is stopped for it) or
+                `reject` (it is refused).
+            tenant: on whose account the agent works, at most 64 bytes: tenants share busy workers fairly.
+            idle_seconds: after so long without work the session leaves the server; the next message brings it back.
+
+        Raises InvalidInput, DefinitionInvalid.
+        """
+        if isinstance(definition, AgentDefinition):
+            definition = check_definition(definition)
+        chosen = str(uuid4()) if agent_id is None else check_id(own_id(agent_id), "agent id")
+        settings = check_settings(
+            while_running=while_running,
+            tenant=tenant,
+            idle_seconds=idle_seconds,
+            continue_events=self.client.settings.continue_events,
+        )
+        return Agent(self.client, self._records, chosen, Beginning(definition, tuple(subagents), settings))
+
+    async def find(self, reference: str) -> str:
+        """Return the id, a UUID, of the agent that is meant: by its session.
+
+        Args:
+            reference: the agent's id, which is returned without asking anybody; the beginning of one; the agent's name,
+                where one session has it; or `@last`, for the latest session.
+
+        Raises InvalidInput for what can mean none or several sessions, or a run; ExecutionNotFound; ServerUnavailable.
+        """
+        return await find(self.client.temporal, reference, "session")
+
+    async def sessions(self, limit: int = 20, query: str | None = None) -> list[SessionSummary]:
+        """Return the agents there are, each once: those on the server first, then the latest to leave it.
+
+        Args:
+            limit: at most so many, 1 to 1,000.
+            query: a further condition in Temporal's list filter, such as
+                `HoldfastStatus = 'running'`.
+
+        Asks no worker. What the server has forgotten (Temporal's retention) is not listed. Raises InvalidInput for a
+        query that the server does not understand; ServerUnavailable.
+        """
+        check_limit(limit)
+        wanted = f"{type_filter(AGENT_SESSION)} AND ExecutionStatus != 'ContinuedAsNew'"
+        wanted += f" AND ({check_query(query)})" if query else ""
+        found: dict[str, SessionSummary] = {}
+        try:
+            async for each in self.client.temporal.list_workflows(wanted, rpc_timeout=ASK_TIMEOUT):
+                found.setdefault(each.id, session_summary(each))  # one that came back has left earlier runs
+                if len(found) >= limit:
+                    break
+        except RPCError as error:
+            raise query_refusal(error, query) from None
+        return [*found.values()]
+
+    async def records(
+        self,
+        limit: int = 20,
+        agent_id: str | None = None,
+        *,
+        agent: str | None = None,
+        status: ExecutionStatus | str | None = None,
+        stop_reason: StopReason | str | None = None,
+    ) -> list[ExecutionRecord]:
+        """Return the records of the latest executions, the newest first.
+
+        Args:
+            limit: at most so many, 1 to 1,000.
+            agent_id: those of this agent alone: they come from the store, however old they are.
+            agent: those of agents of this name alone.
+            status: those that ended so alone: `completed`, `stopped` or `failed`.
+            stop_reason: those that ended for this reason alone, as `token_limit`.
+
+        Without an `agent_id` they are looked for among the executions that the server remembers; one without a record
+        is passed over. Asks no worker. Raises InvalidInput, ServerUnavailable, StorageFailed.
+        """
+        check_limit(limit)
+        final = None if status is None else _status(status)
+        reason = None if stop_reason is None else _reason(stop_reason)
+
+        def fits(record: ExecutionRecord) -> bool:
+            named = agent is None or record.agent == agent
+            return named and final in (None, record.status) and reason in (None, record.stop_reason)
+
+        if agent_id is not None:
+            filtered = agent is not None or final is not None or reason is not None
+            whose = await self.find(agent_id)
+            found = await self._records.by_agent(whose, LISTED_MAX if filtered else limit)
+            return [each for each in found if fits(each)][:limit]
+        return await self._latest(limit, _ended(agent, final, reason))
+
+    async def record(self, execution_id: str) -> ExecutionRecord:
+        """Return the record of an execution, whose ever it was. Raises InvalidInput, RecordNotFound, StorageFailed."""
+        return await self._records.by_id(await self.client.find(execution_id))
+
+    async def recorded_state(self, record: ExecutionRecord) -> AgentState:
+        """Return the agent as it was at the end of an execution, conversation and all. Raises StorageFailed."""
+        return await self._records.state(record.snapshot)
+
+    async def waiting(self, limit: int = 20) -> WaitingCalls:
+        """Return the tool calls that wait for a person, over all runs, sessions' and subagents' included.
+
+        As `Client.waiting`. Raises InvalidInput, ServerUnavailable.
+        """
+        return await self.client.waiting(limit)
+
+    async def _latest(self, limit: int, query: str) -> list[ExecutionRecord]:
+        """Return the records of executions that the server lists; those that have none are passed over."""
+        found: list[ExecutionRecord] = []
+        waiting: list[str] = []
+        async for execution_id in self._listed(query, None):
+            waiting.append(execution_id)
+            if len(waiting) == min(AT_ONCE_MAX, limit):
+                found += await self._read(waiting)
+                waiting.clear()
+                if len(found) >= limit:
+                    break
+        found += await self._read(waiting)
+        return sorted(found, key=lambda each: each.completed_at, reverse=True)[:limit]
+
+    async def _read(self, ids: Iterable[str]) -> list[ExecutionRecord]:
+        async def read(execution_id: str) -> ExecutionRecord | None:
+            try:
+                return await self._records.by_id(execution_id)
+            except RecordNotFound:
+                return None
+
+        return [each for each in await asyncio.gather(*map(read, ids)) if each is not None]
+
+    async def _listed(self, query: str, limit: int | None) -> AsyncGenerator[str, None]:
+        try:
+            async for each in self.client.temporal.list_workflows(query, limit=limit, rpc_timeout=ASK_TIMEOUT):
+                yield each.id
+        except RPCError as error:
+            raise refusal(error) from None
+
+
+def _status(given: ExecutionStatus | str) -> ExecutionStatus:
+    if given not in FINAL:
+        raise InvalidInput(f"an execution does not end {str(given)[:80]!r}; choose one of {', '.join(FINAL)}")
+    return ExecutionStatus(given)
+
+
+def _reason(given: StopReason | str) -> StopReason:
+    reasons = tuple(StopReason)
+    if given not in reasons:
+        raise InvalidInput(f"there is no stop reason {str(given)[:80]!r}; choose one of {', '.join(reasons)}")
+    return StopReason(given)
+
+
+def _ended(agent: str | None, status: ExecutionStatus | None, reason: StopReason | None) -> str:
+    """Return the list filter for executions that have ended like that."""
+    parts = [type_filter(AGENT_EXECUTION), "ExecutionStatus NOT IN ('Running', 'ContinuedAsNew')"]
+    if agent is not None:
+        parts.append(f"HoldfastAgent = {check_query(repr(agent))}")
+    if status is not None:
+        parts.append(f"HoldfastStatus = '{status.value}'")
+    if reason is not None:
+        parts.append(f"HoldfastStopReason = '{reason.value}'")
+    return " AND ".join(parts)

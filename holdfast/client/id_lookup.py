@@ -1,0 +1,270 @@
+"""Which run or session is meant: from a whole id, the beginning of one, an agent's name, or `@last`.
+
+Whole ids are taken as they are. Everything else is looked for in the server's list, which can be late by a moment: what
+is not there at once is looked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeVar
+
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowExecution
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.client.listing import agent_of
+from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.connection.rpc_errors import refusal
+from holdfast.core.agent.state import checked_id
+from holdfast.core.base.bounds import CANDIDATES_MAX, NAME_CHARS_MAX
+from holdfast.core.base.errors import ExecutionNotFound, InvalidInput
+from holdfast.core.wire.contracts import AGENT_EXECUTION
+from holdfast.core.wire.session_contracts import AGENT_SESSION
+from holdfast.core.wire.workflow_names import (
+    LAST,
+    SESSION_PREFIX,
+    WorkflowKind,
+    kind_of,
+    named_type,
+    own_id,
+    session_workflow_id,
+    type_filter,
+)
+
+DescribedT = TypeVar("DescribedT", bound=WorkflowExecution)
+
+BEGINNING: Final = re.compile(rf"({SESSION_PREFIX})?[0-9a-f-]{{1,36}}")
+"""What an id of ours can begin with."""
+
+NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
+"""An agent's name (`policies.Name`)."""
+
+CUT: Final = "…"
+"""What listings end an id with that they show the beginning of; it may be copied with it."""
+
+PAUSES_SECONDS: Final = (0.1, 0.2, 0.4, 0.8)
+"""How long to wait before looking once more for what the list does not have (yet)."""
+
+LISTED_ROWS_MAX: Final = 50
+"""How many rows of the list are read for one question: what went on in new Temporal runs has several."""
+
+LATER_LOOKS_MAX: Final = 5
+"""How often it is looked whether more began later than the latest one known; as a rule the first look finds none."""
+
+TYPES: Final[dict[WorkflowKind, str]] = {"run": AGENT_EXECUTION, "session": AGENT_SESSION}
+
+NOT_CONTINUED: Final = "ExecutionStatus != 'ContinuedAsNew'"
+
+BEGUN_BY_PEOPLE: Final = f"(ParentWorkflowId IS NULL OR ParentWorkflowId STARTS_WITH '{SESSION_PREFIX}')"
+"""Not a subagent's."""
+
+WHERE_LISTED: Final[dict[WorkflowKind, str]] = {
+    "run": "`holdfast list` shows the runs there are",
+    "session": "`holdfast sessions` shows the sessions there are",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A run or a session that the server knows. `id` is the execution's or the agent's, a UUID."""
+
+    id: str
+    kind: WorkflowKind
+    agent: str
+    under_way: bool
+    started_at: datetime
+
+    def __str__(self) -> str:
+        named = f" of agent {self.agent!r}" if self.agent else ""
+        return f"{self.id} is a {self.kind}{named}"
+
+
+async def find(temporal: TemporalClient, reference: str, wanted: WorkflowKind) -> str:
+    """Return the id, a UUID, of the run or the session (then: of its agent) that is meant.
+
+    A whole id is returned as it is, without asking anybody. Raises InvalidInput for what can mean none, several, or one
+    of the other kind; ExecutionNotFound; ServerUnavailable.
+    """
+    whole = whole_id(reference, wanted)
+    return whole if whole is not None else (await _matched(temporal, reference, wanted)).id
+
+
+async def look_up(temporal: TemporalClient, reference: str, wanted: WorkflowKind | None) -> Match | str:
+    """Return the run or the session that is meant; a whole id as it is where the server knows nothing of it.
+
+    Without a `wanted` kind it may be of either. Raises as `find` does.
+    """
+    whole = _uuid(own_id(reference))
+    if whole is None:
+        return await _matched(temporal, reference, wanted)
+    first: WorkflowKind = "session" if wanted == "session" or reference.startswith(SESSION_PREFIX) else "run"
+    for kind in (first, "run" if first == "session" else "session"):
+        if kind == "run" and reference.startswith(SESSION_PREFIX):
+            continue
+        match = await _described(temporal, whole, kind)
+        if match is not None:
+            if wanted not in (None, match.kind):
+                raise _other_kind(match, reference)
+            return match
+    return whole
+
+
+def whole_id(reference: str, wanted: WorkflowKind) -> str | None:
+    """Return the UUID that is a whole id of that kind; none for what has to be looked up. Raises InvalidInput."""
+    found = _uuid(own_id(reference))
+    if found is not None and reference.startswith(SESSION_PREFIX) and wanted == "run":
+        raise InvalidInput(f"{found} is a session, not a run: `holdfast session show` takes it")
+    return found
+
+
+def check_reference(reference: str, wanted: WorkflowKind | None) -> str:
+    """Return what may mean a run or a session. Raises InvalidInput for what can mean none."""
+    if wanted is not None:
+        whole_id(reference, wanted)
+    given, reference = reference, reference.removesuffix(CUT)
+    if reference != LAST and not (BEGINNING.fullmatch(reference.lower()) or NAME.fullmatch(reference)):
+        kinds = "a run or a session" if wanted is None else f"a {wanted}"
+        where = WHERE_LISTED[wanted or "run"]
+        raise InvalidInput(f"{given[:80]!r} is not an id of {kinds}, the beginning of one, or an agent's name; {where}")
+    return given
+
+
+async def _matched(temporal: TemporalClient, reference: str, wanted: WorkflowKind | None) -> Match:
+    """Return the one of the wanted kind that the list has for what is no whole id."""
+    reference = check_reference(reference.removesuffix(CUT), wanted)
+    found = await _candidates(temporal, reference, wanted)
+    for pause in PAUSES_SECONDS:
+        if found:
+            break
+        await asyncio.sleep(pause)
+        found = await _candidates(temporal, reference, wanted)
+    meant = [each for each in found if wanted in (None, each.kind)]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise InvalidInput(_ambiguous(reference, meant))
+    if found:
+        raise _other_kind(found[0], reference)
+    raise ExecutionNotFound(_none(reference, wanted))
+
+
+async def _candidates(temporal: TemporalClient, reference: str, wanted: WorkflowKind | None) -> list[Match]:
+    """Return whatever may be meant, of either kind, each once."""
+    if reference == LAST:
+        of_kind = type_filter(TYPES[wanted or "run"])
+        return await _latest(temporal, f"{of_kind} AND {BEGUN_BY_PEOPLE}" if wanted != "session" else of_kind)
+    found: dict[tuple[WorkflowKind, str], Match] = {}
+    if BEGINNING.fullmatch(beginning := reference.lower()):
+        by_id = f"WorkflowId STARTS_WITH '{beginning}'"
+        if not beginning.startswith(SESSION_PREFIX):
+            by_id = f"({by_id} OR WorkflowId STARTS_WITH '{session_workflow_id(beginning)}')"
+        found |= {(each.kind, each.id): each for each in await _listed(temporal, by_id)}
+    if NAME.fullmatch(reference):
+        named = await _named(temporal, reference, wanted)
+        found |= {(each.kind, each.id): each for each in named}
+    return list(found.values())
+
+
+async def _named(temporal: TemporalClient, agent: str, wanted: WorkflowKind | None) -> list[Match]:
+    """Return the latest run of an agent of this name; of sessions all, for each is an agent of its own."""
+    if wanted == "session":
+        by_name = f"WorkflowType = '{named_type(AGENT_SESSION, agent)}'"
+        under_way = await _listed(temporal, f"{by_name} AND ExecutionStatus = 'Running'")
+        return under_way or await _listed(temporal, by_name)
+    return await _latest(temporal, f"WorkflowType = '{named_type(AGENT_EXECUTION, agent)}'")
+
+
+async def _latest(temporal: TemporalClient, query: str) -> list[Match]:
+    """Return the last to begin; the server lists those under way in that order, then the others as they ended."""
+    latest = await _listed(temporal, query, limit=1)
+    for _ in range(LATER_LOOKS_MAX if latest else 0):
+        later = await _listed(temporal, f"{query} AND StartTime > '{latest[0].started_at.isoformat()}'")
+        newest = max([*latest, *later], key=lambda each: each.started_at)
+        if newest == latest[0]:
+            break
+        latest = [newest]
+    return latest
+
+
+async def _listed(temporal: TemporalClient, query: str, limit: int = LISTED_ROWS_MAX) -> list[Match]:
+    """Return what of ours the list has, each once, the latest first."""
+    found: dict[tuple[WorkflowKind, str], Match] = {}
+    try:
+        rows = temporal.list_workflows(f"{query} AND {NOT_CONTINUED}", limit=limit, rpc_timeout=ASK_TIMEOUT)
+        async for each in rows:
+            if (match := _match(each)) is not None:
+                found.setdefault((match.kind, match.id), match)
+            if len(found) > CANDIDATES_MAX:
+                break
+    except RPCError as error:
+        raise refusal(error) from None
+    return list(found.values())
+
+
+async def _described(temporal: TemporalClient, id_: str, kind: WorkflowKind) -> Match | None:
+    """Return what the server knows of a whole id; none where it knows nothing. Raises InvalidInput for others' own."""
+    workflow_id = id_ if kind == "run" else session_workflow_id(id_)
+    try:
+        described = await temporal.get_workflow_handle(workflow_id).describe(rpc_timeout=ASK_TIMEOUT)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise refusal(error, id_, what=kind) from None
+    match = _match(described)
+    if match is None or match.kind != kind:
+        raise foreign(workflow_id, described.workflow_type)
+    return match
+
+
+def check_run(described: DescribedT) -> DescribedT:
+    """Return what the server says of a run. Raises InvalidInput where it is a workflow of another kind."""
+    if kind_of(described.workflow_type) != "run":
+        raise foreign(described.id, described.workflow_type)
+    return described
+
+
+def foreign(workflow_id: str, workflow_type: str) -> InvalidInput:
+    """Return what to say of a workflow that is none of ours."""
+    return InvalidInput(f"{workflow_id} is a workflow of the type {workflow_type!r}, neither a run nor a session")
+
+
+def _match(found: WorkflowExecution) -> Match | None:
+    kind, id_ = kind_of(found.workflow_type), _uuid(own_id(found.id))
+    if kind is None or id_ is None:
+        return None
+    return Match(id_, kind, agent_of(found), found.close_time is None, found.start_time)
+
+
+def _uuid(text: str) -> str | None:
+    try:
+        return checked_id(text)
+    except ValueError:
+        return None
+
+
+def _other_kind(match: Match, reference: str) -> InvalidInput:
+    """Return what to say of a run where a session is wanted, or the other way round."""
+    use, other = ("holdfast show", "session") if match.kind == "run" else ("holdfast session show", "run")
+    where = WHERE_LISTED["session" if match.kind == "run" else "run"]
+    return InvalidInput(f"{match}, not a {other}: `{use} {reference}` takes it; {where}")
+
+
+def _ambiguous(reference: str, meant: Sequence[Match]) -> str:
+    shown = "; ".join(str(each) for each in meant[:CANDIDATES_MAX])
+    more = "; and more" if len(meant) > CANDIDATES_MAX else ""
+    return f"{reference!r} matches several: {shown}{more}; type more of the id"
+
+
+def _none(reference: str, wanted: WorkflowKind | None) -> str:
+    kind = wanted or "run"
+    if reference == LAST:
+        return f"there is no {kind} on this server yet"
+    what = "run or session" if wanted is None else wanted
+    begin = "" if kind == "run" else "; a new one begins with `holdfast chat AGENT`, or with `send` and a new UUID"
+    where = f"{WHERE_LISTED[kind]}{begin}"
+    return f"no {what} here has an id that begins with {reference!r}, or an agent of that name; {where}"

@@ -1,0 +1,130 @@
+"""Following a message to the execution that answers it, by its receipt; everything that can be away is waited out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final, cast
+
+from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.client.runs import Client
+from holdfast.client.session_history import SessionRun, later
+from holdfast.connection import execution_reader
+from holdfast.connection.history_poll import Patience
+from holdfast.connection.rpc_errors import NO_WORKER
+from holdfast.core.base.errors import SessionClosed, SessionRefused
+from holdfast.core.wire.session_contracts import RECEIPT_QUERY, Receipt
+from holdfast.core.wire.workflow_names import own_id
+
+PAUSES_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2)
+"""How long to wait before looking again at what has not changed: a session learns of an execution's end after us.
+
+After that its history is followed, which tells of whatever it does.
+"""
+
+BEGUN_SECONDS_MAX: Final = 5.0
+"""How long an execution may be unknown to the server that its session has begun."""
+
+
+class Answers:
+    """Waits for what becomes of messages to one session."""
+
+    def __init__(self, client: Client, session: WorkflowHandle[Any, Any]) -> None:
+        self._client = client
+        self._session = session
+        self._patience = Patience()
+
+    async def execution_of(self, receipt: Receipt) -> str:
+        """Return the id of the execution in which the message was said, when that has ended.
+
+        Raises SessionRefused when the session knows nothing of the message, SessionClosed when it was closed before the
+        message had its turn, ServerUnavailable.
+        """
+        latest, unchanged = receipt, 0
+        news: SessionRun | None = None
+        over: SessionRefused | SessionClosed | None = None
+        while latest.state != "answered" or latest.execution_id is None:
+            awaited = latest.execution_id or latest.running_id
+            if news is not None:
+                await news.news()
+            elif unchanged:
+                await asyncio.sleep(PAUSES_SECONDS[unchanged - 1])
+            elif awaited is not None:
+                await self._end_of(awaited)
+            if unchanged >= len(PAUSES_SECONDS):  # before looking, so that nothing that comes after it is missed
+                news, over = await self._news(latest)
+            found = await self._receipt(receipt.message_id)
+            if found is None:
+                return self._gone(latest)
+            if over is not None and found == latest:
+                raise over
+            unchanged = unchanged + 1 if found == latest else 0
+            news = news if unchanged else None
+            latest = found
+        return latest.execution_id
+
+    async def _news(self, latest: Receipt) -> tuple[SessionRun | None, SessionRefused | SessionClosed | None]:
+        """Return what tells of all that the session does from now on, or why it does nothing; one away is waited for.
+
+        What has come of the message before its end, it still has to be asked.
+        """
+        run = await later(self._client.temporal, self._session.id)
+        if isinstance(run, SessionRun):
+            return run, None
+        told = f"the session of agent {own_id(self._session.id)} was {run} before the message {latest.message_id!r}"
+        if run == "closed":
+            return None, SessionClosed(f"{told} had its turn; start another agent, or fork this one, and send it there")
+        return None, SessionRefused(f"{told} had its turn; send it again")
+
+    def _gone(self, known: Receipt) -> str:
+        """Return where the message was said when the session does not remember it (any more)."""
+        if known.execution_id is not None:
+            return known.execution_id
+        told = f"the session of agent {own_id(self._session.id)} knows nothing of the message {known.message_id!r}"
+        raise SessionRefused(f"{told} (any more); its records tell what was said and answered")
+
+    async def _end_of(self, execution_id: str) -> None:
+        """Return when the execution has ended, in whatever way, or is not there any more."""
+        handle, gives_up_at = self._client.temporal.get_workflow_handle(execution_id), None
+        while True:
+            try:
+                await handle.result()
+            except WorkflowFailureError:
+                return
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    await self._patience.after(error, execution_id)
+                    continue
+                now = time.monotonic()
+                gives_up_at = gives_up_at or now + BEGUN_SECONDS_MAX
+                if now > gives_up_at:
+                    return
+                await asyncio.sleep(PAUSES_SECONDS[1])
+            else:
+                self._patience.answered()
+                return
+
+    async def _receipt(self, message_id: str) -> Receipt | None:
+        """Return what the session knows of a message, however long nobody is there to ask."""
+        timeout, unable = min(execution_reader.LOST_TIMEOUT, execution_reader.ASK_TIMEOUT), 0
+        while True:
+            try:
+                found = await self._session.query(
+                    RECEIPT_QUERY, message_id, result_type=cast("type", Receipt), rpc_timeout=timeout
+                )
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    return None  # the server does not keep it for ever
+                timeout = execution_reader.ASK_TIMEOUT
+                if error.status not in NO_WORKER:
+                    await self._patience.after(error, own_id(self._session.id))
+            except (WorkflowQueryFailedError, WorkflowQueryRejectedError):
+                unable += 1
+                if unable > execution_reader.UNABLE_MAX:
+                    raise
+            else:
+                self._patience.answered()
+                return cast("Receipt | None", found)
+            await asyncio.sleep(execution_reader.AGAIN_SECONDS)

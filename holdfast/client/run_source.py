@@ -1,0 +1,214 @@
+"""What can be told of a run, from wherever it still stands: its worker, its result on the server, or its record.
+
+Long ones are read page by page. What was read of a run that has ended never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
+
+from holdfast.client.approvals import WaitingCalls, waiting_below
+from holdfast.client.events_from_state import retold
+from holdfast.client.holdfast import Holdfast
+from holdfast.client.id_lookup import check_run
+from holdfast.client.listing import ExecutionSummary, summary
+from holdfast.client.watch_events import AttemptFailed
+from holdfast.client.workflow_queries import queried
+from holdfast.connection.execution_reader import ASK_TIMEOUT, Reader, next_attempt_at
+from holdfast.connection.rpc_errors import answered
+from holdfast.core.agent.state import AgentState, model_step
+from holdfast.core.base.errors import Conflict, ExecutionNotFound, RecordNotFound, ServerUnavailable, StorageFailed
+from holdfast.core.base.frozen import replace
+from holdfast.core.wire.contracts import (
+    EVENTS_QUERY,
+    HEAD_ALONE,
+    STATE_QUERY,
+    EventsPage,
+    EventsRequest,
+    PageRequest,
+    StatePage,
+)
+from holdfast.core.wire.execution_events import AnyObserved
+from holdfast.core.wire.paging import page as cut
+from holdfast.core.wire.records import ExecutionRecord
+
+Source = Literal["server", "record"]
+"""Who told of a run: the Temporal server and its workers, or the record that was kept outside of it."""
+
+EVENTS_END = 10**9
+"""A place behind all events: a page from there on holds none of them and says where they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldRun:
+    """One run. `found()` finds it.
+
+    `state` is its last state where that is at hand: of a run that has ended, or whose worker is away. Without it a
+    worker is asked. `listed` is what the server knows of it, `record` what was kept; one of the two is there.
+    """
+
+    holdfast: Holdfast
+    execution_id: str
+    state: AgentState | None = None
+    listed: ExecutionSummary | None = None
+    record: ExecutionRecord | None = None
+
+    @property
+    def source(self) -> Source:
+        """Who tells its state."""
+        return "server" if self.record is None else "record"
+
+    @property
+    def agent(self) -> str:
+        """The name of its agent; empty where nobody knows it."""
+        if self.record is not None:
+            return self.record.agent
+        return (self.listed and self.listed.agent) or ""
+
+    @classmethod
+    async def found(cls, holdfast: Holdfast, execution_id: str) -> ToldRun:
+        """Return the run of that id, on the server or, where that has forgotten it, in the record store.
+
+        Raises InvalidInput, ExecutionNotFound, ServerUnavailable where it is under way and no worker answers.
+        """
+        execution_id = await holdfast.client.find(execution_id)
+        try:
+            return await cls._on_server(holdfast, execution_id)
+        except (ExecutionNotFound, ServerUnavailable) as error:
+            with suppress(RecordNotFound, StorageFailed):
+                record = await holdfast.record(execution_id)
+                return cls(holdfast, execution_id, await holdfast.recorded_state(record), record=record)
+            raise error from None
+
+    @classmethod
+    async def _on_server(cls, holdfast: Holdfast, execution_id: str) -> ToldRun:
+        client = holdfast.client
+        handle = client.temporal.get_workflow_handle(execution_id)
+        described = check_run(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id))
+        found = cls(holdfast, execution_id, listed=summary(described))
+        if described.status is WorkflowExecutionStatus.COMPLETED:
+            return _with_state(found, await client.state(execution_id))
+        await found._page(HEAD_ALONE)  # whether a worker answers for it
+        return found
+
+    async def whole(self) -> AgentState:
+        """Return the whole state. Raises ServerUnavailable."""
+        return self.state or await self.holdfast.client.state(self.execution_id)
+
+    async def debug(self) -> dict[str, Any]:
+        """Return the few facts one asks for first. Raises ServerUnavailable."""
+        return self.state.debug() if self.state else await self.holdfast.client.debug(self.execution_id)
+
+    async def waiting_below(self) -> WaitingCalls:
+        """Return calls of its subagents that wait for a person. Raises ServerUnavailable."""
+        state = await self.whole()
+        begun = state.execution is not None and state.execution.subagents_started
+        if self.record is not None or state.status.is_terminal or not begun:
+            return WaitingCalls()
+        return await waiting_below(self.holdfast.client.temporal, self.execution_id)
+
+    async def model_wait(self) -> AttemptFailed | None:
+        """Return why the model call under way is tried again, and when; none where its first attempt is made."""
+        if self.state is not None:
+            return None
+        client = self.holdfast.client
+        reader = Reader(client.temporal, self.execution_id, client.closed_runs, EventsPage)
+        for call in await reader.calls():
+            number = model_step(call.activity_id)
+            if number is not None and call.attempt > 1 and (message := await reader.failure(call)):
+                return AttemptFailed(self.execution_id, number, call.attempt - 1, message, next_attempt_at(call))
+        return None
+
+    async def pages(self, request: PageRequest) -> AsyncGenerator[StatePage]:
+        """Yield the state in pages, from where `request` says on and not beyond its totals; each is let go of.
+
+        Raises ServerUnavailable; Conflict where older messages were moved away meanwhile, to be summarised.
+        """
+        first: StatePage | None = None
+        while True:
+            page = await self._page(request)
+            first = first or page
+            if _layout(page) != _layout(first) and request.messages_total != 0:
+                told = f"older messages of run {self.execution_id} were summarised while they were read"
+                raise Conflict(f"{told}; read it again")
+            yield page
+            request = replace(
+                request,
+                messages_from=request.messages_from + len(page.messages),
+                steps_from=request.steps_from + len(page.steps),
+                messages_total=first.messages_total,
+                steps_total=first.steps_total,
+            )
+            if request.messages_from >= first.messages_total and request.steps_from >= first.steps_total:
+                return
+
+    async def events(self) -> AsyncGenerator[AnyObserved]:
+        """Yield the observed events so far, in order.
+
+        Raises ServerUnavailable where no worker can tell them; `tells_events` says so before, and `retold_events` has
+        what is known without one.
+        """
+        for run_id, first in await self.runs():
+            place = first
+            while (page := await self._events(run_id, place)).events:
+                for event in page.events:
+                    yield event
+                place = page.start + len(page.events)
+                if place >= page.total:
+                    break
+
+    async def retold_events(self) -> list[AnyObserved]:
+        """Return the events made up again from the state, which has some of them."""
+        return [*retold(await self.whole(), self.agent)]
+
+    async def tells_events(self) -> bool:
+        """Return whether a worker can tell the run's events; of one under way it must: ServerUnavailable."""
+        if self.record is not None:
+            return False
+        try:
+            await self._events("", EVENTS_END)
+        except (ServerUnavailable, ExecutionNotFound):
+            if self.state is None:
+                raise
+            return False
+        return True
+
+    async def runs(self) -> list[tuple[str, int]]:
+        """Return the ids of its runs, oldest first, each with the place of the first event that it has."""
+        described = await answered(self._handle("").describe(rpc_timeout=ASK_TIMEOUT), self.execution_id)
+        run_id: str | None = described.run_id
+        runs: list[tuple[str, int]] = []
+        with suppress(ExecutionNotFound):  # the server does not keep runs for ever
+            while run_id is not None:
+                page = await self._events(run_id, EVENTS_END)
+                runs.append((run_id, page.first))
+                run_id = page.previous_run_id
+        return runs[::-1]
+
+    async def _events(self, run_id: str, place: int) -> EventsPage:
+        queue = self.holdfast.client.settings.task_queue
+        return await queried(self._handle(run_id), EVENTS_QUERY, EventsRequest(start=place), EventsPage, queue)
+
+    async def _page(self, request: PageRequest) -> StatePage:
+        if self.state is not None:
+            return cut(self.state, request)
+        queue = self.holdfast.client.settings.task_queue
+        return await queried(self._handle(""), STATE_QUERY, request, StatePage, queue)
+
+    def _handle(self, run_id: str) -> WorkflowHandle[Any, Any]:
+        return self.holdfast.client.temporal.get_workflow_handle(self.execution_id, run_id=run_id or None)
+
+
+def _with_state(run: ToldRun, state: AgentState) -> ToldRun:
+    """Return the run with its last state."""
+    return ToldRun(run.holdfast, run.execution_id, state, run.listed, run.record)
+
+
+def _layout(page: StatePage) -> tuple[object, ...]:
+    moved = page.head.execution.compactions if page.head.execution else 0
+    return (*page.sections[:-1], moved)

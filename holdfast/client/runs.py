@@ -1,0 +1,483 @@
+"""`Client`: start agents, follow them, stop them, read them. Talks to workflows by name and knows no workflow code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing, suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, Literal, TypeVar, cast
+from uuid import uuid4
+
+from pydantic import BaseModel, JsonValue
+from temporalio.client import Client as TemporalClient
+from temporalio.client import (
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast import __version__
+from holdfast.client.approvals import WAITING_RUNS, WaitingCalls, waiting_calls
+from holdfast.client.definition_files import find_agent, find_subagents
+from holdfast.client.id_lookup import check_reference, check_run, find
+from holdfast.client.initial_state import GivenState
+from holdfast.client.listing import ExecutionSummary, at_start, summary
+from holdfast.client.session_validation import check_query
+from holdfast.client.stop_requests import stop_run
+from holdfast.client.validation import (
+    check_budget,
+    check_decision,
+    check_definition,
+    check_id,
+    check_limit,
+    check_message,
+    check_question,
+    check_start,
+    check_stop,
+)
+from holdfast.client.watch import watch
+from holdfast.client.watch_events import Watched
+from holdfast.client.worker_presence import cause_of_silence, is_served, last_seen
+from holdfast.client.workflow_queries import UNREADABLE, not_readable, queried
+from holdfast.client.workflow_updates import Unanswered, UpdateQueues, lost, told_of, updated
+from holdfast.connection.closed_temporal_runs import ClosedRuns
+from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.connection.rpc_errors import answered, query_refusal, refusal
+from holdfast.connection.search_attribute_check import complete
+from holdfast.connection.search_attribute_setup import attributes
+from holdfast.connection.settings import Settings
+from holdfast.connection.temporal_client import connect
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.request_metadata import checked_metadata
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import (
+    Conflict,
+    DecisionRefused,
+    ExecutionExists,
+    ExecutionFailed,
+    HoldfastError,
+    InvalidArguments,
+    InvalidInput,
+    MessageRefused,
+    ServerUnavailable,
+    StorageFailed,
+)
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.events import StopMode
+from holdfast.core.loop.pending_messages import ENDED
+from holdfast.core.wire import run_metadata
+from holdfast.core.wire.contracts import (
+    AGENT_EXECUTION,
+    APPROVAL_SIGNAL,
+    DEBUG_QUERY,
+    EXECUTION_FAILED,
+    MESSAGE_SIGNAL,
+    STATE_QUERY,
+    EventsPage,
+    ExecutionInput,
+    PageRequest,
+    StatePage,
+)
+from holdfast.core.wire.paging import StateReader, moved_on
+from holdfast.core.wire.result_contracts import ExecutionResult
+from holdfast.core.wire.workflow_names import named_type, type_filter
+from holdfast.storage.data_converter import records_of
+
+T = TypeVar("T")
+
+FOLLOW_SECONDS: Final = 0.25
+"""How often `follow` looks for what is new."""
+
+
+class Client:
+    """A connection to a Temporal server on which agents run. Make one with `Client.connect()`."""
+
+    def __init__(self, temporal: TemporalClient, settings: Settings) -> None:
+        self.temporal = temporal
+        self.settings = settings
+        self.closed_runs = ClosedRuns[EventsPage]()
+        self.update_queues = UpdateQueues()
+        self.stop_queues = UpdateQueues()  # its own: a stop does not wait behind messages
+        self._searchable: bool | None = None
+
+    @classmethod
+    async def connect(cls, settings: Settings | None = None) -> Client:
+        """Return a connected client; without `settings` they come from the environment. Raises ServerUnavailable."""
+        chosen = settings or Settings.from_environment()
+        return cls(await connect(chosen), chosen)
+
+    @property
+    def address(self) -> str:
+        """The server that this client is connected to, HOST:PORT."""
+        return self.temporal.service_client.config.target_host
+
+    async def find(self, reference: str) -> str:
+        """Return the id of the run that is meant; every method that takes an `execution_id` does this with it.
+
+        Args:
+            reference: a run's id, a UUID, which is returned without asking anybody; the beginning of one run's id; an
+                agent's name, for its latest run; or `@last`, for the latest run of all that is no subagent's.
+
+        Raises InvalidInput for what can mean none or several runs, or a session; ExecutionNotFound; ServerUnavailable.
+        """
+        return await find(self.temporal, reference, "run")
+
+    async def start(
+        self,
+        agent: str | AgentDefinition,
+        question: str = "",
+        *,
+        state: AgentState | None = None,
+        budget: ExecutionBudget | None = None,
+        execution_id: str | None = None,
+        agent_id: str | None = None,
+        subagents: Iterable[AgentDefinition] = (),
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> str:
+        """Start a run and return its execution id at once.
+
+        Args:
+            agent: a name in the agents folder, the path of a definition file, or a definition.
+            question: what the person asks; 1 to 131,072 bytes of UTF-8. Only with a `state` it can be left out.
+            state: what the run goes on from: an agent with its conversation, model, prompt and answers' form; the rest
+                is the definition's. A state that is in progress goes on with the same execution, under its own id and
+                budget: nothing that has ended is done again.
+            budget: limits that take the place of the definition's, one by one.
+            execution_id: a UUID that makes starting repeatable; a new one by default.
+            agent_id: a UUID; that of the state, or a new agent, by default.
+            subagents: the agents that this one, or one of them, may call; besides those of the agents folder.
+            metadata: what the run is about, for its tools, hooks, compilers and subagents; a JSON object of at most
+                RUN_METADATA_BYTES_MAX, added to the agent's own. Not for the model; no secrets: histories hold it.
+
+        Raises InvalidInput, UnknownAgent, DefinitionInvalid before anything starts; ExecutionExists, ServerUnavailable.
+        """
+        found = find_agent(agent, self.settings.agents_dir) if isinstance(agent, str) else agent
+        definition = check_definition(found)
+        if (given := None if state is None else GivenState(state)) is not None:
+            given.check(question, execution_id, budget)
+            definition = check_definition(given.definition(definition))
+            execution_id, agent_id = given.execution_id or execution_id, agent_id or given.agent_id
+        chosen_id = check_id(execution_id) if execution_id is not None else str(uuid4())
+        searchable = await self.has_search_attributes()
+        start = ExecutionInput(
+            agent_id=check_id(agent_id, "agent id") if agent_id is not None else str(uuid4()),
+            definition=definition,
+            question=check_question(question) if question or given is None else "",
+            budget=definition.budget.overridden_by(check_budget(budget)),
+            subagents=find_subagents(definition, subagents, self.settings.agents_dir),
+            metadata=checked_metadata(metadata),
+            searchable=searchable,
+            continue_events=self.settings.continue_events,
+        )
+        start, segments = (start, ()) if given is None else given.begun_by(start)
+        asked = start.question or (given.asked if given else "")
+        about = run_metadata.of_run(definition, asked, start.budget, __version__)
+        try:
+            await answered(
+                self.temporal.start_workflow(
+                    named_type(AGENT_EXECUTION, definition.name),
+                    args=[check_start(start), *segments],
+                    id=chosen_id,
+                    task_queue=self.settings.task_queue,
+                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                    id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                    search_attributes=at_start(definition.name) if searchable else None,
+                    static_summary=about.summary,
+                    static_details=about.details,
+                    memo=about.memo,
+                    rpc_timeout=ASK_TIMEOUT,
+                )
+            )
+        except WorkflowAlreadyStartedError:
+            remedy = "follow it there" if given and given.execution_id else "read it, or choose another id"
+            raise ExecutionExists(f"a run {chosen_id} exists already; {remedy}") from None
+        return chosen_id
+
+    async def run(
+        self,
+        agent: str | AgentDefinition,
+        question: str = "",
+        *,
+        state: AgentState | None = None,
+        budget: ExecutionBudget | None = None,
+        execution_id: str | None = None,
+        subagents: Iterable[AgentDefinition] = (),
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> AgentState:
+        """Start a run and return its final state: `completed` or `stopped`. Raises as `start` and `result` do."""
+        started = await self.start(
+            agent,
+            question,
+            state=state,
+            budget=budget,
+            execution_id=execution_id,
+            subagents=subagents,
+            metadata=metadata,
+        )
+        return await self.result(started)
+
+    async def result(self, execution_id: str) -> AgentState:
+        """Wait for the end of a run, however long, and return its final state.
+
+        Raises ExecutionFailed (with the state where a worker could still be asked for it) when the run failed, was
+        cancelled, terminated or timed out by the server; ExecutionNotFound; ServerUnavailable when the server does not
+        answer, or when the run has ended, its state is not in its result, and neither the storage nor a worker gives it
+        (the text says which).
+        """
+        execution_id = await self.find(execution_id)
+        handle = self._handle(execution_id, ExecutionResult)
+        try:
+            return await self._ended_with(handle)
+        except WorkflowFailureError as error:
+            raise await self._failed(execution_id, error) from None
+
+    async def state(self, execution_id: str) -> AgentState:
+        """Return the state as it is now. Raises ExecutionNotFound, ServerUnavailable.
+
+        A run that has ended well is read from its result, or from what was kept of it in the storage; anything else,
+        and what this process finds in neither, asks a worker.
+        """
+        execution_id = await self.find(execution_id)
+        handle = self._handle(execution_id, ExecutionResult)
+        described = check_run(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id))
+        if described.status is WorkflowExecutionStatus.COMPLETED:
+            return await self._ended_with(handle)
+        return await self._queried(execution_id)
+
+    async def _ended_with(self, handle: WorkflowHandle[Any, ExecutionResult]) -> AgentState:
+        """Return the state with which a run has ended, once it has."""
+        try:
+            result = await answered(handle.result(), handle.id)
+        except UNREADABLE as error:
+            raise await not_readable(handle, error) from None
+        if result.state is not None:
+            return result.state
+        if result.snapshot is not None:
+            with suppress(StorageFailed):  # a client need not reach the workers' storage
+                return await records_of(self.temporal.data_converter).state(result.snapshot)
+        try:
+            return await self._queried(result.execution_id)
+        except ServerUnavailable as error:
+            ended = f"run {result.execution_id} has ended ({result.status}), but its state is not in its result"
+            read = f"then read it with `holdfast show {result.execution_id}`"
+            raise ServerUnavailable(f"{ended} and must come from a worker: {error}; {read}") from None
+
+    async def _queried(self, execution_id: str) -> AgentState:
+        reader = StateReader()
+        await self._read(execution_id, reader)
+        return reader.state
+
+    async def debug(self, execution_id: str) -> dict[str, Any]:
+        """Return the few facts one asks for first; asks a worker."""
+        execution_id = await self.find(execution_id)
+        return cast("dict[str, Any]", await self._query(execution_id, DEBUG_QUERY, None, dict))
+
+    async def message(self, execution_id: str, text: str) -> bool:
+        """Say something to a run under way: the model sees it with its next call. Return False when the run has ended.
+
+        When this returns True the message is kept. Raises InvalidInput; MessageRefused where there is no room for it
+        before the next step; ExecutionNotFound; ServerUnavailable, also when no worker takes it in time.
+        """
+        return await self._taken(execution_id, MESSAGE_SIGNAL, check_message(text), MessageRefused)
+
+    async def decide(self, execution_id: str, call_id: str, verdict: Verdict) -> bool:
+        """Decide about a tool call that waits for approval. Return False when the run has ended.
+
+        Args:
+            execution_id: the run.
+            call_id: the call; `state.waiting_calls` has those that wait.
+            verdict: approve, deny, or edit.
+
+        When this returns True the decision is taken. Raises InvalidInput, and InvalidArguments for an edit that breaks
+        the tool's schema (the call is still waiting); DecisionRefused where the call does not wait for it;
+        ExecutionNotFound; ServerUnavailable, also when no worker takes it in time.
+        """
+        return await self._taken(execution_id, APPROVAL_SIGNAL, check_decision(call_id, verdict), DecisionRefused)
+
+    async def stop(
+        self,
+        execution_id: str,
+        reason: str = "",
+        *,
+        mode: StopMode = "now",
+        source: str = "client",
+        context: Mapping[str, JsonValue] | None = None,
+    ) -> bool:
+        """Ask a run to stop; return when the server has taken note. False when the run had ended already.
+
+        Args:
+            execution_id: the run.
+            reason: why, for whoever reads the state later; at most 1,000 characters.
+            mode: `now` cancels what is in flight, `after_step` lets the step finish.
+            source: who asks.
+            context: what is to stand with it in the stop signal, as JSON of at most 2,000 bytes.
+
+        A run that has been sent all the signals that the server takes (10,000) is cancelled instead, which carries the
+        reason alone. Raises ExecutionNotFound, ServerUnavailable; StopRefused for `after_step` to such a run.
+        """
+        asked = check_stop(reason, mode, source, context)
+        execution_id = await self.find(execution_id)
+        try:
+            async with self.stop_queues.of(execution_id):
+                await stop_run(self.temporal, execution_id, asked)
+        except RPCError as error:
+            return self._has_ended(error, execution_id)
+        return True
+
+    async def _taken(self, execution_id: str, update: str, told: BaseModel, refused: type[Conflict]) -> bool:
+        """Return when the run has taken what it is told; False when it has ended."""
+        execution_id = await self.find(execution_id)
+        handle: Any = self._handle(execution_id)  # the SDK's own overloads are partly unknown
+        turns = self.update_queues.of(execution_id)
+
+        async def ask(id_: str, limit: timedelta) -> None:
+            async with turns:
+                await handle.execute_update(update, told, id=id_, rpc_timeout=limit)
+
+        try:
+            await updated(ask, str(uuid4()), served=partial(is_served, self.temporal, self.settings.task_queue))
+        except WorkflowUpdateFailedError as error:
+            if lost(error) or ENDED in str(error.cause):
+                return False
+            misfit = getattr(error.cause, "type", None) == InvalidArguments.__name__
+            raise (InvalidArguments if misfit else refused)(f"run {execution_id}: {told_of(error)}") from None
+        except RPCError as error:
+            return self._has_ended(error, execution_id)
+        except Unanswered:
+            kept = f"the {update} may have been taken all the same: look at the run before repeating it"
+            why = await cause_of_silence(self.temporal, self.settings.task_queue, execution_id)
+            raise ServerUnavailable(f"no answer for run {execution_id} in time: {why}; {kept}") from None
+        return True
+
+    def _has_ended(self, error: RPCError, execution_id: str) -> Literal[False]:
+        """Return False where the server says that the run has ended; raise what else it says."""
+        if error.status is RPCStatusCode.NOT_FOUND and "already completed" in str(error):
+            return False
+        raise refusal(error, execution_id) from None
+
+    async def follow(self, execution_id: str) -> AsyncGenerator[AgentState, None]:
+        """Yield the state whenever it has changed, until the run has ended; a worker's absence is waited out."""
+        execution_id = await self.find(execution_id)
+        reader = StateReader()
+        ended = asyncio.create_task(self._closed(execution_id))
+        try:
+            while True:
+                over = ended.done()
+                try:
+                    changed = await self._read(execution_id, reader)
+                except ServerUnavailable:
+                    changed = False
+                if changed:
+                    yield reader.state
+                if over:
+                    ended.result()
+                    return
+                await asyncio.wait([ended], timeout=FOLLOW_SECONDS)
+        finally:
+            ended.cancel()
+
+    def watch(self, execution_id: str, *, start: int = 0, subagents: bool = True) -> AsyncGenerator[Watched, None]:
+        """Yield what happens in a run, from its beginning and until its end: typed events, and text while it comes.
+
+        Yields the events of `holdfast.core.wire.execution_events`, each once and in order; TextDelta and AttemptFailed
+        (`holdfast.client.watch_events`) come between an InferenceRequestStarted and its InferenceResponseReceived. Any
+        number may watch, late ones too; none of it writes into the run's history. What its consumer does not take
+        makes the watch wait, not the run. A worker's absence is waited out, a server's for two minutes.
+
+        Args:
+            execution_id: the run.
+            start: how many of the run's own events to pass over, for a watcher that goes on from there; subagents that
+                began before are passed over, too.
+            subagents: whether to tell of subagents' runs as well, each one's end before its SubagentCompleted.
+
+        Raises InvalidInput at once; ExecutionFailed in the end, as `result` does; ExecutionNotFound; ServerUnavailable,
+        also when the run has ended and no worker is there to tell its events.
+        """
+        if start < 0:
+            raise InvalidInput(f"a watch cannot start at event {start}; 0 is the first")
+        return self._watched(check_reference(execution_id, "run"), start, subagents=subagents)
+
+    async def _watched(self, reference: str, start: int, *, subagents: bool) -> AsyncGenerator[Watched, None]:
+        async with aclosing(watch(self, await self.find(reference), start=start, subagents=subagents)) as watched:
+            async for each in watched:
+                yield each
+
+    async def waiting(self, limit: int = 20) -> WaitingCalls:
+        """Return the tool calls that wait for a person, over all runs; those that wait longest first.
+
+        Raises InvalidInput, ServerUnavailable; a run whose worker does not answer is only named (`unread`).
+        """
+        return await waiting_calls(self.temporal, limit)
+
+    async def list_executions(
+        self, limit: int = 20, query: str | None = None, *, waiting: bool = False
+    ) -> list[ExecutionSummary]:
+        """Return the latest runs: those under way first, then the latest to end; asks no worker.
+
+        Args:
+            limit: at most so many, 1 to 1,000.
+            query: a further condition in Temporal's list filter, such as `HoldfastAgent = 'clerk'`.
+            waiting: only those under way of which calls wait for a person.
+
+        Raises InvalidInput for a query that the server does not understand; ServerUnavailable.
+        """
+        check_limit(limit)
+        # a run that went on in a new one is no line of its own
+        runs = f"{type_filter(AGENT_EXECUTION)} AND ExecutionStatus != 'ContinuedAsNew'"
+        wanted = WAITING_RUNS if waiting else runs
+        wanted += f" AND ({check_query(query)})" if query else ""
+        try:
+            found = self.temporal.list_workflows(wanted, limit=limit, rpc_timeout=ASK_TIMEOUT)
+            return [summary(each) async for each in found]
+        except RPCError as error:
+            raise query_refusal(error, query) from None
+
+    async def has_worker(self) -> bool:
+        """Return whether a worker has asked for work on the settings' task queue within the last 75 s."""
+        return await answered(last_seen(self.temporal, self.settings.task_queue)) is not None
+
+    async def _failed(self, execution_id: str, error: WorkflowFailureError) -> ExecutionFailed:
+        cause = error.cause
+        told = cause.message if isinstance(cause, FailureError) else str(cause)
+        if not (isinstance(cause, ApplicationError) and cause.type == EXECUTION_FAILED):
+            told = f"{type(cause).__name__}: {told}"
+        try:
+            state = (await self._queried(execution_id)).to_dict()
+        except HoldfastError:
+            state = None  # no worker to ask; the failure itself is known
+        return ExecutionFailed(f"run {execution_id} failed: {told}", state)
+
+    async def _closed(self, execution_id: str) -> None:
+        """Return when the run has ended, in whatever way."""
+        try:
+            await answered(self._handle(execution_id).result(), execution_id)
+        except WorkflowFailureError:
+            return
+
+    async def _read(self, execution_id: str, reader: StateReader) -> bool:
+        """Read what `reader` lacks of the state as it is now; return whether it has changed."""
+        before = reader.head
+        request: PageRequest | None = reader.refreshed()
+        while request is not None:
+            page = await self._query(execution_id, STATE_QUERY, request, StatePage)
+            request = reader.take(page)
+        return moved_on(before, reader.head)
+
+    async def _query(self, execution_id: str, name: str, request: object, kind: type[T]) -> T:
+        return await queried(self._handle(execution_id), name, request, kind, self.settings.task_queue)
+
+    def _handle(self, execution_id: str, result_type: type | None = None) -> WorkflowHandle[Any, Any]:
+        return self.temporal.get_workflow_handle(check_id(execution_id), result_type=result_type)
+
+    async def has_search_attributes(self) -> bool:
+        """Return whether this server knows our search attributes; a start that names unknown ones is refused."""
+        if self._searchable is None:
+            self._searchable = complete(await attributes(self.temporal))
+        return self._searchable

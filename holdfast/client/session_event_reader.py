@@ -1,0 +1,55 @@
+"""The events of a session, read from the Temporal runs that have them, by query. Writes into no history."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from holdfast.client.workflow_queries import queried
+from holdfast.core.base.errors import ExecutionNotFound
+from holdfast.core.session.session_events import SessionEventsPage
+from holdfast.core.wire.contracts import EVENTS_QUERY, EventsRequest
+from holdfast.core.wire.event_envelope import NumberedEvent
+from holdfast.core.wire.workflow_names import session_workflow_id
+
+if TYPE_CHECKING:
+    from holdfast.client.runs import Client
+
+EVENTS_READ_MAX: Final = 10_000
+"""The most events of one session that are read, the latest."""
+
+
+async def session_events(client: Client, agent_id: str) -> list[NumberedEvent]:
+    """Return the latest events of an agent's session, at most EVENTS_READ_MAX, the oldest first; asks a worker.
+
+    Those of Temporal runs that the server has forgotten are missing: the sequences tell. Raises ExecutionNotFound for a
+    session that the server does not know (any more), ServerUnavailable.
+    """
+    found: deque[NumberedEvent] = deque()
+    run_id: str | None = None
+    while True:
+        try:
+            events, previous = await _of_run(client, agent_id, run_id)
+        except ExecutionNotFound:
+            if run_id is None:
+                raise
+            break
+        found.extendleft(reversed(events))
+        if previous is None or len(found) >= EVENTS_READ_MAX:
+            break
+        run_id = previous
+    return [*islice(found, max(0, len(found) - EVENTS_READ_MAX), None)]
+
+
+async def _of_run(client: Client, agent_id: str, run_id: str | None) -> tuple[list[NumberedEvent], str | None]:
+    """Return the events of a Temporal run of the session, by default its latest, and which one has those before."""
+    handle = client.temporal.get_workflow_handle(session_workflow_id(agent_id), run_id=run_id)
+    queue, events, start = client.settings.task_queue, list[NumberedEvent](), 0
+    while True:
+        request = EventsRequest(start=start)
+        page = await queried(handle, EVENTS_QUERY, request, SessionEventsPage, queue, what="session")
+        events += [NumberedEvent(sequence, each) for sequence, each in enumerate(page.events, page.start + 1)]
+        start = page.start + len(page.events)
+        if start >= page.total or not page.events:
+            return events, page.previous_run_id

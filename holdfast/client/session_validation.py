@@ -1,0 +1,87 @@
+"""Refusing what cannot be asked of a session, before anything reaches Temporal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+
+from pydantic import JsonValue, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from holdfast.client.validation import check_question, check_size
+from holdfast.core.agent.request_metadata import checked_metadata
+from holdfast.core.agent.tools import told
+from holdfast.core.base.bounds import MESSAGE_ID_CHARS_MAX, TENANT_CHARS_MAX
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.wire.session_contracts import SEND_UPDATE, SessionMessage, SessionSettings, WhileRunning
+
+FrozenT = TypeVar("FrozenT", bound=Frozen)
+
+QUERY_BYTES_MAX: Final = 8 * 1024
+"""The longest list filter."""
+
+PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""What stands in a history as it is; anything else by its digest."""
+
+
+def check_said(
+    text: str,
+    message_id: str,
+    while_running: WhileRunning | None,
+    metadata: Mapping[str, JsonValue] | None = None,
+) -> SessionMessage:
+    """Return what is to be said if it can be: some text, an id that can be shown, within the limits."""
+    shown = repr(message_id[:80])
+    if not message_id or len(message_id) > MESSAGE_ID_CHARS_MAX:
+        size = f"the message id {shown} has {len(message_id):,} characters"
+        raise InvalidInput(f"{size}, it must have 1 to {MESSAGE_ID_CHARS_MAX}; a UUID will do")
+    if not message_id.isprintable():
+        raise InvalidInput(f"the message id {shown} holds characters that cannot be shown; a UUID will do")
+    given = {
+        "message_id": message_id,
+        "text": check_question(text, "message"),
+        "while_running": while_running,
+        "metadata": checked_metadata(metadata),
+    }
+    return check_size(checked(SessionMessage, "message", given), "the message takes")
+
+
+def update_id(message_id: str) -> str:
+    """Return the id of the update that sends this message: the server takes each once."""
+    plain = PLAIN.fullmatch(message_id)
+    name = message_id if plain else f"sha256:{sha256(message_id.encode()).hexdigest()}"
+    return f"{SEND_UPDATE}:{name}"
+
+
+def check_settings(**given: Any) -> SessionSettings:  # noqa: ANN401  # whatever a caller gave, checked here
+    """Return how a session is to behave, if it can."""
+    settings = checked(SessionSettings, "session", given)
+    if (size := len(settings.tenant.encode("utf-8", "surrogatepass"))) > TENANT_CHARS_MAX:
+        raise InvalidInput(f"the tenant {settings.tenant!r} has {size} bytes, at most {TENANT_CHARS_MAX} are allowed")
+    if not settings.tenant.isprintable():
+        raise InvalidInput(f"the tenant {settings.tenant!r} holds characters that cannot be shown; choose another name")
+    return settings
+
+
+def check_query(query: str) -> str:
+    """Return a list filter that can be sent; whether the server understands it, it says itself."""
+    try:
+        size = len(query.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput("the query holds characters that are not valid Unicode text; remove them") from None
+    if size > QUERY_BYTES_MAX:
+        raise InvalidInput(f"the query has {size:,} bytes, at most {QUERY_BYTES_MAX:,} are allowed; shorten it")
+    return query
+
+
+def checked(kind: type[FrozenT], what: str, given: dict[str, Any]) -> FrozenT:
+    """Return a value of this kind, small enough and valid Unicode; `what` it is for, errors say."""
+    try:
+        return check_size(kind(**given), f"the {what} takes")
+    except ValidationError as error:
+        raise InvalidInput(f"the {what} cannot be asked for: {told(error)}") from None
+    except PydanticSerializationError:
+        raise InvalidInput(f"the {what} holds characters that are not valid Unicode text; remove them") from None

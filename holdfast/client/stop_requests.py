@@ -1,0 +1,48 @@
+"""How a run is told to stop: by signal, and by cancellation once the server takes no more signals for it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError
+
+from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.core.base.errors import PayloadRefused, StopRefused
+from holdfast.core.wire.contracts import STOP_SIGNAL, StopRequest
+
+SIGNALS_SPENT: Final = "exceeded workflow execution limit for signal events"
+"""What the server says of a run that was sent all the signals it takes: 10,000."""
+
+
+async def stop_run(temporal: Client, execution_id: str, asked: StopRequest) -> None:
+    """Return when the server has taken note of the stop. Raises RPCError; StopRefused where only cancelling is left.
+
+    A cancellation lets no step finish. It carries the reason alone, and where payloads are encrypted not even that. A
+    run that was encrypted with another key is cancelled, too: it could not read the signal, nor anything after it.
+    """
+    handle = temporal.get_workflow_handle(execution_id)
+    sealed = temporal.data_converter.payload_codec is not None
+    unheard = await _key_problem(handle) if sealed else ""
+    if not unheard:
+        try:
+            await handle.signal(STOP_SIGNAL, asked, rpc_timeout=ASK_TIMEOUT)
+        except RPCError as error:
+            if SIGNALS_SPENT not in str(error):
+                raise
+            unheard = f"run {handle.id} was sent all the signals that the server takes (10,000)"
+    if unheard:
+        if asked.mode == "after_step":
+            raise StopRefused(f"{unheard}; it can only be stopped at once, with the mode `now`")
+        reason = "" if sealed else asked.reason
+        await handle.cancel(reason=reason or "stopped", rpc_timeout=ASK_TIMEOUT)
+
+
+async def _key_problem(handle: WorkflowHandle[Any, Any]) -> str:
+    """Return why this client's key is not the run's, nothing where it is."""
+    described = await handle.describe(rpc_timeout=ASK_TIMEOUT)
+    try:
+        await described.memo()
+    except PayloadRefused as error:
+        return f"run {handle.id}: {error.message}"
+    return ""

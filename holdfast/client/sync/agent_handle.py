@@ -1,0 +1,177 @@
+"""`Agent` without await: every method is that of `holdfast.client.Agent`, where its meaning stands."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+
+from pydantic import JsonValue
+
+from holdfast.client import agent_handle
+from holdfast.client.approvals import WaitingCall
+from holdfast.client.sync.portal import Portal
+from holdfast.client.watch_events import Watched
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.messages import Message
+from holdfast.core.loop.events import StopMode
+from holdfast.core.wire.event_envelope import NumberedEvent
+from holdfast.core.wire.records import ExecutionRecord
+from holdfast.core.wire.session_contracts import Receipt, SessionView, WhileRunning
+
+
+class Agent:
+    """One agent and its session. Make one with `Holdfast.agent`; any thread may use it."""
+
+    def __init__(self, portal: Portal, inner: agent_handle.Agent) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    @property
+    def agent_id(self) -> str:
+        """The agent's id, a UUID."""
+        return self._inner.agent_id
+
+    def open(self) -> SessionView:
+        """Make the session, or attach to the one there is, and return what it is."""
+        return self._portal.run(self._inner.open())
+
+    def send(
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        while_running: WhileRunning | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> Receipt:
+        """Say something to the agent, and return as soon as it is kept: it will have its turn, whatever crashes."""
+        return self._portal.run(
+            self._inner.send(text, message_id=message_id, while_running=while_running, metadata=metadata)
+        )
+
+    def ask(
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        while_running: WhileRunning | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> AgentState:
+        """Say something and wait, however long, for the answer: the final state of the execution that gave it."""
+        return self._portal.run(
+            self._inner.ask(text, message_id=message_id, while_running=while_running, metadata=metadata)
+        )
+
+    def answer(self, receipt: Receipt) -> AgentState:
+        """Wait, however long, for the answer to a message: the final state of the execution that it was said in."""
+        return self._portal.run(self._inner.answer(receipt))
+
+    def stop(
+        self,
+        reason: str = "",
+        mode: StopMode = "now",
+        source: str = "client",
+        context: Mapping[str, JsonValue] | None = None,
+    ) -> SessionView:
+        """Stop the execution under way, if there is one; messages that wait go on after it."""
+        return self._portal.run(self._inner.stop(reason, mode, source, context))
+
+    def clear(self) -> SessionView:
+        """Forget the conversation, at the end of what runs."""
+        return self._portal.run(self._inner.clear())
+
+    def suspend(self) -> SessionView:
+        """Let messages wait until `resume`; an execution under way goes on to its end."""
+        return self._portal.run(self._inner.suspend())
+
+    def resume(self) -> SessionView:
+        """Let messages have their turns again."""
+        return self._portal.run(self._inner.resume())
+
+    def close(self, *, stop: bool = False) -> SessionView:
+        """Have the session take nothing any more; what it has taken comes to its end first."""
+        return self._portal.run(self._inner.close(stop=stop))
+
+    def change(
+        self,
+        definition: str | AgentDefinition | None = None,
+        *,
+        system_prompt: str | None = None,
+        llm: LLM | None = None,
+        budget: ExecutionBudget | None = None,
+        while_running: WhileRunning | None = None,
+        subagents: Iterable[AgentDefinition] | None = None,
+    ) -> SessionView:
+        """Change what the agent is, from the next step of what runs on; what is not given stays."""
+        return self._portal.run(
+            self._inner.change(
+                definition,
+                system_prompt=system_prompt,
+                llm=llm,
+                budget=budget,
+                while_running=while_running,
+                subagents=subagents,
+            )
+        )
+
+    def waiting(self) -> tuple[WaitingCall, ...]:
+        """Return the tool calls of the execution under way that wait for a person."""
+        return self._portal.run(self._inner.waiting())
+
+    def approve(self, call_id: str, *, by: str = "", digest: str | None = None) -> bool:
+        """Let a call run that waits; False when the execution has ended."""
+        return self._portal.run(self._inner.approve(call_id, by=by, digest=digest))
+
+    def deny(self, call_id: str, reason: str = "", *, by: str = "", digest: str | None = None) -> bool:
+        """Keep a call from running that waits; the model is told the `reason`."""
+        return self._portal.run(self._inner.deny(call_id, reason, by=by, digest=digest))
+
+    def edit(self, call_id: str, arguments: dict[str, JsonValue], *, by: str = "", digest: str | None = None) -> bool:
+        """Let a call run that waits, with other arguments."""
+        return self._portal.run(self._inner.edit(call_id, arguments, by=by, digest=digest))
+
+    def view(self) -> SessionView:
+        """Return what the session is and does; asks a worker."""
+        return self._portal.run(self._inner.view())
+
+    def state(self) -> AgentState:
+        """Return the agent's state: within the execution under way, or as the last one left it."""
+        return self._portal.run(self._inner.state())
+
+    def events(self) -> list[NumberedEvent]:
+        """Return what has happened to the session, the oldest first."""
+        return self._portal.run(self._inner.events())
+
+    def messages(self) -> Sequence[Message]:
+        """Return the conversation so far."""
+        return self._portal.run(self._inner.messages())
+
+    def watch(self, *, subagents: bool = True) -> Generator[Watched, None, None]:
+        """Yield what happens from now on until the session is closed: in the execution under way and those after it."""
+        return self._portal.each(self._inner.watch(subagents=subagents))
+
+    def records(self, limit: int = 20) -> list[ExecutionRecord]:
+        """Return the records of the agent's latest executions, the newest first; asks no server and no worker."""
+        return self._portal.run(self._inner.records(limit))
+
+    def record(self, execution_id: str) -> ExecutionRecord:
+        """Return the record of one of the agent's executions."""
+        return self._portal.run(self._inner.record(execution_id))
+
+    def rewind(self, execution_id: str, steps: int | None = None) -> SessionView:
+        """Go back to the end of an execution, or to where it had taken so many `steps`, and go on from there."""
+        return self._portal.run(self._inner.rewind(execution_id, steps))
+
+    def fork(
+        self,
+        execution_id: str | None = None,
+        steps: int | None = None,
+        *,
+        agent_id: str | None = None,
+        subagents: Iterable[AgentDefinition] = (),
+    ) -> Agent:
+        """Begin another agent that goes on from a place of this one's conversation, and return its handle."""
+        return Agent(
+            self._portal,
+            self._portal.run(self._inner.fork(execution_id, steps, agent_id=agent_id, subagents=subagents)),
+        )

@@ -1,0 +1,113 @@
+"""`Holdfast` without await: every method is that of `holdfast.client.Holdfast`, where its meaning stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from holdfast.client import holdfast
+from holdfast.client.approvals import WaitingCalls
+from holdfast.client.listing import SessionSummary
+from holdfast.client.sync.agent_handle import Agent
+from holdfast.client.sync.portal import Portal
+from holdfast.client.sync.runs import Client
+from holdfast.connection.settings import Settings
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.wire.records import ExecutionRecord
+from holdfast.core.wire.session_contracts import WhileRunning
+
+
+class Holdfast:
+    """A connection to the server on which agents live, for programs without an event loop.
+
+    `with Holdfast.connect() as holdfast:` closes it at the end. Any thread may use it; Ctrl-C ends what is waited for,
+    and nothing of what the server has been told is lost by that.
+    """
+
+    def __init__(self, portal: Portal, inner: holdfast.Holdfast) -> None:
+        self._portal = portal
+        self._inner = inner
+        self.client = Client(portal, inner.client)
+        """Starts, follows and stops single executions."""
+
+    @classmethod
+    def connect(cls, settings: Settings | None = None) -> Self:
+        """Return a connection; without `settings` they come from the environment. Raises ServerUnavailable."""
+        portal = Portal()
+        try:
+            return cls(portal, portal.run(holdfast.Holdfast.connect(settings)))
+        except BaseException:
+            portal.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the connection; whoever still waits for something is interrupted. Agents go on."""
+        self._portal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def agent(
+        self,
+        agent_id: str | None = None,
+        definition: str | AgentDefinition | None = None,
+        *,
+        subagents: Iterable[AgentDefinition] = (),
+        while_running: WhileRunning = "queue",
+        tenant: str = "",
+        idle_seconds: float | None = None,
+    ) -> Agent:
+        """Return a handle on an agent; this asks nobody."""
+        return Agent(
+            self._portal,
+            self._inner.agent(
+                agent_id,
+                definition,
+                subagents=subagents,
+                while_running=while_running,
+                tenant=tenant,
+                idle_seconds=idle_seconds,
+            ),
+        )
+
+    def find(self, reference: str) -> str:
+        """Return the id, a UUID, of the agent that is meant: by its session."""
+        return self._portal.run(self._inner.find(reference))
+
+    def sessions(self, limit: int = 20, query: str | None = None) -> list[SessionSummary]:
+        """Return the agents there are, each once: those on the server first, then the latest to leave it."""
+        return self._portal.run(self._inner.sessions(limit, query))
+
+    def records(
+        self,
+        limit: int = 20,
+        agent_id: str | None = None,
+        *,
+        agent: str | None = None,
+        status: ExecutionStatus | str | None = None,
+        stop_reason: StopReason | str | None = None,
+    ) -> list[ExecutionRecord]:
+        """Return the records of the latest executions, the newest first."""
+        return self._portal.run(
+            self._inner.records(limit, agent_id, agent=agent, status=status, stop_reason=stop_reason)
+        )
+
+    def record(self, execution_id: str) -> ExecutionRecord:
+        """Return the record of an execution, whose ever it was."""
+        return self._portal.run(self._inner.record(execution_id))
+
+    def recorded_state(self, record: ExecutionRecord) -> AgentState:
+        """Return the agent as it was at the end of an execution, conversation and all."""
+        return self._portal.run(self._inner.recorded_state(record))
+
+    def waiting(self, limit: int = 20) -> WaitingCalls:
+        """Return the tool calls that wait for a person, over all runs, sessions' and subagents' included."""
+        return self._portal.run(self._inner.waiting(limit))

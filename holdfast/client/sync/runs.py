@@ -1,0 +1,144 @@
+"""`Client` without await: every method is that of `holdfast.client.Client`, where its meaning stands."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from holdfast.client import runs
+from holdfast.client.approvals import WaitingCalls
+from holdfast.client.listing import ExecutionSummary
+from holdfast.client.sync.portal import Portal
+from holdfast.client.watch_events import Watched
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.events import StopMode
+
+
+class Client:
+    """A connection to a Temporal server on which agents run: `Holdfast.client`."""
+
+    def __init__(self, portal: Portal, inner: runs.Client) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    @property
+    def address(self) -> str:
+        """The server that this client is connected to, HOST:PORT."""
+        return self._inner.address
+
+    def find(self, reference: str) -> str:
+        """Return the id of the run that is meant."""
+        return self._portal.run(self._inner.find(reference))
+
+    def start(
+        self,
+        agent: str | AgentDefinition,
+        question: str = "",
+        *,
+        state: AgentState | None = None,
+        budget: ExecutionBudget | None = None,
+        execution_id: str | None = None,
+        agent_id: str | None = None,
+        subagents: Iterable[AgentDefinition] = (),
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> str:
+        """Start a run and return its execution id at once."""
+        return self._portal.run(
+            self._inner.start(
+                agent,
+                question,
+                state=state,
+                budget=budget,
+                execution_id=execution_id,
+                agent_id=agent_id,
+                subagents=subagents,
+                metadata=metadata,
+            )
+        )
+
+    def run(
+        self,
+        agent: str | AgentDefinition,
+        question: str = "",
+        *,
+        state: AgentState | None = None,
+        budget: ExecutionBudget | None = None,
+        execution_id: str | None = None,
+        subagents: Iterable[AgentDefinition] = (),
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> AgentState:
+        """Start a run and return its final state: `completed` or `stopped`."""
+        return self._portal.run(
+            self._inner.run(
+                agent,
+                question,
+                state=state,
+                budget=budget,
+                execution_id=execution_id,
+                subagents=subagents,
+                metadata=metadata,
+            )
+        )
+
+    def result(self, execution_id: str) -> AgentState:
+        """Wait for the end of a run, however long, and return its final state."""
+        return self._portal.run(self._inner.result(execution_id))
+
+    def state(self, execution_id: str) -> AgentState:
+        """Return the state as it is now."""
+        return self._portal.run(self._inner.state(execution_id))
+
+    def debug(self, execution_id: str) -> dict[str, Any]:
+        """Return the few facts one asks for first; asks a worker."""
+        return self._portal.run(self._inner.debug(execution_id))
+
+    def message(self, execution_id: str, text: str) -> bool:
+        """Say something to a run under way: the model sees it with its next call."""
+        return self._portal.run(self._inner.message(execution_id, text))
+
+    def decide(self, execution_id: str, call_id: str, verdict: Verdict) -> bool:
+        """Decide about a tool call that waits for approval."""
+        return self._portal.run(self._inner.decide(execution_id, call_id, verdict))
+
+    def stop(
+        self,
+        execution_id: str,
+        reason: str = "",
+        *,
+        mode: StopMode = "now",
+        source: str = "client",
+        context: Mapping[str, JsonValue] | None = None,
+    ) -> bool:
+        """Ask a run to stop; return when the server has taken note."""
+        return self._portal.run(self._inner.stop(execution_id, reason, mode=mode, source=source, context=context))
+
+    def follow(self, execution_id: str) -> Generator[AgentState, None, None]:
+        """Yield the state whenever it has changed, until the run has ended; a worker's absence is waited out."""
+        return self._portal.each(self._inner.follow(execution_id))
+
+    def watch(self, execution_id: str, *, start: int = 0, subagents: bool = True) -> Generator[Watched, None, None]:
+        """Yield what happens in a run, from its beginning and until its end: typed events, and text while it comes."""
+        return self._portal.each(self._inner.watch(execution_id, start=start, subagents=subagents))
+
+    def waiting(self, limit: int = 20) -> WaitingCalls:
+        """Return the tool calls that wait for a person, over all runs; those that wait longest first."""
+        return self._portal.run(self._inner.waiting(limit))
+
+    def list_executions(
+        self, limit: int = 20, query: str | None = None, *, waiting: bool = False
+    ) -> list[ExecutionSummary]:
+        """Return the latest runs: those under way first, then the latest to end; asks no worker."""
+        return self._portal.run(self._inner.list_executions(limit, query, waiting=waiting))
+
+    def has_worker(self) -> bool:
+        """Return whether a worker has asked for work on the settings' task queue within the last 75 s."""
+        return self._portal.run(self._inner.has_worker())
+
+    def has_search_attributes(self) -> bool:
+        """Return whether this server knows our search attributes; a start that names unknown ones is refused."""
+        return self._portal.run(self._inner.has_search_attributes())

@@ -1,0 +1,276 @@
+"""Watching a run live: its observed events and its answers while they come, subagents' included.
+
+Nothing here writes into a history. A run's history is followed by long poll; when a worker has done something the
+workflow is asked for the events since, by query; while a model call is under way, its heartbeats are looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from temporalio.client import Client as TemporalClient
+
+from holdfast.client.watch_events import AnswerSeen, Watched
+from holdfast.connection.closed_temporal_runs import ClosedRuns
+from holdfast.connection.execution_reader import Reader, next_attempt_at
+from holdfast.connection.history_poll import History
+from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.base.bounds import ERROR_CHARS_MAX
+from holdfast.core.base.errors import ExecutionNotFound, ServerUnavailable
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.wire.contracts import EventsPage
+from holdfast.core.wire.execution_events import (
+    AgentExecutionCompleted,
+    AgentExecutionFailed,
+    AgentStepCompleted,
+    AnyObserved,
+    InferenceRequestStarted,
+    InferenceResponseReceived,
+    SubagentCompleted,
+    SubagentSpawned,
+)
+
+WAITING_MAX: Final = 256
+"""How much a watch holds that its consumer has not taken: beyond it the watch waits, and the run does not."""
+
+LOOK_SECONDS: Final = 0.2
+"""How often a model call under way is looked at; its heartbeats reach the server no more often than that."""
+
+READ_SECONDS: Final = 0.05
+"""The least time between two readings of events, so that a fast run is read several steps at a time."""
+
+BUSY_SHARE: Final = 2
+"""After an answer that took its time, a watcher waits so many times as long: what is busy is asked less often."""
+
+BUSY_SECONDS_MAX: Final = 1.0
+"""But no longer than this."""
+
+BEGUN_SECONDS: Final = 0.1
+"""How often to look whether a subagent's run is there that its parent is starting."""
+
+CHILDREN_SECONDS_MAX: Final = 5.0
+"""How long a run's end is held back for those of the subagents that end with it."""
+
+
+class Server(Protocol):
+    """What of `Client` a watch needs."""
+
+    temporal: TemporalClient
+    closed_runs: ClosedRuns[EventsPage]
+
+    def result(self, execution_id: str) -> Awaitable[object]:
+        """Raise what a run is told as that has not ended well."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """The last of what a watch tells; `error` is what it ends with, none when the run ended well."""
+
+    error: Exception | None = None
+
+
+async def watch(server: Server, execution_id: str, *, start: int, subagents: bool) -> AsyncGenerator[Watched, None]:
+    """Yield what `Client.watch` promises."""
+    told: asyncio.Queue[Watched | _Over] = asyncio.Queue(WAITING_MAX)
+    run = _Run(server, told.put, execution_id, start, subagents=subagents)
+    telling = asyncio.create_task(_follow_to_its_end(server, run, told))
+    try:
+        while not isinstance(each := await told.get(), _Over):
+            yield each
+        if each.error is not None:
+            raise each.error
+    finally:
+        await _ended(telling)
+
+
+async def _follow_to_its_end(server: Server, run: _Run, told: asyncio.Queue[Watched | _Over]) -> None:
+    """Put what happens in the run into `told`, and last how the watch is to end."""
+    try:
+        await run.follow()
+        if not run.ended_well:
+            await server.result(run.execution_id)
+        over = _Over()
+    except Exception as error:  # noqa: BLE001  # whatever it is, who watches is to know
+        over = _Over(error)
+    await told.put(over)
+
+
+async def _ended(*tasks: asyncio.Task[None]) -> None:
+    """Cancel the tasks and return when they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Run:
+    """One execution under watch, across its runs, and below it those of its subagents."""
+
+    def __init__(
+        self,
+        server: Server,
+        put: Callable[[Any], Awaitable[None]],
+        execution_id: str,
+        place: int,
+        *,
+        subagents: bool,
+    ) -> None:
+        self.execution_id: Final = execution_id
+        self.ended_well = False
+        self.awaited = asyncio.Event()
+        """Set for a subagent when its parent has its answer: if it has not begun by then, it never will."""
+        self._server, self._put, self._subagents = server, put, subagents
+        self._reader = Reader(server.temporal, execution_id, server.closed_runs, EventsPage)
+        self._place = place
+        """How many of its events have been told, counted from its beginning."""
+        self._answer: AnswerSeen | None = None
+        """The model call under way."""
+        self._read_after = self._look_after = 0.0
+        self._children: dict[str, tuple[_Run, asyncio.Task[None]]] = {}
+        """The subagents under way, by their calls."""
+
+    async def follow(self) -> None:
+        """Tell everything up to the end."""
+        try:
+            run_id: str | None = await self._reader.first_run(self._place)
+            while run_id is not None:
+                closed = await self._reader.is_closed(run_id)
+                history = History(self._server.temporal, self.execution_id, run_id, closed=closed)
+                await self._follow(history)
+                run_id, self.ended_well = history.next_run_id, history.ended_well
+            await self._children_end()
+        except ServerUnavailable:
+            if not await self._reader.ended_badly():
+                raise
+        finally:
+            await _ended(*(following for _, following in self._children.values()))
+
+    async def follow_child(self) -> None:
+        """Follow a run that its parent is starting: it need not have begun, and it may never begin."""
+        while True:
+            waited = self.awaited.is_set()
+            with suppress(ExecutionNotFound):
+                await self.follow()
+                return
+            if waited:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.awaited.wait(), BEGUN_SECONDS)
+
+    async def _follow(self, history: History) -> None:
+        """Tell all events of one run."""
+        news = asyncio.create_task(history.news())
+        try:
+            while True:
+                await asyncio.wait([news], timeout=self._until_look())
+                if not news.done():
+                    await self._look(history.run_id)
+                    continue
+                news.result()
+                if not history.over:
+                    news = asyncio.create_task(history.news())
+                    await asyncio.sleep(self._read_after - time.monotonic())
+                over = history.over  # it can have ended meanwhile
+                await self._read(history.run_id, closed=over)
+                if over:
+                    return
+        finally:
+            await _ended(news)
+
+    # --- events
+
+    async def _read(self, run_id: str, *, closed: bool) -> None:
+        """Tell the events since the last reading."""
+        while True:
+            began = time.monotonic()
+            page = await self._reader.page(run_id, self._place, closed=closed)
+            self._read_after = _next_time(began, READ_SECONDS)
+            for event in page.events:
+                await self._tell(event)
+            if not page.events:
+                return
+            self._place = page.start + len(page.events)
+            if self._place >= page.total:
+                return
+
+    async def _tell(self, event: AnyObserved) -> None:
+        """Tell an event, and before it what must come before it."""
+        match event:
+            case InferenceRequestStarted():
+                self._answer = AnswerSeen(self.execution_id, event.step_number)
+            case InferenceResponseReceived():
+                answer = self._answer or AnswerSeen(self.execution_id, event.step_number)
+                await self._tell_all(answer.answered(event.response.text))
+                self._answer = None
+            case AgentStepCompleted():
+                self._answer = None
+            case SubagentCompleted():
+                await self._child_ends(event.call_id)
+            case AgentExecutionCompleted() | AgentExecutionFailed():
+                self._answer = None
+                await self._children_end()
+            case _:
+                pass
+        await self._put(event)
+        if isinstance(event, SubagentSpawned) and self._subagents:
+            self._child_begins(event)
+
+    async def _tell_all(self, told: Iterator[Watched]) -> None:
+        for each in told:
+            await self._put(each)
+
+    # --- answers while they come
+
+    def _until_look(self) -> float | None:
+        """Return the seconds until the model call under way is to be looked at; none when there is none."""
+        return None if self._answer is None else max(0.0, self._look_after - time.monotonic())
+
+    async def _look(self, run_id: str) -> None:
+        """Tell what has come of the answer."""
+        answer, began = self._answer, time.monotonic()
+        call = None if answer is None else await self._reader.pending(run_id, call_name(answer.step_number))
+        if answer is not None and call is not None:
+            failure = clamped(await self._reader.failure(call), ERROR_CHARS_MAX)
+            progress = await self._reader.progress(call)
+            await self._tell_all(answer.looked(call.attempt, failure, progress, next_attempt_at(call)))
+        self._look_after = _next_time(began, LOOK_SECONDS)
+
+    # --- subagents
+
+    def _child_begins(self, event: SubagentSpawned) -> None:
+        child_id = named_id(self.execution_id, call_name(event.step_number, event.index))
+        run = _Run(self._server, self._put, child_id, 0, subagents=True)
+        self._children[event.call_id] = run, asyncio.create_task(run.follow_child())
+
+    async def _child_ends(self, call_id: str) -> None:
+        """Return when everything of this subagent has been told."""
+        if call_id not in self._children:
+            return
+        run, following = self._children[call_id]
+        run.awaited.set()
+        await asyncio.wait([following])
+        del self._children[call_id]
+        following.result()
+
+    async def _children_end(self) -> None:
+        """Return when everything has been told of the subagents that end with this run."""
+        following = [task for _, task in self._children.values()]
+        for run, _ in self._children.values():
+            run.awaited.set()
+        try:
+            if following:
+                await asyncio.wait(following, timeout=CHILDREN_SECONDS_MAX)
+        finally:
+            self._children.clear()
+            await _ended(*following)
+
+
+def _next_time(began: float, pause: float) -> float:
+    """Return when to ask again after an answer that was asked for at `began`."""
+    now = time.monotonic()
+    return now + max(pause, min((now - began) * BUSY_SHARE, BUSY_SECONDS_MAX))

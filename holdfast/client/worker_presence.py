@@ -1,0 +1,96 @@
+"""Why a workflow has not answered in time: nobody serves its task queue, or what it waits for. Asks, never guesses."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import PendingWorkflowTaskState, TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo
+from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+)
+from temporalio.client import Client as TemporalClient
+from temporalio.exceptions import FailureError
+from temporalio.service import RPCError
+
+from holdfast.connection.rpc_errors import worker_for
+from holdfast.core.base.bounds import ERROR_CHARS_MAX
+from holdfast.core.base.safe_text import clamped
+
+ASK_TIMEOUT: Final = timedelta(seconds=3)
+"""One question about a silence; whoever asks has waited long enough already."""
+
+SEEN_MAX: Final = timedelta(seconds=75)
+"""A worker asks for work at least every minute: one that was not seen for longer is gone."""
+
+
+async def is_served(temporal: TemporalClient, task_queue: str) -> bool:
+    """Return whether a worker has lately asked for workflow tasks; also while the server does not tell."""
+    try:
+        return await last_seen(temporal, task_queue) is not None
+    except RPCError:
+        return True
+
+
+async def cause_of_silence(temporal: TemporalClient, task_queue: str, workflow_id: str) -> str:
+    """Return why a workflow has not answered, as far as the server tells; `task_queue` is whose workers it needs."""
+    try:
+        seen = await last_seen(temporal, task_queue)
+        if seen is None:
+            return f"no worker polls its task queue; {worker_for(task_queue)}"
+        described = await _described(temporal, workflow_id)
+        return await _what_it_waits_for(temporal, described, f"one was seen {_ago(seen)} ago")
+    except RPCError as error:
+        return f"the server is too busy, or away: it says {error.status.name.lower()}"
+
+
+async def last_seen(temporal: TemporalClient, task_queue: str) -> datetime | None:
+    """Return when a worker last asked for workflow tasks, None when that is more than SEEN_MAX ago. Raises RPCError."""
+    request = DescribeTaskQueueRequest(
+        namespace=temporal.namespace,
+        task_queue=TaskQueue(name=task_queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    described = await temporal.workflow_service.describe_task_queue(request, timeout=ASK_TIMEOUT)
+    seen = max((each.last_access_time.ToDatetime(UTC) for each in described.pollers), default=None)
+    return seen if seen is not None and datetime.now(UTC) - seen < SEEN_MAX else None
+
+
+async def _described(temporal: TemporalClient, workflow_id: str) -> DescribeWorkflowExecutionResponse:
+    request = DescribeWorkflowExecutionRequest(
+        namespace=temporal.namespace, execution=WorkflowExecution(workflow_id=workflow_id)
+    )
+    return await temporal.workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
+
+
+async def _what_it_waits_for(temporal: TemporalClient, described: DescribeWorkflowExecutionResponse, seen: str) -> str:
+    for each in described.pending_activities:
+        if each.HasField("last_failure"):
+            return f"its {each.activity_type.name} fails: {await _failure(temporal, each)} (attempt {each.attempt})"
+    if described.HasField("pending_workflow_task"):
+        return _task(described.pending_workflow_task, seen)
+    if described.pending_activities:
+        return f"it waits for its {described.pending_activities[0].activity_type.name}; of its workers {seen}"
+    return f"its worker, or the server, is too busy; of its workers {seen}"
+
+
+def _task(task: PendingWorkflowTaskInfo, seen: str) -> str:
+    since = _ago(task.original_scheduled_time.ToDatetime(UTC))
+    times = f", at attempt {task.attempt}" if task.attempt > 1 else ""
+    if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED:
+        return f"a worker is at its task, for {since}{times}: the worker, or the server, is too busy"
+    return f"its task waits for a worker, for {since}{times}: of those {seen}, which is too busy, or gone"
+
+
+async def _failure(temporal: TemporalClient, call: PendingActivityInfo) -> str:
+    error = await temporal.data_converter.decode_failure(call.last_failure)
+    return clamped(error.message if isinstance(error, FailureError) else str(error), ERROR_CHARS_MAX)
+
+
+def _ago(moment: datetime) -> str:
+    return f"{max(0.0, (datetime.now(UTC) - moment).total_seconds()):.0f} s"

@@ -1,0 +1,79 @@
+"""Asking the worker of a workflow, by query, and telling why it did not answer."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+
+from pydantic import ValidationError
+from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.service import RPCError
+
+from holdfast.client.id_lookup import foreign
+from holdfast.connection import execution_reader
+from holdfast.connection.rpc_errors import NO_WORKER, refusal
+from holdfast.core.base.errors import HoldfastError, InvalidInput, ServerUnavailable
+from holdfast.core.wire.workflow_names import kind_of, own_id
+
+T = TypeVar("T")
+
+UNREADABLE: Final = (ValidationError, RuntimeError)
+"""What the SDK raises for an answer that is not of the type asked for, or cannot be fetched from where it is kept."""
+
+
+async def queried(
+    handle: WorkflowHandle[Any, Any], name: str, request: object, kind: type[T], task_queue: str, *, what: str = "run"
+) -> T:
+    """Return the answer, of type `kind`, to the query `name`; `task_queue` is where a worker of it is looked for.
+
+    `what` the workflow is, errors say: a `run` or a `session`. Raises ExecutionNotFound, ServerUnavailable.
+    """
+    args = [] if request is None else [request]
+    ask = partial(handle.query, name, args=args, result_type=kind)
+    try:
+        try:
+            answer = await ask(rpc_timeout=min(execution_reader.LOST_TIMEOUT, execution_reader.ASK_TIMEOUT))
+        except RPCError as error:
+            if error.status not in NO_WORKER:
+                raise
+            answer = await ask(rpc_timeout=execution_reader.ASK_TIMEOUT)
+    except RPCError as error:
+        raise refusal(error, own_id(handle.id), what=what, asks_worker=await queue_of(handle, task_queue)) from None
+    except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+        await _check_ours(handle)
+        raise ServerUnavailable(f"the worker cannot answer for {what} {own_id(handle.id)}: {error}") from None
+    except UNREADABLE as error:
+        raise await not_readable(handle, error, what) from None
+    return cast("T", answer)
+
+
+async def not_readable(handle: WorkflowHandle[Any, Any], error: Exception, what: str = "run") -> HoldfastError:
+    """Return our error for what is not understood: of a workflow that is none of ours, or of another version."""
+    try:
+        await _check_ours(handle)
+    except InvalidInput as foreign:
+        return foreign
+    return unreadable(error, own_id(handle.id), what)
+
+
+async def _check_ours(handle: WorkflowHandle[Any, Any]) -> None:
+    """Raise InvalidInput where the server says that the workflow is none of ours."""
+    with suppress(RPCError):
+        described = await handle.describe(rpc_timeout=execution_reader.ASK_TIMEOUT)
+        if kind_of(described.workflow_type) is None:
+            raise foreign(handle.id, described.workflow_type)
+
+
+def unreadable(error: Exception, id_: str, what: str = "run") -> ServerUnavailable:
+    """Return our error for an answer that is not understood, as of a worker that is older or younger than we are."""
+    said = " ".join(str(error).split())[:200]
+    return ServerUnavailable(f"the worker's answer for {what} {id_} cannot be read ({said}); is it of another version?")
+
+
+async def queue_of(handle: WorkflowHandle[Any, Any], otherwise: str) -> str:
+    """Return the task queue that the workflow's worker serves; `otherwise` where the server does not say."""
+    try:
+        return (await handle.describe(rpc_timeout=execution_reader.ASK_TIMEOUT)).task_queue
+    except RPCError:
+        return otherwise

@@ -1,0 +1,112 @@
+"""Following a run's history by long poll: learning that something has happened, without asking again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowHistoryEventFilterType
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.connection.rpc_errors import refusal
+
+POLL_TIMEOUT: Final = timedelta(seconds=40)
+"""How long one long poll may take; the server itself answers after 20 s when nothing has happened."""
+
+SILENCE_SECONDS_MAX: Final = 120.0
+"""How long a server may be away (restarting, cut off) before its watcher gives up."""
+
+BACKOFF_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""How long to wait before asking again a server that has just not answered; the last for every further time."""
+
+NEVER: Final = frozenset(
+    {
+        RPCStatusCode.NOT_FOUND,
+        RPCStatusCode.PERMISSION_DENIED,
+        RPCStatusCode.UNAUTHENTICATED,
+        RPCStatusCode.UNIMPLEMENTED,
+        RPCStatusCode.INVALID_ARGUMENT,
+    }
+)
+"""What a server says when asking again does not help."""
+
+ENDS: Final = {
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: True,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW: True,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: False,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: False,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED: False,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED: False,
+}
+"""The last events of histories, and whether the run ended well."""
+
+
+class Patience:
+    """Waits between questions to a server that does not answer, longer each time, and at last no more."""
+
+    def __init__(self) -> None:
+        self._tries = 0
+        self._since = 0.0
+
+    def answered(self) -> None:
+        """Take note that the server has answered."""
+        self._tries = 0
+
+    async def after(self, error: RPCError, execution_id: str) -> None:
+        """Wait before the next try; raise what `error` means when there is to be none."""
+        now = time.monotonic()
+        self._since = self._since if self._tries else now
+        if error.status in NEVER or now - self._since > SILENCE_SECONDS_MAX:
+            raise refusal(error, execution_id) from None
+        wait = BACKOFF_SECONDS[min(self._tries, len(BACKOFF_SECONDS) - 1)]
+        self._tries += 1
+        await asyncio.sleep(wait)
+
+
+class History:
+    """The history of one run of an execution, from its beginning on; of a run that is `closed` its end alone."""
+
+    def __init__(self, temporal: TemporalClient, execution_id: str, run_id: str, *, closed: bool) -> None:
+        self.run_id: Final = run_id
+        self.over = False
+        """Whether all of it has been read: the run has ended."""
+        self.ended_well = False
+        self.next_run_id: str | None = None
+        """The run that continues this one as new."""
+        self.length = 0
+        """Up to which event it has been read."""
+        self._execution_id = execution_id
+        handle = temporal.get_workflow_handle(execution_id, run_id=run_id)
+        wanted = WorkflowHistoryEventFilterType.CLOSE_EVENT if closed else WorkflowHistoryEventFilterType.ALL_EVENT
+        self._pages = handle.fetch_history_events(
+            wait_new_event=True, event_filter_type=wanted, rpc_timeout=POLL_TIMEOUT
+        )
+        self._patience = Patience()
+
+    async def news(self) -> None:
+        """Return when a worker has done something for the run, or when it has ended."""
+        while not self.over:
+            try:
+                await self._pages.fetch_next_page()
+            except RPCError as error:
+                await self._patience.after(error, self._execution_id)
+                continue
+            self._patience.answered()
+            if self._take(self._pages.current_page or ()):
+                return
+
+    def _take(self, events: Sequence[HistoryEvent]) -> bool:
+        """Return whether these events are news."""
+        for event in events:
+            self.length = event.event_id
+            if event.event_type in ENDS:
+                self.over, self.ended_well = True, ENDS[event.event_type]
+                continued = event.workflow_execution_continued_as_new_event_attributes
+                self.next_run_id = continued.new_execution_run_id or None
+        return self.over or any(each.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for each in events)

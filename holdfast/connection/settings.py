@@ -1,0 +1,93 @@
+"""Where things are: read once at the edge from flags and environment into one frozen value. Connects to nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.core.base.bounds import CONTINUE_EVENTS, CONTINUE_EVENTS_MAX
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.wire.contracts import DEFAULT_TASK_QUEUE
+from holdfast.storage.storage_url import checked_place, default_place
+from holdfast.telemetry.settings import NO_TELEMETRY, Telemetry
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
+DEFAULT_NAMESPACE: Final = "default"
+DEFAULT_DATA_DIR: Final = Path(".holdfast")
+DEFAULT_AGENTS_DIR: Final = Path("agents")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a client or worker needs to know.
+
+    `address` none: TEMPORAL_ADDRESS or a Temporal profile decides; else the embedded server of `data_dir` when one
+    runs there; else Temporal's usual port on this machine. `storage` is the URL of where large data is kept; none: the
+    folder `objects` of `data_dir`. After `continue_events` events of its history a run's execution goes on in a new run
+    (Temporal's continue-as-new, which nobody notices); 1: after every step, for tests. `encryption_key_file` holds the
+    keys that encrypt what Temporal and the storage hold; none: nothing is encrypted by us. `telemetry` says whether
+    traces are told.
+    """
+
+    address: str | None = None
+    namespace: str | None = None
+    task_queue: str = DEFAULT_TASK_QUEUE
+    data_dir: Path = DEFAULT_DATA_DIR
+    agents_dir: Path = DEFAULT_AGENTS_DIR
+    storage: str | None = None
+    continue_events: int = CONTINUE_EVENTS
+    encryption_key_file: Path | None = None
+    telemetry: Telemetry = NO_TELEMETRY
+
+    @property
+    def storage_place(self) -> str:
+        """The URL of where large data is kept."""
+        return self.storage or default_place(self.data_dir)
+
+    @classmethod
+    def from_environment(
+        cls,
+        environment: Mapping[str, str] = os.environ,
+        *,
+        address: str | None = None,
+        namespace: str | None = None,
+        task_queue: str | None = None,
+        data_dir: Path | None = None,
+        agents_dir: Path | None = None,
+        storage: str | None = None,
+        encryption_key_file: Path | None = None,
+    ) -> Settings:
+        """Return the settings: an argument wins over its variable.
+
+        The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR, HOLDFAST_STORAGE and
+        HOLDFAST_ENCRYPTION_KEY_FILE; and, which no argument has, HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`.
+        Raises InvalidInput for a name that is no text, a storage URL that cannot be used, and a number out of bounds.
+        """
+        key_file = environment.get("HOLDFAST_ENCRYPTION_KEY_FILE")
+        place = storage or environment.get("HOLDFAST_STORAGE") or None
+        queue = task_queue or environment.get("HOLDFAST_TASK_QUEUE") or DEFAULT_TASK_QUEUE
+        for what, name in (("task queue", queue), ("namespace", namespace or "")):
+            if any("\ud800" <= char <= "\udfff" for char in name):
+                raise InvalidInput(f"the {what} {name[:80]!r} is not valid Unicode text; choose another name")
+        return cls(
+            address=address,
+            namespace=namespace,
+            task_queue=queue,
+            data_dir=data_dir or Path(environment.get("HOLDFAST_DATA_DIR") or DEFAULT_DATA_DIR),
+            agents_dir=agents_dir or Path(environment.get("HOLDFAST_AGENTS_DIR") or DEFAULT_AGENTS_DIR),
+            storage=None if place is None else checked_place(place),
+            encryption_key_file=encryption_key_file or (Path(key_file) if key_file else None),
+            continue_events=_events(environment.get("HOLDFAST_CONTINUE_EVENTS") or str(CONTINUE_EVENTS)),
+            telemetry=Telemetry.from_environment(environment),
+        )
+
+
+def _events(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= CONTINUE_EVENTS_MAX:
+        told = f"HOLDFAST_CONTINUE_EVENTS is {text[:80]!r}"
+        raise InvalidInput(f"{told}; set a whole number from 1 to {CONTINUE_EVENTS_MAX:,}, or leave it unset")
+    return int(text)

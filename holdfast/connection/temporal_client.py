@@ -1,0 +1,272 @@
+"""The connection to Temporal: one way to make it for clients and workers, one way to tell why it failed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, TypedDict
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client, Interceptor, Plugin
+from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.envconfig import ClientConfig, ClientConnectConfig
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError, RPCStatusCode
+
+from holdfast.connection.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
+from holdfast.core.base.errors import InvalidInput, MissingPart, ServerUnavailable, ServerUnreachable
+from holdfast.runtime.process_exit import settle_at_exit
+from holdfast.server.embedded import running_server
+from holdfast.storage.data_converter import converter
+from holdfast.storage.keys import KEY_FILE
+from holdfast.telemetry.metrics import not_listening, prometheus
+from holdfast.telemetry.settings import Telemetry
+
+PAYLOADS_WARNED_BYTES: Final = 1_900_000
+"""The SDK warns of payloads over 512 KB; pages of a state are larger on purpose, and the server refuses 2 MB."""
+
+CONNECT_SECONDS: Final = 8.0
+"""How long a server may take to answer before it counts as not there."""
+
+LATE_COMPLETION: Final = "Activity not found on completion"
+"""What the SDK warns of whenever a stopped run's call ends after its run: the usual course of a stop."""
+
+ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s/:@\[\]\ud800-\udfff]+):[0-9]{1,5}")
+"""HOST:PORT, as the SDK wants it; not a URL."""
+
+PROFILE: Final = "TEMPORAL_PROFILE"
+"""Which profile of Temporal's configuration file is meant; the SDK reads it."""
+
+CREATE_NAMESPACE: Final = "holdfast setup --create-namespace"
+
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+class CoreRuntime(Runtime):
+    """The SDK's runtime of a process of ours; its workers tell the server that they are there."""
+
+
+@cache
+def core_runtime(metrics: str | None = None) -> CoreRuntime:
+    """Return the process's SDK runtime; its native core logs through Python, never to standard output.
+
+    (A `--json` answer must stay JSON.) `metrics` is where a worker's can be read; raises PortTaken, InvalidInput.
+    """
+    logger = logging.getLogger("temporalio.core")
+    logger.addFilter(lambda record: LATE_COMPLETION not in record.getMessage())
+    log = LogForwardingConfig(logger=logger)
+    shown = TelemetryFilter(core_level="WARN", other_level="ERROR")
+    logging_ = LoggingConfig(filter=shown, forwarding=log)
+    if metrics is None:
+        return CoreRuntime(telemetry=TelemetryConfig(logging=logging_))
+    try:
+        return CoreRuntime(telemetry=TelemetryConfig(logging=logging_, metrics=prometheus(metrics)))
+    except ValueError as error:
+        raise not_listening(metrics, error) from None
+
+
+def may_be_pushed(client: Client) -> bool:
+    """Return whether a server can push cancels to the client's workers: it must be told that they are there.
+
+    A runtime that a program has made itself need not do that (`worker_heartbeat_interval`).
+    """
+    runtime = client.service_client.config.runtime
+    return runtime is None or isinstance(runtime, CoreRuntime)
+
+
+AWAY_PAUSE_SECONDS: Final = 0.5
+AWAY_PAUSE_SECONDS_MAX: Final = 5.0
+"""How long to wait before looking again for a server that is away: at first, and after many looks."""
+
+AWAY_TOLD_SECONDS: Final = 30.0
+"""How often somebody who waits for a server is told so."""
+
+
+async def connect(
+    settings: Settings,
+    *,
+    runtime: Runtime | None = None,
+    namespace_there: bool = True,
+    seconds_max: float = CONNECT_SECONDS,
+) -> Client:
+    """Return a connected Temporal client.
+
+    TLS, API key and other profile values come from Temporal's own environment variables and configuration file. Without
+    `namespace_there` nobody asks whether the namespace is there. Raises ServerUnavailable naming address and cause
+    within `seconds_max`, InvalidInput for a bad key file, and MissingPart where there is one and the extra `encryption`
+    is not installed.
+    """
+    settle_at_exit()
+    configured = _configured()
+    remedy = _remedy(settings, configured.get("target_host"))
+    target = _target(settings, configured)
+    address = target.get("target_host", DEFAULT_ADDRESS)
+    namespace = target.get("namespace", DEFAULT_NAMESPACE)
+    if not ADDRESS.fullmatch(address):
+        raise ServerUnavailable(f"the address {address[:200]!r} is not HOST:PORT; {remedy}")
+    # compressing for the same machine costs 0.2 ms of CPU per step and saves nothing
+    compression = GrpcCompression.NONE if address.startswith(LOOPBACK) else GrpcCompression.GZIP
+    data_converter = converter_of(settings)
+    try:
+        async with asyncio.timeout(seconds_max):
+            client = await Client.connect(
+                **target,
+                data_converter=data_converter,
+                grpc_compression=compression,
+                runtime=runtime or core_runtime(),
+                **_traced(settings.telemetry),
+                payload_limits=PayloadLimitsConfig(payloads_warn_size=PAYLOADS_WARNED_BYTES),
+            )
+            if namespace_there:
+                await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
+    except TimeoutError:
+        raise ServerUnreachable(f"no answer from {address} within {seconds_max:g} s; {remedy}") from None
+    except RPCError as error:
+        text = f"{address} refuses namespace {namespace!r} ({error.status.name.lower()}: {_line(error)})"
+        create = f"; `{CREATE_NAMESPACE}` makes one" if error.status is RPCStatusCode.NOT_FOUND else ""
+        raise ServerUnavailable(f"{text}; check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY{create}") from None
+    except (RuntimeError, ValueError, TypeError, OSError) as error:  # as the SDK tells what it cannot use
+        raise ServerUnreachable(f"no Temporal server at {address} ({_line(error)}); {remedy}") from None
+    return client
+
+
+async def connect_when_there(
+    settings: Settings, *, runtime: Runtime | None, seconds_max: float, tell: Callable[[str], None]
+) -> Client:
+    """Return what `connect` does; a server that does not answer is waited for so long, and `tell` told so.
+
+    Whatever else is wrong is raised at once.
+    """
+    clock = asyncio.get_running_loop().time
+    gives_up_at, told_at, pause = clock() + seconds_max, -math.inf, AWAY_PAUSE_SECONDS
+    while True:
+        try:
+            return await connect(settings, runtime=runtime)
+        except ServerUnreachable as error:
+            left = gives_up_at - clock()
+            if left <= 0:
+                raise
+            if clock() - told_at >= AWAY_TOLD_SECONDS:
+                told_at = clock()
+                tell(f"waiting for the Temporal server, {left:.0f} s at the most: {error}")
+        await asyncio.sleep(min(pause, left))
+        pause = min(2 * pause, AWAY_PAUSE_SECONDS_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a client goes, and whose address that is: an option's, a variable's, a profile's, or what is there."""
+
+    address: str
+    decided_by: str
+    namespace: str
+    tls: bool
+
+
+def target(settings: Settings, environment: Mapping[str, str] = os.environ) -> Target:
+    """Return where `connect` goes with these settings; asks no server. Raises ServerUnavailable, InvalidInput."""
+    configured = _configured()
+    chosen = _target(settings, configured)
+    address = chosen.get("target_host", DEFAULT_ADDRESS)
+    if settings.address is not None:
+        decided_by = "from --address"
+    elif "TEMPORAL_ADDRESS" in environment and configured.get("target_host"):
+        decided_by = "from TEMPORAL_ADDRESS"
+    elif configured.get("target_host"):
+        decided_by = f"from the Temporal profile {environment.get(PROFILE) or 'default'!r}"
+    elif running_server(settings.data_dir) is not None:
+        decided_by = f"that of the embedded server of {settings.data_dir}"
+    else:
+        decided_by = f"Temporal's usual one: none is set, and no embedded server runs in {settings.data_dir}"
+    return Target(address, decided_by, chosen.get("namespace", DEFAULT_NAMESPACE), bool(chosen.get("tls")))
+
+
+def converter_of(settings: Settings) -> DataConverter:
+    """Return the data converter of everything that talks to Temporal. Raises InvalidInput, MissingPart."""
+    return converter(settings.storage_place, codec_of(settings))
+
+
+def codec_of(settings: Settings) -> PayloadCodec | None:
+    """Return the codec that encrypts with the settings' keys; none without a key file. Reads the file each time.
+
+    Raises InvalidInput for a bad key file, MissingPart where the extra `encryption` is not installed.
+    """
+    if settings.encryption_key_file is None:
+        return None
+    try:
+        from holdfast.storage.encryption import codec_at  # noqa: PLC0415  # an extra of its own
+    except ModuleNotFoundError as error:
+        told = f"{KEY_FILE} is set, and {error.name} is not installed"
+        raise MissingPart(f"{told}; run: pip install 'holdfast[encryption]'") from None
+    return codec_at(settings.encryption_key_file)
+
+
+class _Traced(TypedDict, total=False):
+    """What a client is made with to pass traces on."""
+
+    plugins: Sequence[Plugin]
+    interceptors: Sequence[Interceptor]
+
+
+def _traced(telemetry: Telemetry) -> _Traced:
+    """Return what passes traces on; nothing where they are off. Raises InvalidInput."""
+    if not telemetry.traces:
+        return _Traced()
+    try:
+        from holdfast.telemetry.traces import tracing  # noqa: PLC0415  # an extra
+
+        told = tracing(telemetry)
+    except (ValueError, TypeError) as error:  # OpenTelemetry's own, which it reads from the environment
+        raise InvalidInput(f"the OTEL_* variables cannot be used: {_line(error)}; correct or unset them") from None
+    return _Traced(plugins=told.plugins, interceptors=told.interceptors) if told else _Traced()
+
+
+def unshared_storage(settings: Settings, client: Client) -> str | None:
+    """Return what to tell of a worker that keeps large data in its own folder while others may serve the same server.
+
+    None for the embedded server, or one on this machine, and where somebody has chosen the place.
+    """
+    address = client.service_client.config.target_host
+    if settings.storage is not None or address.startswith(LOOPBACK):
+        return None
+    there = f"large data is kept in {settings.storage_place}, the Temporal server is {address}"
+    return f"{there}; with workers on several machines, set HOLDFAST_STORAGE to a place that all of them reach"
+
+
+def _configured() -> ClientConnectConfig:
+    """Return Temporal's own configuration: its environment variables and profile."""
+    try:
+        return ClientConfig.load_client_connect_config()
+    except (RuntimeError, ValueError, OSError) as error:
+        raise ServerUnavailable(f"the Temporal configuration cannot be read: {_line(error)}") from None
+
+
+def _target(settings: Settings, configured: ClientConnectConfig) -> ClientConnectConfig:
+    """Return Temporal's own configuration, completed by ours; an explicit setting wins over both."""
+    target = configured.copy()
+    embedded = running_server(settings.data_dir) if settings.address is None else None
+    found = target.get("target_host") or (embedded.address if embedded else DEFAULT_ADDRESS)
+    target["target_host"] = settings.address or found
+    target["namespace"] = settings.namespace or target.get("namespace") or DEFAULT_NAMESPACE
+    return target
+
+
+def _remedy(settings: Settings, configured: str | None) -> str:
+    if settings.address is not None:
+        return "is the address right?"
+    if configured:
+        return "is TEMPORAL_ADDRESS (or the Temporal profile) right? `holdfast dev` starts a server on this machine"
+    return "start one with `holdfast dev`, or set TEMPORAL_ADDRESS"
+
+
+def _line(error: Exception) -> str:
+    """Return the error in one line: of the native core's nested ones the innermost words, which name the cause."""
+    text = " ".join(str(error).split())
+    inner = re.findall(r'(?:message|error): "([^"]+)"', text)
+    return inner[-1][:200] if inner else text[:200]

@@ -1,0 +1,237 @@
+"""What the in-process driver does for each command, and the event that comes of it. Holds no state of an execution."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from holdfast.core.agent.hooks import HookContext
+from holdfast.core.agent.retries import TOOL_RETRIES
+from holdfast.core.agent.state import AgentState, ExecutionStatus, call_name, named_id
+from holdfast.core.agent.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
+from holdfast.core.agent.toolset import Equipment
+from holdfast.core.base.bounds import MODEL_GRACE_SECONDS, REASON_CHARS_MAX
+from holdfast.core.base.errors import InvalidArguments
+from holdfast.core.base.frozen import canonical
+from holdfast.core.base.safe_text import clamped, error_record
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
+from holdfast.core.conversation.verdicts import Verdict
+from holdfast.core.loop.approvals import problem_with_edit
+from holdfast.core.loop.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
+from holdfast.core.loop.events import (
+    ApprovalExpired,
+    ApprovalGiven,
+    BufferSummarised,
+    Event,
+    HooksReturned,
+    ModelAnswered,
+    ModelCancelled,
+    ModelFailed,
+    SubagentReturned,
+    SummaryFailed,
+    ToolFailed,
+    ToolReturned,
+)
+from holdfast.core.loop.rules import Rules
+from holdfast.local.model_calls import Asking
+from holdfast.runtime.argument_check import argument_problem
+from holdfast.runtime.hook_runner import run_hooks
+from holdfast.runtime.model_progress import Progress
+from holdfast.runtime.tool_runner import Results, run_tool
+from holdfast.runtime.user_code import was_cancelled
+
+APPROVER_ASKED_MAX: Final = 3
+"""How often an approver is asked about one call whose edits do not fit its tool; a program would edit so for ever."""
+
+LOGGER: Final = logging.getLogger(__name__)
+
+Approver = Callable[[ToolCall], Awaitable[Verdict]]
+"""Asked about each call that waits for approval; one that raises has denied it."""
+
+RunChild = Callable[[SpawnSubagent, AgentState], Awaitable[AgentState]]
+"""Runs a subagent to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The side effects of one agent. Every method carries out one command; cancelling it ends what it does."""
+
+    rules: Rules
+    equipment: Equipment
+    asking: Asking
+    approver: Approver | None
+    run_child: RunChild
+    clock: Callable[[], datetime]
+    results: Results | None = None
+
+    async def call_model(self, command: CallModel, state: AgentState) -> Event:
+        """Ask the model; when that is cancelled, tell what had come of its answer."""
+        progress = Progress()
+        asked = asyncio.create_task(_said(self.asking.answer(state, command, progress)))
+        try:
+            said = await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            ended, partial = await _cancelled(asked), progress.partial()
+            if not isinstance(ended, InferenceResponse):  # it did not come to its end just then
+                return ModelCancelled(partial=partial, at=self.clock(), failed_usage=progress.failed_usage)
+            said = ended
+        if isinstance(said, ErrorRecord):
+            return ModelFailed(error=said, at=self.clock(), failed_usage=progress.failed_usage)
+        return ModelAnswered(response=said, at=self.clock(), failed_usage=progress.failed_usage)
+
+    async def summarise(self, command: SummariseBuffer, state: AgentState) -> Event:
+        """Ask the model for a summary of the buffer."""
+        progress = Progress()
+        asked = asyncio.create_task(_said(self.asking.summary(state, command, progress)))
+        try:
+            said = await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            said = await _cancelled(asked) or ErrorRecord(type="Cancelled", message="the run ended", source="model")
+            if isinstance(said, ErrorRecord):
+                progress.fail()  # what had been heard of it
+        if isinstance(said, ErrorRecord):
+            return SummaryFailed(error=said, at=self.clock(), failed_usage=progress.failed_usage)
+        return BufferSummarised(said.text, said.usage, self.clock(), progress.failed_usage)
+
+    async def call_tool(self, command: CallTool, state: AgentState) -> Event:
+        """Run a tool."""
+        tool, call = self.equipment.tools[command.call.name], command.call
+        execution_id = state.running.execution_id
+        key = named_id(execution_id, call_name(command.step_number, command.index))
+        context = ToolContext(execution_id, key, attempt=1, metadata=state.metadata)
+        started_at = self.clock()
+        try:
+            reply = await _attempted(tool, call.arguments, context, self.results)
+        except _TookTooLong:
+            record = ended_without_answer(tool.traits, "it took too long")
+        except Exception as error:  # noqa: BLE001  # whatever a tool raises goes back to the model
+            record = error_record(error, call.name)
+        else:
+            return ToolReturned(call.id, reply.text, started_at, self.clock(), reply.stop, reply.stop_context)
+        return ToolFailed(call_id=call.id, error=record, started_at=started_at, at=self.clock())
+
+    async def run_hooks(self, command: RunHooks) -> Event:
+        """Run the hooks of one place."""
+        shown = HookContext.model_validate_json(canonical(command.context))  # a copy: nobody can change the state by it
+        runs = await run_hooks(self.equipment.hooks, command.hooks, shown, command.changes_bytes_max)
+        call = command.context.call
+        return HooksReturned(command.context.trigger, call.id if call else None, tuple(runs), self.clock())
+
+    async def ask_approval(self, command: AskApproval) -> Event:
+        """Ask the approver; without one, wait until somebody decides elsewhere or the time for it is over."""
+        expires_at = command.expires_at
+        limit = asyncio.timeout(None if expires_at is None else (expires_at - self.clock()).total_seconds())
+        try:
+            async with limit:
+                verdict = await self._verdict(command)
+        except Exception as error:  # noqa: BLE001  # a call that nobody could decide about is not run
+            if expires_at is not None and limit.expired():
+                return ApprovalExpired(call_id=command.call.id, at=max(self.clock(), expires_at))
+            record = error_record(error, "approver")
+            why = clamped(f"{record.type}: {record.message}", REASON_CHARS_MAX)
+            verdict = Verdict(decision="deny", by="approver", reason=why)
+        return ApprovalGiven(call_id=command.call.id, verdict=verdict, at=self.clock())
+
+    async def _verdict(self, command: AskApproval) -> Verdict:
+        """Ask the approver, again where it edits the call so that it does not fit its tool.
+
+        Raises InvalidArguments when it does so too often, and whatever the approver raises.
+        """
+        problem, call = None, command.call
+        for _ in range(APPROVER_ASKED_MAX):
+            verdict = _checked(await (self.approver or _nobody)(call), call)
+            if (problem := self.edit_problem(command, verdict)) is None:
+                return verdict
+            LOGGER.warning("the approver's edit of %s does not fit and is asked for again: %s", call.name, problem)
+        raise InvalidArguments(f"{APPROVER_ASKED_MAX} edits did not fit; the last one: {problem}")
+
+    def edit_problem(self, asked: AskApproval, verdict: Verdict) -> str | None:
+        """Return what is wrong with the arguments of an edit, if anything: by the core's rules, and by the tool's."""
+        if verdict.arguments is None:
+            return None
+        problem = problem_with_edit(self.rules, asked.call, verdict, asked.calls_asked)
+        tool = self.equipment.tools.get(asked.call.name)
+        return problem if problem is not None or tool is None else argument_problem(tool, verdict.arguments)
+
+    async def spawn(self, command: SpawnSubagent, state: AgentState) -> Event:
+        """Run a subagent; when that is cancelled, tell what it had used."""
+        started_at = self.clock()
+        try:
+            child = await self.run_child(command, state)
+        except Exception as error:  # noqa: BLE001  # a subagent that cannot be started has failed
+            record = error_record(error, command.agent)
+            why = f"{record.type}: {record.message}"
+            return SubagentReturned(
+                command.call_id, ExecutionStatus.FAILED, "", why, Usage(), 0.0, started_at, self.clock()
+            )
+        return SubagentReturned(
+            call_id=command.call_id,
+            status=child.status,
+            answer=child.current_response,
+            why=child.stop_signal.message if child.stop_signal else "",
+            usage=child.usage,
+            cost=child.cost,
+            steps=child.steps_used,
+            unpriced=child.running.unpriced,
+            started_at=started_at,
+            at=self.clock(),
+        )
+
+
+async def _cancelled(asked: asyncio.Task[InferenceResponse | ErrorRecord]) -> InferenceResponse | ErrorRecord | None:
+    """Cancel a model call; return what it came to where it ended by itself just then."""
+    asked.cancel()
+    await asyncio.wait([asked], timeout=MODEL_GRACE_SECONDS)
+    return asked.result() if asked.done() and not asked.cancelled() else None
+
+
+async def _said(answer: Awaitable[InferenceResponse]) -> InferenceResponse | ErrorRecord:
+    """Return the model's answer; whatever its client raises instead becomes data."""
+    try:
+        return await answer
+    except BaseException as error:
+        if was_cancelled(error):
+            raise
+        return error_record(error, "model")
+
+
+def _checked(verdict: object, call: ToolCall) -> Verdict:
+    if not isinstance(verdict, Verdict):
+        raise TypeError(f"the approver gave a {type(verdict).__name__}; return Verdict(decision=...)")
+    if verdict.digest not in (None, call.digest):  # it would decide nothing, and the approver is asked only once
+        raise ValueError("the approver's decision is about a call of another digest; return digest=call.digest")
+    return verdict
+
+
+async def _nobody(call: ToolCall) -> Verdict:  # noqa: ARG001  # an Approver
+    await asyncio.Event().wait()
+    raise AssertionError("that event is never set")
+
+
+class _TookTooLong(Exception):
+    """No attempt of a tool call ended in time."""
+
+
+async def _attempted(
+    tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext, results: Results | None
+) -> ToolReply:
+    """Run the tool; begin it again as often as its traits allow, when it takes too long or says so of its error."""
+    limit = asyncio.timeout(tool.traits.timeout_seconds)
+    last = context.attempt >= tool.traits.attempts_max
+    try:
+        async with limit:
+            return await run_tool(tool, arguments, context, results=results)
+    except Exception as error:
+        if limit.expired() and isinstance(error, TimeoutError):
+            if last:
+                raise _TookTooLong from None
+        elif last or not tool.tries_again(error):
+            raise
+    await asyncio.sleep(TOOL_RETRIES.wait_seconds(context.attempt))
+    return await _attempted(tool, arguments, replace(context, attempt=context.attempt + 1), results)

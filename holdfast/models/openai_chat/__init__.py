@@ -1,0 +1,1 @@
+"""OpenAI's Chat Completions API, as OpenAI and many others serve it."""

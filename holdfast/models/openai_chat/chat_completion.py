@@ -1,0 +1,199 @@
+"""Reading a chat completion: the endpoint's words into our terms. Nothing in it is taken on trust.
+
+A streamed answer is put together first (`chat_stream`); from there on both are read alike.
+
+The openai client builds its types without validating them; servers that call themselves compatible send HTML, nulls,
+wrong types and no usage. What can be read is read leniently; what is no answer at all is UnusableAnswer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Final, cast
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+
+from holdfast.core.agent.usage_estimates import answered_usage
+from holdfast.core.base.bounds import (
+    ARGUMENTS_BYTES_MAX,
+    CALLS_KEPT_MAX,
+    REASONING_BYTES_MAX,
+    REPORTED_TOKENS_MAX,
+    RESPONSE_BYTES_MAX,
+    WORD_CHARS_MAX,
+)
+from holdfast.core.base.safe_text import clamped, clamped_json, encodable
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import CUT_OFF, ToolCall
+from holdfast.core.conversation.steps import InferenceResponse
+
+NO_COMPLETION: Final = "the answer is JSON but not a chat completion; check OPENAI_BASE_URL"
+
+
+class UnusableAnswer(Exception):
+    """The endpoint said 200 and something that is not a chat completion."""
+
+
+class ErrorInAnswer(Exception):
+    """The endpoint said 200 and then that something failed; `error` is its own account of it, any JSON value."""
+
+    def __init__(self, error: object) -> None:
+        super().__init__("the answer holds an error")
+        self.error = error
+
+
+def text_of(value: object) -> str:
+    """Any text as it is, anything else as none."""
+    return encodable(value) if isinstance(value, str) else ""
+
+
+def content_of(value: object) -> str:
+    """A text, or a list of content parts as their texts."""
+    if not isinstance(value, list):
+        return text_of(value)
+    parts = cast("list[object]", value)
+    if not all(isinstance(part, dict) for part in parts):
+        raise ValueError("a content part is not an object")
+    texts = [cast("dict[str, object]", part).get("text", "") for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a content part's text is not a text")
+    return "".join(text_of(text) for text in texts)
+
+
+def arguments_of(value: object) -> str:
+    """Arguments are a JSON text; some servers send the object itself."""
+    return json.dumps(value) if isinstance(value, dict) else text_of(value)
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return int(min(value, REPORTED_TOKENS_MAX))
+    return None
+
+
+Text = Annotated[str, BeforeValidator(text_of)]
+Count = Annotated[int | None, BeforeValidator(_count)]
+
+
+class _Function(BaseModel):
+    name: Text = ""
+    arguments: Annotated[str, BeforeValidator(arguments_of)] = ""
+
+
+class _Call(BaseModel):
+    id: Text = ""
+    function: _Function
+
+
+def _first_calls(value: object) -> object:
+    """Cut before validating: an answer of megabytes can hold hundreds of thousands of calls."""
+    return cast("list[object]", value)[:CALLS_KEPT_MAX] if isinstance(value, list) else value or []
+
+
+class _Said(BaseModel):
+    content: Annotated[str, BeforeValidator(content_of)] = ""
+    reasoning: Text = ""
+    reasoning_content: Text = ""
+    refusal: Text = ""
+    tool_calls: Annotated[list[_Call], BeforeValidator(_first_calls)] = Field(default_factory=list[_Call])
+
+
+class _Choice(BaseModel):
+    message: _Said
+    finish_reason: Text = ""
+
+
+def _first_choice(value: object) -> object:
+    return cast("list[object]", value)[:1] if isinstance(value, list) else value
+
+
+class _Usage(BaseModel):
+    prompt_tokens: Count = None
+    completion_tokens: Count = None
+
+
+def _usage(value: object) -> object:
+    return cast("object", value) if isinstance(value, dict) else _Usage()
+
+
+class _Completion(BaseModel):
+    id: Text = ""
+    model: Text = ""
+    choices: Annotated[list[_Choice], BeforeValidator(_first_choice)] = Field(min_length=1)
+    usage: Annotated[_Usage, BeforeValidator(_usage)] = _Usage()
+
+
+def reported(usage: object) -> Usage | None:
+    """Return what an answer's `usage` says was used, none where it says nothing."""
+    if not isinstance(usage, dict):
+        return None
+    told = _Usage.model_validate(usage)
+    if told.prompt_tokens is None and told.completion_tokens is None:
+        return None
+    return Usage(input_tokens=told.prompt_tokens or 0, output_tokens=told.completion_tokens or 0)
+
+
+def parsed(body: bytes) -> object:
+    """Return the JSON in `body`; raise UnusableAnswer, and ErrorInAnswer for an error instead of an answer."""
+    try:
+        data: object = json.loads(body)
+    except (ValueError, RecursionError):
+        kind = "a web page" if body.lstrip()[:1] == b"<" else "empty" if not body.strip() else "not JSON"
+        raise UnusableAnswer(f"the answer is {kind}; check OPENAI_BASE_URL") from None
+    fields = fields_of(data)
+    if fields.get("error") and not fields.get("choices"):
+        raise ErrorInAnswer(fields["error"])
+    return data
+
+
+def fields_of(value: object) -> dict[str, object]:
+    """Return the fields of a JSON object, none for any other value."""
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def read_answer(
+    completion: object, *, input_max: Callable[[], int], output_max: int | None = None
+) -> InferenceResponse:
+    """Return the answer that a parsed `completion` is; raise UnusableAnswer.
+
+    Usage that is missing or impossible is replaced by what the call can have used at the most: `input_max`, and a token
+    for each byte received, up to `output_max` (a budget must hold with an endpoint that reports none).
+    A refusal is the answer's text; its finish reason is what the provider says.
+    """
+    try:
+        read = _Completion.model_validate(completion)
+    except ValidationError:  # its text could quote the endpoint, and with it a key
+        raise UnusableAnswer(NO_COMPLETION) from None
+    choice = read.choices[0]
+    said, usage = choice.message, read.usage
+    silent = usage.completion_tokens == 0 and said == _Said()
+    received = 0 if usage.completion_tokens or silent else len(said.model_dump_json().encode())
+    return InferenceResponse(
+        text=clamped_json(said.content + said.refusal, RESPONSE_BYTES_MAX),
+        reasoning=clamped_json(said.reasoning_content or said.reasoning, REASONING_BYTES_MAX),
+        tool_calls=_calls(said.tool_calls, cut=choice.finish_reason in CUT_OFF),
+        finish_reason=choice.finish_reason[:WORD_CHARS_MAX],
+        usage=answered_usage(usage.prompt_tokens, usage.completion_tokens, input_max, received, output_max),
+        model=clamped(read.model, WORD_CHARS_MAX),
+        response_id=clamped(read.id, WORD_CHARS_MAX),
+    )
+
+
+def _calls(asked: list[_Call], *, cut: bool) -> tuple[ToolCall, ...]:
+    """Read the calls in order; once their arguments together pass the limit, the rest is marked as not usable.
+
+    `cut` is whether the answer was cut off, in the last of them.
+    """
+    calls: list[ToolCall] = []
+    used = 0
+    for call in asked:
+        used += len(call.function.arguments.encode())
+        if used <= ARGUMENTS_BYTES_MAX:
+            last = cut and call is asked[-1]
+            calls.append(ToolCall.parse(call.id, call.function.name, call.function.arguments, cut=last))
+        else:
+            named = ToolCall.parse(call.id, call.function.name, "")
+            text = f"the arguments of this answer's calls pass {ARGUMENTS_BYTES_MAX:,} bytes"
+            calls.append(named.model_copy(update={"malformed": text}))
+    return tuple(calls)

@@ -1,0 +1,266 @@
+"""An answer as it comes: server-sent events put together into one chat completion, which `chat_completion` reads.
+
+The form is that of the WHATWG's server-sent events with the leniency that servers in the wild need: any line end,
+comments, keep-alives, error objects on lines of their own, one plain JSON body instead of a stream. What it takes of
+memory is bounded by what the answer says, what it takes of time is linear in the bytes that come.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from io import StringIO
+from typing import Final, cast
+
+from holdfast.core.agent.model import AnswerListener, AnswerPart
+from holdfast.core.base.bounds import ANSWER_BYTES_MAX, STREAM_BYTES_MAX, WORD_CHARS_MAX
+from holdfast.core.base.safe_text import encodable
+from holdfast.core.base.usage import Usage
+from holdfast.models.openai_chat.chat_completion import (
+    NO_COMPLETION,
+    ErrorInAnswer,
+    UnusableAnswer,
+    content_of,
+    fields_of,
+    parsed,
+    reported,
+)
+from holdfast.models.openai_chat.tool_call_deltas import Calls, joined, word_of
+
+PLAIN: Final = b"{[<"
+"""What begins with one of these is no stream of events but one JSON value, or a web page."""
+
+NOTHING: Final = b" \t\r\n\xef\xbb\xbf"
+"""What may come before an answer: empty lines that keep a connection alive, a byte order mark."""
+
+DONE: Final = b"[DONE]"
+NOT_JSON: Final = "the answer's stream holds something that is not JSON"
+NO_STREAM: Final = "the answer is neither a chat completion nor a stream of one; check OPENAI_BASE_URL"
+
+
+class AnswerCut(Exception):
+    """The stream ended, properly or not, before the endpoint said that the answer was complete."""
+
+
+class Lines:
+    """Cuts bytes into lines at LF, CR or CRLF, wherever the network cut them."""
+
+    def __init__(self) -> None:
+        self._tail = bytearray()
+        self._after_cr = False
+
+    @property
+    def tail(self) -> bytearray:
+        """The line that has not come to its end."""
+        return self._tail
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that `chunk` completes."""
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+        if not chunk:
+            return []
+        self._after_cr = chunk.endswith(b"\r")
+        lines = chunk.splitlines()
+        rest = b"" if chunk.endswith((b"\n", b"\r")) else lines.pop()
+        if lines and self._tail:
+            lines[0] = bytes(self._tail + lines[0])
+            self._tail.clear()
+        self._tail += rest
+        if len(self._tail) > ANSWER_BYTES_MAX:
+            raise UnusableAnswer(f"a line of the answer has more than {ANSWER_BYTES_MAX:,} bytes")
+        return lines
+
+    def end(self) -> list[bytes]:
+        """Return the last line, which nothing ended, and the empty one that ends every event."""
+        return [bytes(self._tail), b""]
+
+
+class StreamedAnswer:
+    """One answer: `feed` it what comes, `end` it, and read its `completion`.
+
+    `usage` is the endpoint's latest word on all of the call, none until it said one. `complete` is true once it named
+    the reason it finished (or said [DONE]): what is missing then is at most the usage.
+    """
+
+    def __init__(self, listener: AnswerListener | None = None, *, streamed: bool = True) -> None:
+        self.usage: Usage | None = None
+        self.complete = False
+        self.done = False
+        self._listener = listener
+        self._streamed: bool | None = None if streamed else False  # none until the first byte says what it is
+        self._plain = bytearray()
+        self._lines = Lines()
+        self._event = ""
+        self._data: list[bytes] = []
+        self._received = self._kept = self._choices = self._data_bytes = 0
+        self._texts = {name: StringIO() for name in ("content", "reasoning_content", "refusal")}
+        self._calls = Calls()
+        self._words = {"id": "", "model": "", "finish_reason": ""}
+        self._usage: object = None
+        self._fresh_text: list[str] = []
+        self._fresh_reasoning: list[str] = []
+        self._told_call_bytes = self._taking = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes have come that nobody was told of: the beginning of an event, one that could not be read."""
+        return len(self._lines.tail) + self._data_bytes + self._taking
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is one JSON value, not a stream; false while that is open."""
+        return self._streamed is False
+
+    def feed(self, chunk: bytes) -> None:
+        """Take what came. Raises UnusableAnswer and ErrorInAnswer."""
+        self._received += len(chunk)
+        if self._streamed is None:
+            chunk = chunk.lstrip(NOTHING)
+            if not chunk:
+                return
+            self._streamed = chunk[:1] not in PLAIN
+            if not self._streamed and self._listener is not None:
+                self._listener(AnswerPart(unseen=True))
+        if not self._streamed:
+            self._plain += chunk
+            if len(self._plain) > ANSWER_BYTES_MAX:
+                raise UnusableAnswer(f"the answer has more than {ANSWER_BYTES_MAX:,} bytes")
+            return
+        if self._received > STREAM_BYTES_MAX:
+            raise UnusableAnswer(f"the answer has more than {STREAM_BYTES_MAX:,} bytes")
+        said_before = self.usage
+        try:
+            for line in self._lines.feed(chunk):
+                self._take_line(line)
+        finally:
+            self._tell(changed=self.usage is not said_before)
+
+    def end(self) -> object:
+        """Return the completion, parsed but not checked.
+
+        Raises UnusableAnswer, ErrorInAnswer, and AnswerCut for a stream that ended too early.
+        """
+        if not self._streamed:  # nothing at all is no stream either
+            return self._whole()
+        if not self.done:
+            with suppress(UnusableAnswer):  # cut within a line
+                for line in self._lines.end():
+                    self._take_line(line)
+            self._tell()
+        if not self.complete:
+            raise UnusableAnswer(NO_STREAM) if not self._choices else AnswerCut
+        message: dict[str, object] = {name: joined(text) for name, text in self._texts.items()}
+        message["tool_calls"] = [call.wire() for call in self._calls.all]
+        choice = {"message": message, "finish_reason": self._words["finish_reason"]}
+        return {**self._words, "choices": [choice] if self._choices else [], "usage": self._usage}
+
+    def _whole(self) -> object:
+        completion = parsed(bytes(self._plain))
+        self.usage = reported(fields_of(completion).get("usage"))
+        return completion
+
+    def _take_line(self, line: bytes) -> None:
+        if line.startswith(b"data:"):
+            self._add_data(line[5:])
+        elif line.startswith(b"event:"):
+            self._event = line[6:].strip().decode("utf-8", "replace")
+        elif line.startswith(b"error:"):  # llama.cpp
+            self._event = "error"
+            self._add_data(line[6:])
+        elif line.startswith(b"{") and not self.done:  # a bare object among the events: an error, put there by a proxy
+            self._take_event(self._event, line)
+        elif not line:
+            event, data = self._event, self._data
+            self._event, self._data, self._data_bytes = "", [], 0
+            if data and not self.done:
+                self._take_event(event, b"\n".join(data))
+
+    def _add_data(self, data: bytes) -> None:
+        self._data.append(data)
+        self._data_bytes += len(data) + 1
+        if self._data_bytes > ANSWER_BYTES_MAX:
+            raise UnusableAnswer(f"an event of the answer has more than {ANSWER_BYTES_MAX:,} bytes")
+
+    def _take_event(self, event: str, data: bytes) -> None:
+        if data.strip().startswith(DONE):
+            self.done = self.complete = True
+            return
+        self._taking = len(data)  # until it could be read
+        try:
+            chunk: object = json.loads(data.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            if event == "error":
+                raise ErrorInAnswer(data[:WORD_CHARS_MAX].decode("utf-8", "replace")) from None
+            raise UnusableAnswer(NOT_JSON) from None
+        self._taking = 0
+        fields = fields_of(chunk)
+        if event == "error" or fields.get("error"):
+            raise ErrorInAnswer(fields.get("error") or chunk)
+        if not isinstance(chunk, dict):
+            raise UnusableAnswer(NO_COMPLETION)
+        self._take_chunk(fields)
+
+    def _take_chunk(self, chunk: dict[str, object]) -> None:
+        for name in ("id", "model"):
+            self._words[name] = self._words[name] or word_of(chunk.get(name))
+        if (usage := reported(chunk.get("usage"))) is not None:
+            self._usage, self.usage = chunk["usage"], usage
+        choices = chunk.get("choices")
+        if not choices:
+            return
+        first = cast("list[object]", choices)[0] if isinstance(choices, list) else None
+        if not isinstance(first, dict):
+            raise UnusableAnswer(NO_COMPLETION)
+        choice = cast("dict[str, object]", first)
+        self._choices += 1
+        # a server that only pretends to stream puts the whole message where the difference belongs
+        said = choice.get("delta") or (choice.get("message") if self._choices == 1 else None)
+        self._take_delta(fields_of(said))
+        if finish := word_of(choice.get("finish_reason")):
+            self._words["finish_reason"] = finish
+            self.complete = True
+
+    def _take_delta(self, delta: dict[str, object]) -> None:
+        text, refusal = _content(delta.get("content")), _text(delta.get("refusal"))
+        reasoning = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
+        if text or refusal or reasoning:
+            self._texts["content"].write(text)
+            self._texts["refusal"].write(refusal)
+            self._texts["reasoning_content"].write(reasoning)
+            self._fresh_text.append(text + refusal)
+            self._fresh_reasoning.append(reasoning)
+            self._kept += len(text) + len(refusal) + len(reasoning)
+        calls = delta.get("tool_calls")
+        if calls:
+            if not isinstance(calls, list):
+                raise UnusableAnswer(NO_COMPLETION)
+            self._kept += sum(self._calls.take(fragment) for fragment in cast("list[object]", calls))
+        if self._kept > ANSWER_BYTES_MAX:
+            raise UnusableAnswer(f"the answer says more than {ANSWER_BYTES_MAX:,} characters")
+
+    def _tell(self, *, changed: bool = False) -> None:
+        call_bytes = self._calls.bytes - self._told_call_bytes
+        if not self._fresh_text and not call_bytes and not changed:
+            return
+        text, reasoning = encodable("".join(self._fresh_text)), encodable("".join(self._fresh_reasoning))
+        self._fresh_text, self._fresh_reasoning, self._told_call_bytes = [], [], self._calls.bytes
+        if self._listener is not None:
+            model, id_ = encodable(self._words["model"]), encodable(self._words["id"])
+            usage = self.usage if changed else None
+            self._listener(AnswerPart(text, reasoning, usage, model=model, response_id=id_, call_bytes=call_bytes))
+
+
+def _text(value: object) -> str:
+    """Any text as it is, also half a character, whose other half comes in the next event; anything else as none."""
+    return value if isinstance(value, str) else ""
+
+
+def _content(value: object) -> str:
+    """The same, or a list of content parts as their texts."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    try:
+        return content_of(value)
+    except ValueError:
+        raise UnusableAnswer(NO_COMPLETION) from None

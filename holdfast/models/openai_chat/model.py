@@ -1,0 +1,223 @@
+"""The OpenAI-compatible endpoint as a `Model`: our terms in, the wire's terms out, and back. Retries nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any, Final, assert_never
+
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout, omit
+
+from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
+from holdfast.core.agent.retries import MODEL_SECONDS_MAX
+from holdfast.core.agent.tools import ToolSchema
+from holdfast.core.agent.usage_estimates import input_bound
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.usage import NOTHING_USED
+from holdfast.core.conversation.messages import Content, ImagePart, Message, Part, TextPart, ToolCall
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.models.endpoint import ProviderSettings
+from holdfast.models.openai_chat.chat_completion import read_answer
+from holdfast.models.openai_chat.chat_stream import StreamedAnswer
+from holdfast.models.openai_chat.http_errors import refuse_errors
+from holdfast.models.openai_chat.provider_errors import is_broken_connection, provider_failure
+from holdfast.models.openai_chat.request_sent import telling_when_sent, trace_sending
+
+__all__ = ["OpenAIModel", "ProviderSettings"]
+
+CONNECT_SECONDS: Final = 10.0
+"""How long a connection, TLS included, may take."""
+
+FIRST_BYTE_SECONDS: Final = 300.0
+"""How long an endpoint may be silent before it begins to answer: a local one reads the whole prompt in that time."""
+
+SILENCE_SECONDS: Final = 120.0
+"""The longest silence within an answer that streams; hidden reasoning makes pauses of a minute."""
+
+TRAILER_SECONDS: Final = 5.0
+"""How long to wait for the usage once the answer is complete."""
+
+DRAIN_SECONDS: Final = 0.1
+"""How long to wait for the end of the body after the end of the answer: only then can the connection be used again."""
+
+NO_ENDPOINT: Final = "the worker knows no model endpoint: set OPENAI_API_KEY (or OPENAI_BASE_URL) and restart it"
+NO_MODEL: Final = "no model is named: set llm.model in the agent's definition, or HOLDFAST_MODEL and restart the worker"
+
+JSON_WANTED: Final = "Answer with a JSON object."
+"""Ends the system prompt where nothing says it: OpenAI refuses `json_object` in a conversation without that word."""
+
+
+STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+class OpenAIModel:
+    """Asks an OpenAI-compatible endpoint by chat completions, with the real client and its own retries off."""
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        self.settings = settings
+        # Local servers want no key, but the client wants one to be given; it must not fall back to the environment.
+        key = settings.api_key or ("unused" if settings.base_url else None)
+        self._client: AsyncOpenAI | None = None
+        if key is not None:
+            # the silences within an answer are timed in `_received`
+            timeout = Timeout(MODEL_SECONDS_MAX, connect=CONNECT_SECONDS)
+            hooks: dict[str, list[Callable[..., Any]]] = {"request": [trace_sending], "response": [refuse_errors]}
+            transport = DefaultAsyncHttpxClient(event_hooks=hooks)
+            self._client = AsyncOpenAI(
+                api_key=key, base_url=settings.base_url, max_retries=0, timeout=timeout, http_client=transport
+            )
+
+    async def __call__(self, request: ModelRequest) -> InferenceResponse:
+        """Return the endpoint's answer; raise ModelFailure as `provider_errors` in this package lists them."""
+        said = StreamedAnswer(request.listener, streamed=request.llm.stream)
+        _tell(request, AnswerPart(sent=False))
+        try:
+            with telling_when_sent(lambda: _tell(request, AnswerPart(unseen=not request.llm.stream))):
+                return await self._answer(request, said)
+        except asyncio.CancelledError:
+            _tell_rest(request, said)
+            raise
+        except Exception as error:
+            _tell_rest(request, said)
+            failure = provider_failure(error, self.settings, said.usage or NOTHING_USED)
+            if failure is None:
+                raise
+            raise failure from None  # the cause may hold the request with its key
+
+    async def _answer(self, request: ModelRequest, said: StreamedAnswer) -> InferenceResponse:
+        if self._client is None:
+            raise InvalidInput(NO_ENDPOINT)
+        model = request.llm.model or self.settings.model
+        if model is None:
+            raise InvalidInput(NO_MODEL)
+        messages, tools = _wire_messages(request), [_wire_tool(tool) for tool in request.tools]
+        form, streamed = _wire_format(request.response_format), request.llm.stream
+        ends_at = asyncio.get_running_loop().time() + MODEL_SECONDS_MAX
+        limit = asyncio.timeout(FIRST_BYTE_SECONDS if streamed else MODEL_SECONDS_MAX)
+        try:
+            async with (
+                limit,
+                self._client.chat.completions.with_streaming_response.create(
+                    model=model,
+                    # as extra body, because the client walks every message it is given as an argument: 0.2 ms for each
+                    messages=(),
+                    extra_body={
+                        "messages": messages,
+                        **({"tools": tools} if tools else {}),
+                        **({"response_format": form} if form else {}),
+                        **(STREAMED if streamed else {}),
+                    },
+                    extra_headers={"Accept-Encoding": "identity"},  # what is counted is what comes: no bombs
+                    temperature=omit if request.llm.temperature is None else request.llm.temperature,
+                    max_completion_tokens=request.max_output_tokens or omit,
+                ) as answer,
+            ):
+                await _receive(answer.iter_bytes(), said, limit, ends_at)
+        except Exception as error:
+            if not (said.complete and is_broken_connection(error)):  # else what is missing is the usage at most
+                raise
+        # our own reading: the client's types are not validated
+        response = read_answer(said.end(), input_max=lambda: input_bound(request), output_max=request.max_output_tokens)
+        if said.plain and request.listener is not None:
+            request.listener(
+                AnswerPart(response.text, response.reasoning, said.usage, response.model, response.response_id)
+            )
+        return response
+
+    @property
+    def missing(self) -> str:
+        """What runs will fail for, said before any of them does; empty when nothing is missing."""
+        if self._client is None:
+            return NO_ENDPOINT
+        return "" if self.settings.model else f"{NO_MODEL} (agents that name one are fine)"
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client:
+            await self._client.close()
+
+
+def _tell(request: ModelRequest, part: AnswerPart) -> None:
+    if request.listener is not None:
+        request.listener(part)
+
+
+def _tell_rest(request: ModelRequest, said: StreamedAnswer) -> None:
+    """Tell of what had come of an answer that does not come to its end, and that was told to nobody."""
+    if not said.plain and said.pending_bytes:
+        _tell(request, AnswerPart(call_bytes=said.pending_bytes))
+
+
+async def _receive(chunks: AsyncIterator[bytes], said: StreamedAnswer, limit: asyncio.Timeout, ends_at: float) -> None:
+    """Feed `said` what comes; `limit` moves on with every word of a stream, though never beyond `ends_at`."""
+    now = asyncio.get_running_loop().time
+    async for chunk in chunks:
+        said.feed(chunk)
+        if said.done:
+            break
+        longest = MODEL_SECONDS_MAX if said.plain else TRAILER_SECONDS if said.complete else SILENCE_SECONDS
+        limit.reschedule(min(ends_at, now() + longest))
+    if said.done:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                async for _ in chunks:
+                    pass
+
+
+def _wire_messages(request: ModelRequest) -> list[dict[str, Any]]:
+    prompt, said = request.system_prompt, [_wire_message(message) for message in request.messages]
+    if isinstance(request.response_format, JsonObjectFormat):
+        spoken = (prompt, *(each["content"] or "" for each in said))
+        if not any("json" in text.lower() for text in spoken):
+            prompt = f"{prompt}\n\n{JSON_WANTED}".lstrip()
+    return [{"role": "system", "content": prompt}, *said] if prompt else said
+
+
+def _wire_message(message: Message) -> dict[str, Any]:
+    wire: dict[str, Any] = {"role": message.role, "content": _wire_content(message.content)}
+    if message.tool_call_id is not None:
+        wire["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        wire["tool_calls"] = [_wire_call(call) for call in message.tool_calls]
+        wire["content"] = wire["content"] or None
+    return wire
+
+
+def _wire_content(content: Content) -> str | list[dict[str, Any]]:
+    return content if isinstance(content, str) else [_wire_part(part) for part in content]
+
+
+def _wire_part(part: Part) -> dict[str, Any]:
+    match part:
+        case TextPart():
+            return {"type": "text", "text": part.text}
+        case ImagePart():
+            image = {"url": part.url} if part.detail is None else {"url": part.url, "detail": part.detail}
+            return {"type": "image_url", "image_url": image}
+        case _:
+            assert_never(part)
+
+
+def _wire_call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments_text}}
+
+
+def _wire_tool(tool: ToolSchema) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
+    }
+
+
+def _wire_format(wanted: ResponseFormat) -> dict[str, Any]:
+    """Return the wire's `response_format`; nothing for an answer in words, which some servers know no word for."""
+    match wanted:
+        case TextFormat():
+            return {}
+        case JsonObjectFormat():
+            return {"type": "json_object"}
+        case JsonSchemaFormat():
+            schema = {"name": wanted.name, "schema": dict(wanted.json_schema), "strict": wanted.strict}
+            return {"type": "json_schema", "json_schema": schema}

@@ -1,0 +1,128 @@
+"""What the model's endpoint can say no with, and whether asking again can help: one table.
+
+    what happened                          type                  asked again
+    no connection, silence, cut answer     ProviderUnavailable   yes
+    an error status, an error in an answer the table of `holdfast.core.wire.provider_errors`
+    an answer that is no chat completion   UnusableAnswer        yes
+    missing key or model                   InvalidInput          no
+
+Texts name the endpoint and the status and never the key.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from openai import APIConnectionError, APIError, APITimeoutError
+
+from holdfast.core.base.errors import InvalidInput, ModelFailure
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.wire.provider_errors import UNAVAILABLE, Refused, refusal, refusal_within
+from holdfast.models.endpoint import ProviderSettings
+from holdfast.models.openai_chat.chat_completion import ErrorInAnswer, UnusableAnswer
+from holdfast.models.openai_chat.chat_stream import AnswerCut
+from holdfast.models.openai_chat.http_errors import ErrorStatus, words_of
+
+BODY_CHARS_MAX: Final = 500
+"""How much of the endpoint's own words goes into our error."""
+
+CAUSES_MAX: Final = 8
+"""How many causes of a broken connection are looked at; the first that says something is three deep."""
+
+TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore2", "anyio"})
+"""The packages below the provider's client, whichever of them its version stands on; not all are installed."""
+
+REMEDIES: Final = {
+    "QuotaExceeded": "the account has no credit left",
+    "NotAuthorised": "check OPENAI_API_KEY of the worker",
+    "ModelNotFound": "check the model's name and OPENAI_BASE_URL",
+    "ContextTooLong": "shorten the question, trim tool results (context.tool_output_chars_max) "
+    "or have old messages summarised (context.summary)",
+}
+
+
+def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage = NOTHING_USED) -> ModelFailure | None:
+    """Return the typed failure for what the provider's client raised, or none when it is not known here.
+
+    `usage` is what the endpoint said that the call used until then.
+    """
+    where = settings.endpoint
+    match error:
+        case APITimeoutError() | TimeoutError():
+            told = f"the model endpoint {where} did not answer in time"
+            return _failure(told, Refused(UNAVAILABLE, again=True), usage)
+        case ErrorStatus():
+            return _status_failure(error, settings)
+        case APIConnectionError():
+            told = f"the model endpoint {where} cannot be reached ({_cause(error)})"
+            told = f"{told}; is it running, is OPENAI_BASE_URL right?"
+            return _failure(told, Refused(UNAVAILABLE, again=True), usage)
+        case AnswerCut():
+            told = f"the answer of the model endpoint {where} ended before it was complete (no finish reason)"
+            return _failure(told, Refused(UNAVAILABLE, again=True), usage)
+        case ErrorInAnswer():
+            refused, said = refusal_within(error.error), _redacted(words_of(error.error), settings)
+            return _failure(f"the model endpoint {where} failed in its answer: {said}", refused, usage)
+        case UnusableAnswer():
+            return _failure(f"{where}: {error}", Refused("UnusableAnswer", again=True), usage)
+        case APIError():
+            told = f"{where}: {_redacted(str(error), settings)}"
+            return _failure(told, Refused("UnusableAnswer", again=True), usage)
+        case InvalidInput():
+            return _failure(error.message, Refused("InvalidInput", again=False, free=True), usage)
+        case _ if is_broken_connection(error):
+            told = f"the connection to the model endpoint {where} broke in its answer ({_cause(error)})"
+            return _failure(told, Refused(UNAVAILABLE, again=True), usage)
+        case _:
+            return None
+
+
+def is_broken_connection(error: Exception) -> bool:
+    """Return whether `error` comes raw from the client's transport, as it does while a body is read."""
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in TRANSPORTS
+
+
+def _status_failure(error: ErrorStatus, settings: ProviderSettings) -> ModelFailure:
+    refused = refusal(error.status, error.words, error.headers, datetime.now(UTC))
+    said = _redacted(error.words, settings)
+    told = f"the model endpoint {settings.endpoint} answered {error.status}"
+    return _failure(f"{told}: {said}" if said else told, refused)
+
+
+def _failure(told: str, refused: Refused, usage: Usage = NOTHING_USED) -> ModelFailure:
+    if refused.kind in REMEDIES:
+        told = f"{told}; {REMEDIES[refused.kind]}"
+    return ModelFailure(
+        told, kind=refused.kind, again=refused.again, after=refused.after, usage=usage, free=refused.free
+    )
+
+
+def _cause(error: BaseException) -> str:
+    """Return what broke a connection: the name that does not resolve, the certificate that is not trusted."""
+    for cause in _causes(error):
+        if isinstance(cause, socket.gaierror):
+            return "its name cannot be resolved"
+        if isinstance(cause, ssl.SSLError):
+            return f"TLS: {clamped(' '.join(str(cause).split()), BODY_CHARS_MAX)}"
+    broken = error.__cause__ if isinstance(error, APIConnectionError) else error
+    return type(broken).__name__ if broken else "connection failed"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    for _ in range(CAUSES_MAX):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _redacted(text: str, settings: ProviderSettings) -> str:
+    for secret in settings.secrets:
+        text = text.replace(secret, "[secret]")
+    return clamped(" ".join(text.split()), BODY_CHARS_MAX)

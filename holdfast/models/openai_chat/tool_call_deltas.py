@@ -1,0 +1,104 @@
+"""Tool calls that come in pieces, put together again: which piece belongs to which call, and how many are kept."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import Any, cast
+
+from holdfast.core.base.bounds import CALLS_KEPT_MAX, WORD_CHARS_MAX
+from holdfast.models.openai_chat.chat_completion import NO_COMPLETION, UnusableAnswer, arguments_of, fields_of
+
+
+class _Call:
+    """A tool call as far as it has come."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.name = ""
+        self.arguments = StringIO()
+        self.is_function = False
+
+    def wire(self) -> dict[str, Any]:
+        function = {"name": self.name, "arguments": joined(self.arguments)} if self.is_function else None
+        return {"id": self.id, "function": function}
+
+
+class Calls:
+    """The tool calls of one answer, from fragments that name theirs by index.
+
+    Servers are not of one mind about that: some give every call the index 0 and its own id, some give none. So a
+    fragment also begins a new call when it names another id, or is a whole call by itself.
+    """
+
+    def __init__(self) -> None:
+        self.all: list[_Call] = []
+        self.bytes = 0
+        """How many bytes of names, ids and arguments have come, also of calls that are not kept."""
+        self._by_index: dict[int, _Call] = {}
+        self._last: _Call | None = None
+
+    def take(self, fragment: object) -> int:
+        """Add a fragment and return how many characters of it are kept."""
+        if not isinstance(fragment, dict):
+            raise UnusableAnswer(NO_COMPLETION)
+        fields = fields_of(cast("object", fragment))
+        told = fields.get("function")
+        function = fields_of(told)
+        id_, name = word_of(fields.get("id")), word_of(function.get("name"))
+        arguments = _arguments(function.get("arguments"))
+        self.bytes += sum(len(each.encode("utf-8", "surrogatepass")) for each in (id_, name, arguments))
+        call = self._call_of(fields.get("index"), id_, name, arguments)
+        if call is None:
+            return 0
+        call.is_function = call.is_function or isinstance(told, dict)
+        call.id = call.id or id_
+        if name != call.name:  # some repeat it with every fragment
+            call.name = (call.name + name)[: 2 * WORD_CHARS_MAX]
+        call.arguments.write(arguments)
+        return len(id_) + len(name) + len(arguments)
+
+    def _call_of(self, index: object, id_: str, name: str, arguments: str) -> _Call | None:
+        """Return the call that a fragment belongs to, none for those beyond what is kept of one answer."""
+        call = self._by_index.get(index) if isinstance(index, int) else self._last
+        if call is None or (name and _is_another(call, id_, arguments)):
+            call = _Call() if len(self.all) < CALLS_KEPT_MAX else None
+            if call is not None:
+                self.all.append(call)
+            if isinstance(index, int):
+                if call is None:
+                    self._by_index.pop(index, None)
+                else:
+                    self._by_index[index] = call
+        self._last = call
+        return call
+
+
+def _is_another(call: _Call, id_: str, arguments: str) -> bool:
+    """Return whether a fragment with a name begins a call of its own, although its index is that of `call`."""
+    if id_ and call.id:
+        return id_ != call.id
+    if not call.arguments.tell() or not (arguments.startswith("{") and arguments.endswith("}")):
+        return False
+    try:
+        json.loads(arguments)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def word_of(value: object) -> str:
+    """Return a word of the provider's, cut where it is far longer than any that is kept."""
+    return value[: 2 * WORD_CHARS_MAX] if isinstance(value, str) else ""
+
+
+def _arguments(value: object) -> str:
+    return value if isinstance(value, str) else arguments_of(value)
+
+
+def joined(text: StringIO) -> str:
+    """Return all of it; a character whose two halves came in two events is one again."""
+    whole = text.getvalue()
+    if whole.isascii():
+        return whole
+    return whole.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

@@ -1,0 +1,30 @@
+"""Whether arguments fit a tool's schema, asked before a call runs with them. Calls no tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from holdfast.core.agent.remote_tools import RemoteTool
+from holdfast.core.agent.tools import AnyTool, ToolContext
+from holdfast.core.base.bounds import ERROR_CHARS_MAX
+from holdfast.core.base.errors import InvalidArguments
+from holdfast.core.base.safe_text import clamped
+
+NO_CALL = ToolContext(execution_id="", idempotency_key="", attempt=1)
+"""What a check binds in place of a call: nothing runs."""
+
+
+def argument_problem(tool: AnyTool, arguments: Mapping[str, JsonValue]) -> str | None:
+    """Return which of `arguments` do not fit the tool's schema and why, if any; by the check that the call meets."""
+    if isinstance(tool, RemoteTool):
+        from holdfast.runtime.json_schema import schema_problems  # noqa: PLC0415  # 0.1 s that only its users pay
+
+        problems = schema_problems(dict(arguments), tool.schema.parameters)
+        return clamped("; ".join(problems), ERROR_CHARS_MAX) if problems else None
+    try:
+        tool.bind(arguments, NO_CALL)
+    except InvalidArguments as error:
+        return error.message
+    return None

@@ -1,0 +1,50 @@
+"""What our side does for tools that are served elsewhere: check their schemas and what models send. Calls none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.agent.remote_tools import RemoteTool
+from holdfast.core.agent.tools import AnyTool
+from holdfast.core.base.bounds import MALFORMED_CHARS_MAX
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import InferenceResponse
+
+
+def refuse_remote(tools: Iterable[AnyTool]) -> None:
+    """Raise InvalidInput when one of `tools` is served elsewhere: this process can call none of those."""
+    for tool in tools:
+        if isinstance(tool, RemoteTool):
+            where = f"is served by another worker, on the task queue {tool.traits.task_queue!r}"
+            raise InvalidInput(f"the tool {tool.name!r} {where}; here give a @tool function of that name")
+
+
+def check_remote(tools: Iterable[AnyTool]) -> None:
+    """Raise InvalidInput for a remote tool whose schema nothing could be checked against."""
+    for tool in tools:
+        if isinstance(tool, RemoteTool):
+            from holdfast.runtime.json_schema import broken_schema  # noqa: PLC0415  # 0.1 s that only its users pay
+
+            if problem := broken_schema(tool.schema.parameters):
+                raise InvalidInput(f"tool {tool.name!r}: its `parameters`: {problem}")
+
+
+def checked_calls(response: InferenceResponse, tools: Iterable[AnyTool]) -> InferenceResponse:
+    """Return `response` with the calls of remote tools marked malformed whose arguments do not fit."""
+    remote = {tool.name: tool for tool in tools if isinstance(tool, RemoteTool)}
+    if not any(call.name in remote for call in response.tool_calls):
+        return response
+    calls = tuple(_checked(call, remote[call.name]) if call.name in remote else call for call in response.tool_calls)
+    return replace(response, tool_calls=calls)
+
+
+def _checked(call: ToolCall, tool: RemoteTool) -> ToolCall:
+    if call.malformed is not None:
+        return call
+    from holdfast.runtime.json_schema import schema_problems  # noqa: PLC0415  # as above
+
+    problems = schema_problems(dict(call.arguments), tool.schema.parameters)
+    return replace(call, malformed=clamped("; ".join(problems), MALFORMED_CHARS_MAX)) if problems else call

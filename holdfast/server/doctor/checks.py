@@ -1,0 +1,136 @@
+"""`examine`: all checks side by side, each with a limit of its own, none of which keeps the others from being told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Awaitable, Mapping
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from holdfast.client.definition_files import load_agents
+from holdfast.connection.settings import Settings
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.base.errors import HoldfastError, StorageFailed
+from holdfast.models.endpoint import ProviderSettings
+from holdfast.server.doctor import endpoint_facts, machine_facts, machine_findings
+from holdfast.server.doctor.findings import Finding, Level, fine, told, warned, wrong
+from holdfast.storage.keys import KeyRing
+from holdfast.storage.storage_url import MEMORY, folder_of
+
+CHECK_SECONDS: Final = 3.5
+"""How long one check may take; those that ask the server begin when it is reached."""
+
+STORAGE: Final = "storage"
+
+PROBE: Final = "probe"
+"""What is written to the storage and stays there: the very object that every worker writes when it starts."""
+
+Agents = Mapping[str, AgentDefinition]
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    """Return what there is to say of everything an agent needs, within some ten seconds; raises nothing of ours."""
+    agents = asyncio.create_task(machine_facts.apart(partial(load_agents, settings.agents_dir)))
+    groups = await asyncio.gather(
+        bounded(machine_findings.VERSIONS, _versions()),
+        _server(settings, agents),
+        bounded(machine_findings.AGENTS, _agents(settings, agents)),
+        bounded(machine_findings.MODEL, _model()),
+        bounded(machine_findings.DATA, _data(settings)),
+        bounded(STORAGE, _storage(settings)),
+        bounded(machine_findings.ENCRYPTION, _encryption(settings)),
+    )
+    agents.cancel()
+    found = [finding for group in groups for finding in group]
+    served = any(each.check == machine_findings.ACTIVITIES and each.level is Level.OK for each in found)
+    return [
+        machine_findings.no_endpoint(served=served) if each == machine_findings.no_endpoint() else each
+        for each in found
+    ]
+
+
+async def bounded(check: str, findings: Awaitable[list[Finding]], seconds: float = CHECK_SECONDS) -> list[Finding]:
+    """Return what a check finds; what it raises, or that it does not end, is a finding, too."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await findings
+    except TimeoutError:
+        return [
+            wrong(check, f"no answer within {seconds:g} s", "something below it hangs: a disk, a network, a server")
+        ]
+    except HoldfastError as error:
+        return [told(check, error)]
+    except Exception as error:  # noqa: BLE001  # a diagnosis ends with findings, whatever is broken
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        return [wrong(check, f"the check itself has failed ({text})", "the other checks hold; please report this one")]
+
+
+async def shared(agents: Awaitable[Agents]) -> Agents:
+    """Await what several checks wait for: one that has no more time must not take it from the others."""
+    return await asyncio.shield(agents)
+
+
+async def _server(settings: Settings, agents: asyncio.Task[dict[str, AgentDefinition]]) -> list[Finding]:
+    if find_spec("temporalio") is None or find_spec("obstore") is None:  # told as missing
+        return []
+    from holdfast.server.doctor.server_checks import examine_server  # noqa: PLC0415  # an extra of its own
+
+    return await examine_server(settings, agents)
+
+
+async def _versions() -> list[Finding]:
+    return [machine_findings.versions(await machine_facts.apart(machine_facts.parts))]
+
+
+async def _agents(settings: Settings, agents: Awaitable[Agents]) -> list[Finding]:
+    return [machine_findings.agents(str(settings.agents_dir), sorted(await shared(agents)))]
+
+
+async def _model() -> list[Finding]:
+    chosen = await machine_facts.apart(ProviderSettings.from_environment)  # the key can be in a file
+    if chosen.api_key is None and chosen.base_url is None:
+        return [machine_findings.no_endpoint()]
+    return [machine_findings.model_endpoint(await machine_facts.apart(partial(endpoint_facts.ask, chosen)))]
+
+
+async def _data(settings: Settings) -> list[Finding]:
+    facts = await machine_facts.apart(partial(machine_facts.data_facts, settings.data_dir))
+    elsewhere = settings.address is not None or "TEMPORAL_ADDRESS" in os.environ
+    found = [machine_findings.data_directory(replace(facts, needed=settings.storage is None or not elsewhere))]
+    return [*found, machine_findings.embedded_server(facts)] if facts.there and facts.unusable is None else found
+
+
+async def _storage(settings: Settings) -> list[Finding]:
+    place = settings.storage_place
+    if place.startswith(f"{MEMORY}:"):
+        return [warned(STORAGE, f"{place} ends with each process", "for tests alone: set HOLDFAST_STORAGE")]
+    folder = folder_of(place)
+    if folder is not None and not await machine_facts.apart(folder.exists):
+        return [fine(STORAGE, f"{place}, not there yet: made with the first that is written")]
+    if find_spec("obstore") is None:  # told as missing
+        return []
+    from holdfast.storage.objects import Objects  # noqa: PLC0415  # an extra of its own
+
+    objects = Objects(place)
+    await objects.replace(PROBE, PROBE.encode())
+    if await objects.read(PROBE) != PROBE.encode():
+        raise StorageFailed(f"{place} gives back something else than was written; is anything else writing there?")
+    return [fine(STORAGE, f"{place}: written and read")]
+
+
+async def _encryption(settings: Settings) -> list[Finding]:
+    path = settings.encryption_key_file
+    if path is None:
+        return [fine(machine_findings.ENCRYPTION, "off: Temporal and the storage hold what agents say as it is")]
+    if find_spec("cryptography") is None:
+        return [
+            wrong(machine_findings.ENCRYPTION, "cryptography is not installed", machine_findings.install("encryption"))
+        ]
+    ring, mode = await machine_facts.apart(lambda: (KeyRing.read(path), Path(path).stat().st_mode))
+    open_to_others = bool(mode & (stat.S_IRWXG | stat.S_IRWXO))
+    return [machine_findings.keys(str(path), [key.id for key in ring.keys], open_to_others=open_to_others)]

@@ -1,0 +1,100 @@
+"""What can be seen of this machine alone: installed parts, the data directory, its embedded server, agents, keys."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+from holdfast import __version__
+from holdfast.connection.data_directory import DataDirectory
+from holdfast.core.base.errors import InvalidInput
+from holdfast.server.doctor.machine_findings import DataFacts, Parts
+from holdfast.server.server_process import serves
+
+T = TypeVar("T")
+
+PACKAGES: Final = ("temporalio", "obstore", "openai", "pydantic")
+"""Whose versions are told; the first three come with extras."""
+
+
+async def apart(function: Callable[[], T]) -> T:
+    """Return what a function gives that may block for ever: it has a thread of its own, which nobody waits for."""
+    loop = asyncio.get_running_loop()
+    given: asyncio.Future[T] = loop.create_future()
+
+    def hand_over(result: T | None, error: Exception | None) -> None:
+        if not given.done():
+            given.set_exception(error) if error else given.set_result(result)  # type: ignore[arg-type]  # one is there
+
+    def run() -> None:
+        result, failed = None, None
+        try:
+            result = function()
+        except Exception as error:  # noqa: BLE001  # whoever awaits it gets it
+            failed = error
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(hand_over, result, failed)
+
+    threading.Thread(target=run, name="doctor", daemon=True).start()
+    return await given
+
+
+def parts() -> Parts:
+    """Return which Python and packages are here."""
+    python = ".".join(str(number) for number in sys.version_info[:3])
+    return Parts(__version__, python, {package: _version(package) for package in PACKAGES})
+
+
+def data_facts(path: Path) -> DataFacts:
+    """Return what the data directory is like; writes nothing that stays."""
+    directory = DataDirectory.at(path)
+    nearest = next(each for each in (directory.path, *directory.path.parents) if os.path.lexists(each))
+    there = nearest == directory.path
+    facts = DataFacts(str(directory.path), there, _unusable(nearest), shutil.disk_usage(nearest).free)
+    return _with_server(facts, directory) if there and directory.path.is_dir() else facts
+
+
+def _with_server(facts: DataFacts, directory: DataDirectory) -> DataFacts:
+    try:
+        if not directory.locked():
+            if not directory.has_database():
+                return facts
+            directory.check_database()
+            return replace(facts, database_bytes=directory.database.stat().st_size)
+    except (InvalidInput, OSError) as error:
+        return replace(facts, damage=str(error))
+    address = directory.read_address()
+    answers = address is not None and serves(urlsplit(address.ui).port or 0)
+    return replace(facts, locked_by=directory.holder(), address=address, answers=answers)
+
+
+def _unusable(folder: Path) -> str | None:
+    """Return why nothing can be written into the folder; none where it can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"probe")
+            probe.flush()
+    except OSError as error:
+        return "it is a file" if not folder.is_dir() else error.strerror or str(error)
+    return None
+
+
+def _version(package: str) -> str | None:
+    if find_spec(package) is None:
+        return None
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "of unknown version"

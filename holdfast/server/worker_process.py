@@ -1,0 +1,171 @@
+"""The worker as a process of its own: where its code is, how to start it, how to know that it serves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Final, Self
+
+from holdfast.connection.settings import DEFAULT_NAMESPACE, Settings
+from holdfast.core.base.errors import MissingPart
+
+READY: Final = "worker ready"
+"""The first words of the line that a worker prints when it has begun to serve."""
+
+PARTS: Final = {"temporalio": "temporal", "obstore": "temporal", "openai": "openai"}
+"""What a worker needs beyond the base install, with the extra that brings it."""
+
+STOP_SECONDS_MAX: Final = 15.0
+"""How long a worker may take to end: its calls' own grace and a little more; then it is killed."""
+
+
+def app_folder() -> Path:
+    """Return the folder of workflows, activities and worker.py: inside an installed wheel, else the checkout."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "_app"
+    return installed if installed.is_dir() else package.parent
+
+
+def check_parts() -> None:
+    """Raise MissingPart when a package that a worker needs is not installed; imports none of them."""
+    for package, extra in PARTS.items():
+        if find_spec(package) is None:
+            raise MissingPart(f"a worker needs {package}, which is not installed: pip install 'holdfast[{extra}]'")
+
+
+def worker_command(
+    settings: Settings,
+    modules: Sequence[str],
+    *,
+    tools_only: bool = False,
+    serving: Mapping[str, str | None] = MappingProxyType({}),
+    sinks: Sequence[str] = (),
+) -> list[str]:
+    """Return the command line of a worker. `-P` keeps the current folder from shadowing our modules.
+
+    `serving` has those of its WorkerSettings that are to win over the environment, as text; `sinks` its sinks, as
+    `holdfast.sinks.sink_urls` reads them.
+    """
+    command = [sys.executable, "-P", "-m", "worker", f"--task-queue={settings.task_queue}"]
+    command += [f"--data-dir={settings.data_dir}", f"--agents={settings.agents_dir}"]
+    told = (("--address", settings.address), ("--namespace", settings.namespace), ("--storage", settings.storage))
+    for flag, value in told:
+        command += [f"{flag}={value}"] if value else []
+    command += [f"--encryption-key-file={settings.encryption_key_file}"] if settings.encryption_key_file else []
+    command += ["--tools-only"] if tools_only else []
+    command += [f"--{name.replace('_', '-')}={text}" for name, text in serving.items() if text is not None]
+    command += [f"--sink={sink}" for sink in sinks]
+    return [*command, *(f"--import={module}" for module in modules)]
+
+
+def embedded_worker_command(
+    settings: Settings, modules: Sequence[str], address: str, sinks: Sequence[str] = ()
+) -> list[str]:
+    """Return the command line of a worker for the embedded server at `address`, wherever else the settings point."""
+    return worker_command(replace(settings, address=address, namespace=DEFAULT_NAMESPACE), modules, sinks=sinks)
+
+
+def worker_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment of a worker: our code first on its path; it puts the current folder last itself."""
+    path = [str(app_folder()), environment.get("PYTHONPATH", "")]
+    return {**environment, "PYTHONPATH": os.pathsep.join(part for part in path if part)}
+
+
+def embedded_worker_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment of a worker for an embedded server: nothing in it speaks of another Temporal server.
+
+    TLS settings would keep it from connecting, and a key for Temporal Cloud is not for whoever listens on loopback.
+    """
+    kept = {name: value for name, value in environment.items() if not name.startswith("TEMPORAL_")}
+    return {**worker_environment(kept), "TEMPORAL_CONFIG_FILE": os.devnull}  # else the default file is read
+
+
+class WorkerProcess:
+    """A worker that ends when we do: its standard input is a pipe of ours, and its end is the worker's.
+
+    Lines it prints go to `heard`, from a thread of their own.
+    """
+
+    def __init__(
+        self, command: Sequence[str], heard: Callable[[str], None], environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._heard = heard
+        self._settled = threading.Event()
+        self.ready = False
+        self._process = subprocess.Popen(  # noqa: S603  # our own worker, no shell
+            [*command, "--attended"],
+            env=worker_environment() if environment is None else dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # a terminal's Ctrl-C reaches us only: we decide in which order things stop
+        )
+        self._listener = threading.Thread(target=self._listen, name="worker-output", daemon=True)
+        self._listener.start()
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; none while it runs."""
+        return self._process.poll()
+
+    def wait_until_ready(self, seconds_max: float) -> bool:
+        """Return whether it serves; False when it has ended instead, or not begun to serve in time."""
+        self._settled.wait(seconds_max)
+        return self.ready
+
+    def ended_within(self, seconds_max: float) -> int | None:
+        """Wait for its end and return how it ended; none when it still runs."""
+        try:
+            return self._process.wait(seconds_max)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """End it without warning (SIGKILL), as a crash would."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """End it gracefully, bounded; nothing when it has ended already."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self._listener.join(1)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _listen(self) -> None:
+        output = self._process.stdout
+        for line in output or ():
+            if line.startswith(READY):
+                self.ready = True
+                self._settled.set()
+            self._heard(line.rstrip("\n"))
+        self._settled.set()

@@ -1,0 +1,105 @@
+"""Which executions and sessions a sink has to hear of: those that run, and those that ended since it last looked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client as TemporalClient
+
+from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.core.base.bounds import SINK_LISTED_MAX
+from holdfast.core.wire.contracts import AGENT_EXECUTION
+from holdfast.core.wire.session_contracts import AGENT_SESSION
+from holdfast.core.wire.workflow_names import base_type, type_filter
+from holdfast.sinks.position import MARGIN, Place
+from holdfast.sinks.streams import EventStream
+
+SHALLOW: Final = timedelta(seconds=5)
+"""How far back every look reaches; each DEEP_LOOKS-th one reaches back MARGIN, for what was listed late."""
+
+DEEP_LOOKS: Final = 30
+"""So many looks, some half a minute, come to one that is thorough."""
+
+SPAN_MAX: Final = timedelta(days=3650)
+"""The longest time one look at what has ended covers; shorter where more than SINK_LISTED_MAX ended in it."""
+
+RETENTION_MIN: Final = timedelta(days=1)
+"""So long ago a new consumer begins at least, whatever the server says of its retention."""
+
+SPAN_MIN: Final = timedelta(seconds=1)
+
+
+ENDED: Final = (
+    f"({type_filter(AGENT_EXECUTION)} AND ExecutionStatus NOT IN ('Running', 'ContinuedAsNew')"
+    f" OR {type_filter(AGENT_SESSION)} AND ExecutionStatus != 'Running')"
+)
+"""An execution ends once, whatever Temporal runs it has; of a session each Temporal run does."""
+
+Wanted = Callable[[str], bool]
+"""Says of a stream's key whether the stream is to be listed."""
+
+
+class Looking:
+    """Lists the streams of one task queue for one consumer, those that began first before the others."""
+
+    def __init__(self, temporal: TemporalClient, task_queue: str, place: Place) -> None:
+        self._temporal, self._place = temporal, place
+        queue = task_queue.replace("\\", "\\\\").replace("'", "\\'")
+        self._ours = f"TaskQueue = '{queue}'"
+        self._span = SPAN_MAX
+        self._looks = 0
+        self.behind = False
+        """Whether more goes on than could be followed after the last look: then the next one is as thorough."""
+
+    async def running(self, wanted: Wanted) -> list[EventStream]:
+        """Return streams that go on and are `wanted`, at most SINK_LISTED_MAX. Raises RPCError.
+
+        The server lists the latest to begin first: most looks go no further than to the SINK_LISTED_MAX latest, each
+        DEEP_LOOKS-th one through all.
+        """
+        ours = f"({type_filter(AGENT_EXECUTION)} OR {type_filter(AGENT_SESSION)})"
+        thorough = self.behind or self._looks % DEEP_LOOKS == 0
+        return await self._listed(
+            f"{ours} AND ExecutionStatus = 'Running'", wanted, None if thorough else SINK_LISTED_MAX
+        )
+
+    async def ended(self, wanted: Wanted) -> tuple[list[EventStream], datetime]:
+        """Return `wanted` streams that ended since the last look, and until when that is all. Raises RPCError."""
+        now = datetime.now(UTC)
+        back = SHALLOW if self._looks % DEEP_LOOKS else MARGIN
+        since = self._place.looked_until - back
+        while True:
+            until = min(self._place.looked_until + self._span, now)
+            times = f"CloseTime >= '{since.isoformat()}' AND CloseTime <= '{until.isoformat()}'"
+            found = await self._listed(f"{ENDED} AND {times}", wanted)
+            if len(found) < SINK_LISTED_MAX or self._span <= SPAN_MIN:
+                break
+            self._span /= 2
+        self._looks += 1
+        if len(found) >= SINK_LISTED_MAX:  # within SPAN_MIN: those first, and then the same time once more
+            return found, self._place.looked_until
+        self._span = min(self._span * 2, SPAN_MAX)
+        return found, until
+
+    async def remembered_since(self) -> datetime:
+        """Return since when the server may remember executions that have ended."""
+        request = DescribeNamespaceRequest(namespace=self._temporal.namespace)
+        described = await self._temporal.workflow_service.describe_namespace(request, timeout=ASK_TIMEOUT)
+        kept: Duration = described.config.workflow_execution_retention_ttl
+        return datetime.now(UTC) - max(kept.ToTimedelta(), RETENTION_MIN)
+
+    async def _listed(self, query: str, wanted: Wanted, limit: int | None = None) -> list[EventStream]:
+        found: dict[EventStream, datetime] = {}
+        query = f"{self._ours} AND {query}"
+        async for each in self._temporal.list_workflows(query, limit=limit, rpc_timeout=ASK_TIMEOUT):
+            of_session = base_type(each.workflow_type) == AGENT_SESSION
+            stream = EventStream(each.id, each.run_id if of_session else None)
+            if wanted(stream.key):
+                found.setdefault(stream, each.start_time)
+                if len(found) >= SINK_LISTED_MAX:
+                    break
+        return sorted(found, key=found.__getitem__)

@@ -1,0 +1,140 @@
+"""Following the events of one execution, or of a session's Temporal run, for a sink: from a place on, to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError
+
+from holdfast.connection.closed_temporal_runs import ClosedRuns
+from holdfast.connection.execution_reader import ASK_TIMEOUT, Reader
+from holdfast.connection.history_poll import History
+from holdfast.core.session.session_events import SessionEventsPage
+from holdfast.core.wire.contracts import EventsPage
+from holdfast.core.wire.event_envelope import NumberedEvent
+from holdfast.sinks.streams import EventStream
+
+LOGGER: Final = logging.getLogger("holdfast.sinks")
+
+READ_SECONDS: Final = 1.0
+"""How long a reading waits for more to read: a busy execution is read several steps at a time."""
+
+BUSY_SHARE: Final = 5
+"""After an answer that took its time, so many times as long: what is busy is asked less often."""
+
+BUSY_SECONDS_MAX: Final = 3.0
+"""But no longer than this."""
+
+PAGE_SECONDS_MAX: Final = 30.0
+"""How long one reading may take: one that no worker answers must not keep others from being read."""
+
+READ_AT_ONCE: Final = 8
+"""How many streams are read at a time."""
+
+Put = Callable[[NumberedEvent], Awaitable[None]]
+
+
+class Mark(NamedTuple):
+    """A length of the history of a Temporal run."""
+
+    run_id: str
+    length: int
+
+
+class Readers:
+    """The server that streams are read from, and what is read for all of them."""
+
+    def __init__(self, temporal: TemporalClient) -> None:
+        self.temporal: Final = temporal
+        self.reading: Final = asyncio.Semaphore(READ_AT_ONCE)
+        self._closed, self._closed_sessions = ClosedRuns[EventsPage](), ClosedRuns[SessionEventsPage]()
+
+    def reader(self, stream: EventStream) -> Reader[EventsPage] | Reader[SessionEventsPage]:
+        """Return what reads its events."""
+        if stream.run_id is None:
+            return Reader(self.temporal, stream.workflow_id, self._closed, EventsPage)
+        return Reader(self.temporal, stream.workflow_id, self._closed_sessions, SessionEventsPage)
+
+    async def stands_at(self, stream: EventStream, mark: Mark) -> bool:
+        """Return whether nothing has happened since its history was so long; asks no worker."""
+        return await self.reader(stream).stands_at(*mark)
+
+
+class Following:
+    """One stream under way to a sink."""
+
+    def __init__(self, readers: Readers, stream: EventStream, after: int, put: Put) -> None:
+        self.stream: Final = stream
+        self.touched = math.inf
+        """When something was last read of it; not before the first reading has ended, or failed."""
+        self.read_to: Mark | None = None
+        """How far its history was when all of its events were last read."""
+        self._readers, self._put = readers, put
+        self._reader = readers.reader(stream)
+        self._place = after
+
+    async def follow(self) -> None:
+        """Put every event after the place, in order, until the stream has ended.
+
+        Raises ExecutionNotFound, ServerUnavailable, TimeoutError; to be called again then: it goes on from where it is.
+        """
+        run_id: str | None = self.stream.run_id or await self._reader.first_run(self._place)
+        while run_id is not None:
+            closed = await self._reader.is_closed(run_id)
+            history = History(self._readers.temporal, self.stream.workflow_id, run_id, closed=closed)
+            await self._follow(history)
+            run_id = history.next_run_id if self.stream.run_id is None else None
+
+    async def _follow(self, history: History) -> None:
+        """Put all events of one run."""
+        news = asyncio.create_task(history.news())
+        pause = READ_SECONDS
+        try:
+            while True:
+                await asyncio.wait([news])
+                await asyncio.sleep(0.0 if history.over else pause)
+                while news.done() and not history.over:  # one reading tells all that has come by now
+                    news.result()
+                    news = asyncio.create_task(history.news())
+                    await asyncio.sleep(0)
+                over, mark, began = history.over, Mark(history.run_id, history.length), time.monotonic()
+                await self._read(history.run_id, closed=over)
+                self.read_to = mark
+                if over:
+                    return
+                pause = max(READ_SECONDS, min((time.monotonic() - began) * BUSY_SHARE, BUSY_SECONDS_MAX))
+        finally:
+            news.cancel()
+            await asyncio.gather(news, return_exceptions=True)
+
+    async def closed(self) -> bool:
+        """Return whether the stream has ended, as far as the server says."""
+        try:
+            handle = self._readers.temporal.get_workflow_handle(self.stream.workflow_id, run_id=self.stream.run_id)
+            described = await handle.describe(rpc_timeout=ASK_TIMEOUT)
+        except RPCError:
+            return False
+        return described.status is not WorkflowExecutionStatus.RUNNING
+
+    async def _read(self, run_id: str, *, closed: bool) -> None:
+        while True:
+            async with self._readers.reading:
+                async with asyncio.timeout(PAGE_SECONDS_MAX):
+                    page = await self._reader.page(run_id, self._place, closed=closed)
+                expected = max(self._place, page.before) if isinstance(page, SessionEventsPage) else self._place
+                if page.start > expected:
+                    lost = f"the events {expected + 1} to {page.start} of {self.stream.key}"
+                    LOGGER.warning("%s are gone: the server has deleted the Temporal run that held them", lost)
+                for sequence, event in enumerate(page.events, page.start + 1):
+                    await self._put(NumberedEvent(sequence, event))
+                    self._place, self.touched = sequence, time.monotonic()
+            self.touched = min(self.touched, time.monotonic())
+            if not page.events or self._place >= page.total:
+                return

@@ -1,0 +1,109 @@
+"""Sinks as they are written down: `[NAME=]KIND[:PLACE]`, in `--sink` and in HOLDFAST_SINKS."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from holdfast.core.base.bounds import SINKS_MAX
+from holdfast.core.base.did_you_mean import suggestion
+from holdfast.core.base.errors import InvalidInput, MissingPart
+from holdfast.core.wire.sink_contracts import checked_consumer
+from holdfast.sinks.jsonl import JsonLines
+from holdfast.sinks.sink import Sink
+from holdfast.telemetry.settings import tells_content
+
+FORM: Final = (
+    "write jsonl:FILE, webhook:URL, webhook:$VARIABLE, otlp or python:MODULE:NAME, with NAME= before it or not"
+)
+
+EXTRAS: Final = {"aiohttp": "webhook", "opentelemetry": "telemetry"}
+"""What a sink needs beyond the base install, with the extra that brings it."""
+
+Environment = Mapping[str, str]
+
+
+def sinks_from(given: Sequence[str], environment: Environment = os.environ) -> tuple[Sink, ...]:
+    """Return the sinks that are `given`, else those that HOLDFAST_SINKS lists, with blanks between them.
+
+    Nothing is opened or sent yet. Raises InvalidInput for what is no sink and for two of one name; MissingPart.
+    """
+    texts = [*given] or environment.get("HOLDFAST_SINKS", "").split()
+    if len(texts) > SINKS_MAX:
+        raise InvalidInput(f"{len(texts)} sinks are too many; a worker has at most {SINKS_MAX}")
+    sinks = tuple(_sink(text, environment) for text in texts)
+    names = [each.name for each in sinks]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInput(f"two sinks are called {name!r}; write another name before one: OTHER={name}:…")
+    return sinks
+
+
+def _sink(text: str, environment: Environment) -> Sink:
+    found = re.fullmatch(r"(?:([^=:/]*)=)?([a-z]+)(?::(.*))?", text, flags=re.DOTALL)
+    if found is None:
+        raise InvalidInput(f"a sink of {len(text)} characters cannot be read; {FORM}")
+    name, kind, place = found[1], found[2], found[3] or ""
+    if kind not in _KINDS:
+        raise InvalidInput(f"there is no kind of sink {kind[:80]!r}; {suggestion(kind, _KINDS)}")
+    chosen = checked_consumer(kind if name is None else name)
+    try:
+        return _KINDS[kind](chosen, place, environment)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        extra = EXTRAS[package]
+        raise MissingPart(
+            f"a sink of the kind {kind} needs {package}, which is not installed: pip install 'holdfast[{extra}]'"
+        ) from None
+
+
+def _jsonl(name: str, place: str, _: Environment) -> Sink:
+    if not place:
+        raise InvalidInput("the sink jsonl names no file; write jsonl:FILE")
+    return JsonLines(Path(place).absolute(), name=name)
+
+
+def _webhook(name: str, place: str, environment: Environment) -> Sink:
+    from holdfast.sinks.webhook import Webhook  # noqa: PLC0415  # needs an extra
+
+    url = place
+    if place.startswith("$"):
+        url = environment.get(place[1:], "")
+        if not url:
+            raise InvalidInput(f"the sink {name!r} is to go to the URL in {place[:80]}, which is not set")
+    own = environment.get(f"HOLDFAST_WEBHOOK_SECRET_{name.upper().replace('-', '_')}")
+    return Webhook(url, name=name, secret=own or environment.get("HOLDFAST_WEBHOOK_SECRET") or None)
+
+
+def _otlp(name: str, place: str, environment: Environment) -> Sink:
+    from holdfast.sinks.otlp import OpenTelemetryLogs  # noqa: PLC0415  # needs an extra
+
+    return OpenTelemetryLogs(name=name, endpoint=place or None, content=tells_content(environment))
+
+
+def _python(name: str, place: str, _: Environment) -> Sink:
+    module, attribute = (*place.split(":", 1), "")[:2]
+    if not module or not attribute:
+        raise InvalidInput("the sink python names no object; write python:MODULE:NAME")
+    try:
+        found: Any = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(f"the sink python:{place[:200]} is not there: {error}") from None
+    made: Any = found(name) if isinstance(found, type) or not hasattr(found, "deliver") else found
+    if not all(callable(getattr(made, each, None)) for each in ("open", "deliver", "close")):
+        raise InvalidInput(f"python:{place[:200]} is no sink: it lacks open, deliver or close")
+    checked_consumer(str(getattr(made, "name", "")))
+    sink: Sink = made
+    return sink
+
+
+_KINDS: Final[Mapping[str, Callable[[str, str, Environment], Sink]]] = MappingProxyType(
+    {"jsonl": _jsonl, "webhook": _webhook, "otlp": _otlp, "python": _python}
+)

@@ -1,0 +1,367 @@
+"""Payloads too large for Temporal's history, kept as objects: the data converter of every worker and client.
+
+The history holds the driver's name and the digest of what was kept: both stay what they are for ever. What is in the
+record store already (`holdfast.storage.records`) is not kept once more: of that a payload holds the digest alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import zip_longest
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
+from temporalio.common import RawValue
+from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverter,
+    ExternalStorage,
+    PayloadCodec,
+    PayloadConverter,
+    SerializationContext,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverSelectContext,
+    StorageDriverStoreContext,
+    WithSerializationContext,
+)
+
+from holdfast.core.base.bounds import (
+    ANSWER_INLINE_BYTES_MAX,
+    SEGMENT_BYTES_MIN,
+    STORED_BYTES_MIN,
+    STORED_CACHE_BYTES_MAX,
+)
+from holdfast.core.base.errors import PayloadRefused, StorageFailed
+from holdfast.core.session.session_state import SessionInput
+from holdfast.core.wire.contracts import BufferPage, EventsPage, PartPage, StatePage, TranscriptPage
+from holdfast.core.wire.records import KeptState, Snapshot
+from holdfast.core.wire.refused_start import RefusedStart
+from holdfast.core.wire.sink_contracts import SinkStart
+from holdfast.storage.bound_codec import REFUSED_ENCODING, SEALED_ENCODING, codec_for_run
+from holdfast.storage.keys import KEY_FILE
+from holdfast.storage.lru_cache import Recent, digest_of
+from holdfast.storage.objects import Objects, objects_at
+from holdfast.storage.records import Records
+
+DRIVER: Final = "holdfast"
+DIGEST: Final = "sha256"
+SNAPSHOT: Final = "snapshot"
+"""What a claim names: content that was kept under its digest, or a snapshot of the record store."""
+
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+
+ANSWER_END: Final = b"\n"
+"""What a query's answer ends with. It is in no history: keeping it would only fill the storage, so most are not kept.
+
+JSON ends with no space of its own, and readers skip it. Temporal's command prints a payload as JSON only where its
+metadata hold the encoding alone; it prints base64 for one more field.
+"""
+
+ANSWER: Final = "holdfast-answer"
+"""The mark of an answer that a codec has gone over."""
+
+JSON_ENCODING: Final = b"json/plain"
+
+SEGMENT_ENCODING: Final = b"binary/plain"
+"""How the SDK marks bytes: of all our values only the segments of `holdfast.core.wire.carry_over` are."""
+
+SEGMENT: Final = "holdfast-segment"
+"""The mark of plain bytes that a codec has gone over."""
+
+KEPT: Final = "holdfast-kept"
+"""The mark of what has come of a `KeptState`: the store's objects are encoded, this is not once more."""
+
+OPEN: Final = b"1"
+"""What the mark says where there is no codec."""
+
+KEPT_ENCODING: Final = b"holdfast/kept"
+"""The encoding of a `KeptState`: the digest of its snapshot. Only its storage driver can read it."""
+
+NOT_ENCODED: Final = "(a failure that was not encrypted: whoever reported it does not have the key file)"
+"""What is said of a failure that nobody with the key has written."""
+
+PAGES: Final = (BufferPage, EventsPage, PartPage, Snapshot, StatePage, TranscriptPage)
+"""What answers queries."""
+
+
+@cache
+def converter(place: str, codec: PayloadCodec | None) -> DataConverter:
+    """Return the data converter of everything that talks to Temporal, for large data kept at the URL `place`.
+
+    `codec` encodes all payloads, and all that the record store holds. The same for the same arguments.
+    """
+    objects = objects_at(place)
+    marking = None if codec is None else MarkingCodec(codec)
+    opened = OPEN if marking is None else marking.opened
+    driver = PayloadDriver(objects, records=Records(objects, codec), opened=opened)
+    return replace(
+        pydantic_data_converter,
+        payload_converter_class=PayloadFormat,
+        payload_codec=marking or PlainCodec(),
+        failure_converter_class=FailureFormat if codec is None else EncodedFailureFormat,
+        external_storage=ExternalStorage(drivers=[driver], driver_selector=driver.selected, payload_size_threshold=0),
+    )
+
+
+def is_sealed(data_converter: DataConverter) -> bool:
+    """Return whether this data converter encrypts, and refuses what is not encrypted."""
+    return isinstance(data_converter.payload_codec, MarkingCodec)
+
+
+def records_of(data_converter: DataConverter) -> Records:
+    """Return the record store that a client's or worker's data converter reads from. Raises StorageFailed without."""
+    drivers = data_converter.external_storage.drivers if data_converter.external_storage else ()
+    for driver in drivers:
+        if isinstance(driver, PayloadDriver):
+            return driver.records
+    raise StorageFailed(
+        "this Temporal client has no record store; connect with holdfast.connection.temporal_client.connect"
+    )
+
+
+class PlainCodec(PayloadCodec):
+    """No codec. What is encrypted is refused, so that a run waits for a worker that has the key file."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return the payloads as they are."""
+        return list(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return the payloads as they are. Raises PayloadRefused for an encrypted one."""
+        for payload in payloads:
+            if payload.metadata.get("encoding") == SEALED_ENCODING:
+                key = payload.metadata.get("key", b"")[:100].decode(errors="replace")
+                told = f"a payload is encrypted with the key {key!r}, and this process has no key file"
+                raise PayloadRefused(f"{told}; set {KEY_FILE}")
+        return list(payloads)
+
+
+class MarkingCodec(PayloadCodec, WithSerializationContext):
+    """A codec that leaves alone what holds digests only, and whose results still say what is to be kept outside.
+
+    What the driver has read of a snapshot was decoded there. It comes with `opened` in its mark, which is drawn here
+    and known to nobody outside this process: a history cannot claim to have been decoded.
+    """
+
+    def __init__(self, codec: PayloadCodec, opened: bytes | None = None) -> None:
+        self.opened = opened or secrets.token_bytes(16)
+        self._codec = codec
+
+    def with_context(self, context: SerializationContext) -> MarkingCodec:
+        """Return the codec for the payloads of one workflow."""
+        return MarkingCodec(codec_for_run(self._codec, context), self.opened)
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Encode each payload; its marks stay readable."""
+        return [await self._encoded(payload) for payload in payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Decode what was encoded."""
+        return [await self._decoded(payload) for payload in payloads]
+
+    async def _encoded(self, payload: Payload) -> Payload:
+        if payload.metadata.get("encoding") == KEPT_ENCODING:
+            return payload
+        [encoded] = await self._codec.encode([payload])
+        if payload.metadata.get("encoding") == SEGMENT_ENCODING:
+            encoded.metadata[SEGMENT] = b"1"
+        if _is_answer(payload):
+            encoded.metadata[ANSWER] = b"1"
+        return encoded
+
+    async def _decoded(self, payload: Payload) -> Payload:
+        if payload.metadata.get(KEPT) == self.opened:
+            return payload
+        [decoded] = await self._codec.decode([payload])
+        return decoded
+
+
+class PayloadFormat(PydanticPayloadConverter):
+    """Values as JSON; the answers of queries are marked, and a `KeptState` is its digest."""
+
+    _in_workflow = False
+
+    def for_workflow(self) -> PayloadFormat:
+        """Return the converter that a workflow uses, which is to decide itself about its own input."""
+        converter = type(self)()
+        converter._in_workflow = True  # noqa: SLF001  # our own class
+        return converter
+
+    def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
+        """Return one payload for each value."""
+        payloads = super().to_payloads(values)
+        for value, payload in zip(values, payloads, strict=True):
+            if isinstance(value, PAGES):
+                payload.data += ANSWER_END
+            elif isinstance(value, KeptState):
+                payload.CopyFrom(Payload(metadata={"encoding": KEPT_ENCODING}, data=value.snapshot.encode()))
+        return payloads
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """Return the values. Raises PayloadRefused for one that the codec has refused, where it is to be read.
+
+        An error here ends a run of ours, so for its own input, which is converted before it begins, the run gets a
+        `RefusedStart` and decides. (An execution's comes without a type, or as a plain `dict`.)
+        """
+        for payload, hint in zip_longest(payloads, type_hints or ()):
+            if hint is RawValue or payload.metadata.get("encoding") != REFUSED_ENCODING:
+                continue
+            why = payload.data.decode(errors="replace")
+            if self._in_workflow and (hint in (SessionInput, SinkStart) or not isinstance(hint, type)):
+                return [RefusedStart(why)]
+            raise PayloadRefused(why)
+        return super().from_payloads(payloads, type_hints)
+
+
+class FailureFormat(DefaultFailureConverter):
+    """Failures as the SDK writes them; what a worker of any kind says beside the message need not be readable."""
+
+    def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
+        """Return the error that `failure` is, without its details where those cannot be read.
+
+        The SDK would fail the whole run for the details of one tool call.
+        """
+        try:
+            return super().from_failure(failure, payload_converter)
+        except Exception:  # whatever the bytes make a decoder raise
+            bare = Failure()
+            bare.CopyFrom(failure)
+            match failure.WhichOneof("failure_info"):
+                case "application_failure_info":
+                    bare.application_failure_info.ClearField("details")
+                case "canceled_failure_info":
+                    bare.canceled_failure_info.ClearField("details")
+                case "timeout_failure_info":
+                    bare.timeout_failure_info.ClearField("last_heartbeat_details")
+                case _:
+                    raise
+            return super().from_failure(bare, payload_converter)
+
+
+class EncodedFailureFormat(FailureFormat):
+    """Failures whose message and stack trace are encoded with a codec, too.
+
+    An application's failure without is not taken at its word: a model would read what anybody wrote there. That a
+    payload was refused is told in the clear, too: whoever looks for the cause may not have the key.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(encode_common_attributes=True)
+
+    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        """Write the error into `failure`."""
+        super().to_failure(exception, payload_converter, failure)
+        for refused in (exception, exception.__cause__):
+            if isinstance(refused, PayloadRefused):
+                failure.message = str(refused)
+
+    def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
+        """Return the error that `failure` is; a message that nobody with the key has written is replaced."""
+        if failure.HasField("application_failure_info") and not failure.HasField("encoded_attributes"):
+            bare = Failure()
+            bare.CopyFrom(failure)
+            bare.message, bare.stack_trace = NOT_ENCODED, ""
+            failure = bare
+        return super().from_failure(failure, payload_converter)
+
+
+class PayloadDriver(StorageDriver):
+    """Keeps payloads under their SHA-256, so that equal ones are written once and a changed one is noticed.
+
+    Recent ones stay in memory: a run that is taken up again reads every payload its history refers to.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        cache_bytes_max: int = STORED_CACHE_BYTES_MAX,
+        records: Records | None = None,
+        opened: bytes = OPEN,
+    ) -> None:
+        self.records = records or Records(objects)
+        self._opened = opened
+        self._objects = objects
+        self._recent = Recent(cache_bytes_max)
+
+    def name(self) -> str:
+        """Return what histories call this driver."""
+        return DRIVER
+
+    def type(self) -> str:
+        """Return what Temporal shows of it."""
+        return DRIVER
+
+    def selected(self, _: StorageDriverSelectContext, payload: Payload) -> StorageDriver | None:
+        """Return this driver for what it keeps: what is large, and the sealed segments, which travel as plain bytes.
+
+        And for what stands for a snapshot, which is kept already.
+        """
+        metadata = payload.metadata
+        if metadata.get("encoding") == KEPT_ENCODING:
+            return self
+        if ANSWER in metadata or _is_answer(payload):
+            least = ANSWER_INLINE_BYTES_MAX
+        elif metadata.get("encoding") == SEGMENT_ENCODING or SEGMENT in metadata:
+            least = SEGMENT_BYTES_MIN
+        else:
+            least = STORED_BYTES_MIN
+        return self if payload.ByteSize() >= least else None
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        """Keep `payloads` and return a claim for each. Raises StorageFailed."""
+        del context  # equal content is shared, whoever it is for
+        return list(await asyncio.gather(*(self._kept(payload) for payload in payloads)))
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        """Return what the claims stand for. Raises ObjectMissing, StorageFailed (also for changed content)."""
+        del context
+        return list(await asyncio.gather(*(self._claimed(claim) for claim in claims)))
+
+    async def _kept(self, payload: Payload) -> StorageDriverClaim:
+        if payload.metadata.get("encoding") == KEPT_ENCODING:
+            return StorageDriverClaim(claim_data={SNAPSHOT: payload.data.decode()})
+        data = payload.SerializeToString(deterministic=True)
+        digest = digest_of(data)
+        await self._objects.write(_name(digest), data)
+        self._recent.put(digest, data)
+        return StorageDriverClaim(claim_data={DIGEST: digest})
+
+    async def _claimed(self, claim: StorageDriverClaim) -> Payload:
+        snapshot = claim.claim_data.get(SNAPSHOT)
+        digest = snapshot or claim.claim_data.get(DIGEST, "")
+        if _HEX.fullmatch(digest) is None:  # it becomes a name
+            raise StorageFailed(f"the history refers to {digest[:80]!r} in our storage, which is no digest of ours")
+        if snapshot is not None:
+            frames = await self.records.frames(snapshot)
+            return Payload(metadata={"encoding": SEGMENT_ENCODING, KEPT: self._opened}, data=frames)
+        data = self._recent.get(digest)
+        if data is None:
+            data = await self._objects.read(_name(digest))
+            if digest_of(data) != digest:
+                told = f"the object {_name(digest)} in {self._objects.url} is damaged: its content has another digest"
+                raise StorageFailed(f"{told}; restore it from a backup")
+            self._recent.put(digest, data)
+        try:
+            return Payload.FromString(data)
+        except DecodeError:
+            raise StorageFailed(f"the object {_name(digest)} in {self._objects.url} is no payload of ours") from None
+
+
+def _is_answer(payload: Payload) -> bool:
+    return payload.metadata.get("encoding") == JSON_ENCODING and payload.data.endswith(ANSWER_END)
+
+
+def _name(digest: str) -> str:
+    return f"payloads/{digest[:2]}/{digest}"

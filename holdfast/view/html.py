@@ -1,0 +1,252 @@
+"""A report on a run as one HTML page that needs nothing else: no network, no script, light and dark.
+
+The page is built as a tree of elements (`elements`): what models, tools and people said is text in it, never markup.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from holdfast.core.conversation.amounts import dollars, token_count, tokens_in_and_out
+from holdfast.core.conversation.decision_text import APPROVAL, decision_text
+from holdfast.core.conversation.display_text import in_full
+from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.wire.execution_events import AnyObserved
+from holdfast.view.formatting import beginning, counted, lasting, moment
+from holdfast.view.html_elements import Content, Element, element, styled, written
+from holdfast.view.rows import CallRow, RunSummary, StepRow, SubagentRow
+from holdfast.view.run_export import Report
+from holdfast.view.style_sheet import PAGE_STYLE
+from holdfast.view.svg import drawn
+from holdfast.view.timeline import timeline
+
+POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+"""What a browser may load for the page: nothing; and it runs no script, whatever may be in it."""
+
+EVENTS_SHOWN_MAX: Final = 2_000
+"""How many events the page lists; the JSON export has more."""
+
+
+def html(told: Report) -> str:
+    """Return the page."""
+    summary = told.summary
+    title = f"{summary.agent or 'run'} · {summary.status} · {summary.execution_id[:8]}"
+    picture = drawn(timeline(summary, told.steps, told.events, told.subagents))
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", title),
+        styled(PAGE_STYLE),
+    )
+    main = element(
+        "main",
+        _header(told),
+        _figures(summary),
+        _said("Asked", summary.task),
+        _said("Answer", summary.answer),
+        _section("Timeline", element("div", picture, class_="picture")),
+        _section("Steps", (_step(each) for each in told.steps)) if told.steps else None,
+        _section("Subagents", _subagents(told.subagents)) if told.subagents else None,
+        _conversation(told),
+        _events(told),
+        element("footer", f"Exported {moment(told.made_at)} by holdfast export."),
+    )
+    return written(element("html", head, element("body", main), lang="en"))
+
+
+# --- the head of the page
+
+
+def _header(told: Report) -> Element:
+    summary = told.summary
+    why = ": ".join(filter(None, (summary.stop_reason, summary.why)))
+    return element(
+        "header",
+        element(
+            "h1",
+            summary.agent or "run",
+            " ",
+            element("span", summary.status.replace("_", " "), class_=f"status {summary.status}"),
+        ),
+        element("p", why, class_="why") if why and summary.status != "completed" else None,
+        element("p", "run ", element("code", summary.execution_id), " of agent ", element("code", summary.agent_id)),
+        (element("p", f"⚠ {warning}", class_="warning") for warning in summary.warnings),
+        element("p", "Told by its record: the server has forgotten the run.", class_="warning")
+        if told.told_by == "record"
+        else None,
+    )
+
+
+def _figures(summary: RunSummary) -> Element:
+    used, budget = summary.usage, summary.budget
+    cost = dollars(summary.cost, summary.unpriced)
+    about = "more than that: some tokens have no price" if summary.unpriced else "by the prices known"
+    return element(
+        "dl",
+        _figure(
+            "took", lasting(summary.seconds), moment(summary.started_at), summary.seconds_used, budget.max_seconds, " s"
+        ),
+        _figure("steps", str(summary.steps_used), "subagents' included", summary.steps_used, budget.max_steps),
+        _figure("tokens", token_count(used), tokens_in_and_out(used), used.total_tokens, budget.max_tokens),
+        _figure("cost", cost, about, summary.cost, budget.max_cost, " USD"),
+        class_="figures",
+    )
+
+
+def _figure(name: str, value: str, about: str, used: float, limit: float | None, unit: str = "") -> Element:
+    """Return a figure, and below it how much that is of its limit where there is one."""
+    told = [element("dt", name), element("dd", value, class_="value"), element("dd", about, class_="faint")]
+    if limit:
+        share = min(100.0, 100 * used / limit)
+        full = "meter full" if used >= limit else "meter"
+        bar = element("span", style=f"width:{share:.0f}%")
+        told += [
+            element("dd", bar, class_=full, title=f"{share:.0f} % of the limit"),
+            element("dd", f"{share:.0f} % of {in_full(limit)}{unit}", class_="faint"),
+        ]
+    return element("div", told)
+
+
+def _said(heading: str, text: str) -> Element | None:
+    return _section(heading, _text(text)) if text else None
+
+
+# --- steps and subagents
+
+
+def _step(step: StepRow) -> Element:
+    """Return a step that opens: its line, what the model said, and its calls."""
+    kind = step.kind.replace("_", " ")
+    calls = counted(len(step.calls), "call")
+    bad = [each.outcome for each in step.calls if each.outcome != "succeeded"]
+    return element(
+        "details",
+        element(
+            "summary",
+            element("b", f"step {step.number}"),
+            element("span", kind, class_=f"status {step.kind}"),
+            element("span", ", ".join(call.tool for call in step.calls) or "no calls", class_="grow"),
+            element("span", ", ".join(bad), class_="bad") if bad else None,
+            element("span", calls, class_="faint") if len(step.calls) > 1 else None,
+            element("span", tokens_in_and_out(step.usage), class_="faint"),
+            _cost(step),
+            element("span", lasting(step.seconds)),
+        ),
+        element("p", f"{moment(step.started_at)}  {step.model}", class_="faint"),
+        _text(step.text) if step.text.strip() else None,
+        map(_error, step.errors),
+        map(_call, step.calls),
+    )
+
+
+def _cost(step: StepRow) -> Element | None:
+    """Return what a step cost, where it cost anything or nobody knows."""
+    if not step.cost and not step.unpriced:
+        return None
+    return element("span", dollars(step.cost, step.unpriced), class_="faint")
+
+
+def _call(call: CallRow) -> Element:
+    arguments = json.dumps(dict(call.arguments), ensure_ascii=False, indent=1)
+    decided = call.approval
+    approval = None if decided is None else decision_text(decided, call.arguments)
+    return element(
+        "div",
+        element(
+            "p",
+            element("b", call.tool),
+            " ",
+            element("span", call.outcome, class_=f"status {call.outcome}"),
+            f" {lasting(call.seconds)}",
+            element("span", f" {approval}", class_="faint") if approval else None,
+        ),
+        _text(arguments) if call.arguments else None,
+        _error(call.error) if call.error else None,
+        _text(call.result) if call.result else None,
+        class_="call",
+    )
+
+
+def _error(error: ErrorRecord) -> Element:
+    return element("p", f"{error.source}: {error.type}: {error.message}", class_="bad")
+
+
+def _subagents(rows: Sequence[SubagentRow]) -> Element:
+    """Return the tree of the runs below this one."""
+    return element("ul", (element("li", _subagent(each)) for each in rows), class_="tree")
+
+
+def _subagent(each: SubagentRow) -> Iterator[Content]:
+    steps = "" if each.steps is None else f"{counted(each.steps, 'step')}, "
+    yield element("b", each.agent)
+    yield " "
+    yield element("span", each.status.replace("_", " "), class_=f"status {each.status}")
+    spent = f"{tokens_in_and_out(each.usage)}, {dollars(each.cost, each.unpriced)}"
+    yield f" {lasting(each.seconds)}, {steps}{spent} "
+    yield element("span", moment(each.started_at), " ", element("code", each.execution_id), class_="faint")
+    if each.why:
+        yield element("p", each.why, class_="why")
+    if each.subagents:
+        yield _subagents(each.subagents)
+
+
+# --- the conversation and the events
+
+
+def _conversation(told: Report) -> Element:
+    sections = [section for section in told.state.store.sections if section.messages]
+    messages = (
+        _message(message, section.name if len(sections) > 1 else "")
+        for section in sections
+        for message in section.messages
+    )
+    return _section("Conversation", messages)
+
+
+def _message(message: Message, section: str) -> Element:
+    return element(
+        "article",
+        element("h3", message.role, element("small", f" {section}") if section else None),
+        element("p", str(message.metadata[APPROVAL]), class_="faint") if APPROVAL in message.metadata else None,
+        _text(message.text) if message.text else None,
+        (_text(f"{call.name}({call.arguments_text})") for call in message.tool_calls),
+        class_=f"said {message.role}",
+    )
+
+
+def _events(told: Report) -> Element | None:
+    if not told.events:
+        return None
+    shown, total = told.events[:EVENTS_SHOWN_MAX], len(told.events) + told.events_left_out
+    note = f"{total:,} events" + (f", the first {len(shown):,} of them" if len(shown) < total else "")
+    made_up = "; made up again from the run's state, because nobody can tell them any more" if told.retold else ""
+    rows = (_event(each) for each in shown)
+    return _section("Events", element("details", element("summary", note + made_up), element("table", rows)))
+
+
+def _event(event: AnyObserved) -> Element:
+    return element(
+        "tr",
+        element("td", f"{event.at:%H:%M:%S.%f}"[:-3], class_="faint"),
+        element("td", str(event.step_number), class_="faint"),
+        element("td", event.kind),
+    )
+
+
+# --- pieces
+
+
+def _section(heading: str, *content: Content | Iterable[Content]) -> Element:
+    return element("section", element("h2", heading), *content)
+
+
+def _text(text: str) -> Element:
+    """Return a text as it was said; a long one is cut, which is said below it."""
+    begun, left_out = beginning(text)
+    return element("pre", begun, element("em", f"\n[{left_out}; the JSON export has them]") if left_out else None)

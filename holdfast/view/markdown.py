@@ -1,0 +1,167 @@
+"""A report on a run as Markdown: what was asked and answered, a table of the steps, the conversation, subagents."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.amounts import dollars, tokens_in_and_out
+from holdfast.core.conversation.decision_text import APPROVAL, marked
+from holdfast.core.conversation.messages import Message
+from holdfast.view.formatting import beginning, decided, lasting, moment
+from holdfast.view.rows import CallRow, RunSummary, StepRow, SubagentRow
+from holdfast.view.run_export import Report
+
+SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()<>#+!|~&-])")
+"""What means something in Markdown, or begins HTML in it."""
+
+CELL_CHARS_MAX: Final = 200
+"""How much of a text one cell of a table shows."""
+
+
+def markdown(told: Report) -> str:
+    """Return the report. What models, tools and people said stands in fences and cannot become markup."""
+    return "\n".join(_lines(told)).rstrip() + "\n"
+
+
+def _lines(told: Report) -> Iterator[str]:
+    summary = told.summary
+    yield f"# Run of {plain(summary.agent or 'an agent')}: {summary.status}"
+    yield ""
+    yield from _table(("", ""), _facts(told))
+    yield from _text("Asked", summary.task)
+    yield from _text("Answer", summary.answer)
+    if told.steps:
+        yield "## Steps"
+        yield ""
+        headings = ("step", "what", "began", "took", "calls", "tokens", "cost")
+        yield from _table(headings, map(_step, told.steps))
+    if told.subagents:
+        yield "## Subagents"
+        yield ""
+        yield from _subagents(told.subagents, 0)
+        yield ""
+    yield "## Conversation"
+    yield ""
+    for section in told.state.store.sections:
+        for message in section.messages:
+            yield from _message(message)
+    yield f"*Exported {moment(told.made_at)}.*"
+
+
+def _facts(told: Report) -> Iterator[tuple[str, str]]:
+    summary = told.summary
+    yield "run", f"`{summary.execution_id}`"
+    yield "agent", f"`{summary.agent_id}`"
+    yield "status", summary.status + _why(summary)
+    yield "began", moment(summary.started_at)
+    yield "took", lasting(summary.seconds)
+    yield "steps", str(summary.step_count)
+    yield "tokens", tokens_in_and_out(summary.usage)
+    yield "cost", plain(dollars(summary.cost, summary.unpriced))
+    yield "limits", plain(_limits(summary.budget))
+    for warning in summary.warnings:
+        yield "warning", plain(warning)
+    if told.told_by == "record":
+        yield "told by", "the record that was kept; the server has forgotten the run"
+
+
+def _why(summary: RunSummary) -> str:
+    said = ": ".join(filter(None, (summary.stop_reason, plain(summary.why))))
+    return f" ({said})" if said else ""
+
+
+def _step(step: StepRow) -> tuple[str, ...]:
+    calls = "; ".join(f"{plain(call.tool)} {call.outcome}{_took(call)}{_decided(call, step)}" for call in step.calls)
+    kind = step.kind.replace("_", " ")
+    taken = lasting(step.seconds)
+    return (
+        str(step.number),
+        kind,
+        moment(step.started_at),
+        taken,
+        calls,
+        tokens_in_and_out(step.usage),
+        plain(dollars(step.cost, step.unpriced)),
+    )
+
+
+def _took(call: CallRow) -> str:
+    return "" if call.seconds is None else f" ({lasting(call.seconds)})"
+
+
+def _decided(call: CallRow, step: StepRow) -> str:
+    return "" if call.approval is None else f", {plain(decided(call.approval, call.arguments, step.started_at))}"
+
+
+def _limits(budget: ExecutionBudget) -> str:
+    amounts = {
+        "steps": budget.max_steps,
+        "tokens": budget.max_tokens,
+        "seconds": budget.max_seconds,
+        "USD": budget.max_cost,
+    }
+    told = [f"{amount:,} {unit}" for unit, amount in amounts.items() if amount is not None]
+    told += [] if budget.deadline is None else [f"until {moment(budget.deadline)}"]
+    return ", ".join(told) or "none"
+
+
+def _subagents(rows: Iterable[SubagentRow], depth: int) -> Iterator[str]:
+    for each in rows:
+        began = f"{moment(each.started_at)}, {lasting(each.seconds)}"
+        spent = f"{tokens_in_and_out(each.usage)}, {plain(dollars(each.cost, each.unpriced))}"
+        yield f"{'  ' * depth}* {plain(each.agent)} `{each.execution_id}`: {plain(each.status)}, {began}, {spent}"
+        yield from _subagents(each.subagents, depth + 1)
+
+
+def _message(message: Message) -> Iterator[str]:
+    yield f"### {message.role}"
+    yield ""
+    if APPROVAL in message.metadata:
+        yield f"*{plain(str(message.metadata[APPROVAL]))}*"
+        yield ""
+    if message.text:
+        yield from fenced(message.text)
+    for call in message.tool_calls:
+        yield f"calls {plain(call.name)}"
+        yield ""
+        yield from fenced(json.dumps(dict(call.arguments), ensure_ascii=False, indent=1), "json")
+
+
+def _text(heading: str, text: str) -> Iterator[str]:
+    if text:
+        yield f"## {heading}"
+        yield ""
+        yield from fenced(text)
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(headings)} |"
+    yield "|" + "---|" * len(headings)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+    yield ""
+
+
+def fenced(text: str, language: str = "") -> Iterator[str]:
+    """Yield a text between fences that are longer than any in it; a long text is cut, which is said behind it."""
+    begun, left_out = beginning(printable(text))
+    longest = max((len(ticks) for ticks in re.findall(r"`+", begun)), default=0)
+    fence = "`" * max(3, longest + 1)
+    yield f"{fence}{language}"
+    yield begun
+    yield fence
+    yield ""
+    if left_out:
+        yield f"*{left_out}; the JSON export has them.*"
+        yield ""
+
+
+def plain(text: str) -> str:
+    """Return a text on one line that Markdown shows as it is."""
+    flat = " ".join(printable(text).split())
+    return SPECIAL.sub(r"\\\1", marked(flat, CELL_CHARS_MAX))

@@ -1,0 +1,72 @@
+"""The user's folder with one `holdfast dev` for all tests here that do not stop it, and a fake endpoint behind it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from holdfast.server.embedded import EmbeddedServer
+from holdfast.testing.openai_server import FakeOpenAI
+from tests.cli.failing import Failing, begun
+from tests.cli.program import SCRIPTS, Project, Running
+from tests.cli.warm import Warm, warm
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> Generator[None]:
+    """Take back an ignored SIGINT (a background job of a plain shell has it); what we start would inherit it."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session")
+def endpoint() -> Generator[str]:
+    with FakeOpenAI.in_thread(SCRIPTS) as server:
+        yield server.base_url
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory after one first start, to be copied: that start takes 2 s, any other 0.2 s."""
+    data_dir = tmp_path_factory.mktemp("built") / "data"
+    with EmbeddedServer.start(data_dir, port=0, ui_port=0):
+        pass
+    return data_dir
+
+
+@pytest.fixture(scope="session")
+def project(endpoint: str, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return Project.at(tmp_path_factory.mktemp("cli") / "project", endpoint, built)
+
+
+@pytest.fixture(scope="session")
+def dev(project: Project) -> Generator[Running]:
+    """`holdfast dev` in `project`, for everybody: do not stop it."""
+    with project.dev() as dev:
+        yield dev
+
+
+@pytest.fixture(scope="session")
+def quick(project: Project) -> Generator[Warm]:
+    """What runs commands in `project` in a tenth of the time."""
+    with warm(project) as opened:
+        yield opened
+
+
+@pytest.fixture
+def own(endpoint: str, built: Path, tmp_path: Path) -> Project:
+    """A project for one test, nothing running in it."""
+    return Project.at(tmp_path / "project", endpoint, built)
+
+
+@pytest.fixture(scope="session")
+def failing(project: Project, dev: Running) -> Generator[Failing]:  # noqa: ARG001  # its server
+    """What takes its time to fail."""
+    with begun(project) as failing:
+        yield failing

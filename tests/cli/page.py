@@ -1,0 +1,46 @@
+"""docs/cli.md as data: its sections, tables and JSON examples. Judges nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+
+
+def section(heading: str) -> str:
+    """Return the text below the heading that begins with these words, up to the next one."""
+    parts = re.split(r"^## (.+)\n", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    [text] = [
+        text for title, text in zip(parts[1::2], parts[2::2], strict=True) if f"{title} ".startswith(f"{heading} ")
+    ]
+    return text
+
+
+def rows(heading: str, table: int = -1) -> list[list[str]]:
+    """Return the body rows of the section's last table, or of another one."""
+    tables = re.findall(r"(?:^\|.*\n)+", section(heading), flags=re.MULTILINE)
+    lines = tables[table].splitlines()[2:]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def first_words(heading: str) -> list[str]:
+    """Return what stands in backticks in the first column of the section's table."""
+    return [row[0].strip("`") for row in rows(heading)]
+
+
+def examples(heading: str) -> list[Any]:
+    """Return the section's JSON examples."""
+    return [json.loads(text) for text in re.findall(r"```json\n(.+?)```", section(heading), flags=re.DOTALL)]
+
+
+def keys(example: Any) -> set[str]:  # noqa: ANN401  # what JSON holds
+    """Return the names of an example's fields, nested ones with a dot."""
+    found: set[str] = set()
+    for name, value in example.items():
+        found.add(name)
+        if name == "usage":
+            found |= {f"usage.{inner}" for inner in value}
+    return found

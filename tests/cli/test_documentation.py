@@ -1,0 +1,117 @@
+"""docs/cli.md says what the program does: exit codes, options, defaults, environment variables."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from holdfast.cli import main
+from holdfast.core.base.bounds import LISTED_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
+from holdfast.core.base.errors import HoldfastError
+from tests.cli.page import PAGE, first_words, rows
+from tests.cli.program import HOLDFAST, Project
+
+ROOT = PAGE.parents[1]
+RUNS = ("dev", "worker", "run", "watch", "top", "stop", "waiting", "approve", "deny", "edit", "show", "export", "list")
+AGENTS = ("chat", "send", "sessions", "records", "record", "rewind", "fork", "tree", "codec-key", "codec-server")
+SERVERS = ("setup", "doctor")
+COMMANDS = (*RUNS, *AGENTS, *SERVERS, "session")
+ACTIONS = ("show", "stop", "clear", "suspend", "resume", "close", "change")
+
+
+pytestmark = pytest.mark.timeout(300)  # the help of each command is a process of its own
+
+
+@pytest.fixture(scope="module")
+def helps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each command says of itself; the key "" is the program's own help."""
+    here = Project(tmp_path_factory.mktemp("help"), {"COLUMNS": "250", "PATH": str(HOLDFAST.parent), "LANG": "C.UTF-8"})
+
+    def ask(command: str) -> str:
+        told = ""
+        for action in ([], *([action] for action in ACTIONS if command == "session")):
+            ended = here.run(*([command] if command else []), *action, "--help")
+            assert (ended.code, ended.err) == (0, "")
+            told += ended.out
+        return told
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(("", *COMMANDS), pool.map(ask, ("", *COMMANDS)), strict=True))
+
+
+def errors(root: type[HoldfastError] = HoldfastError) -> Iterator[type[HoldfastError]]:
+    for kind in root.__subclasses__():
+        if kind.__module__ == root.__module__:
+            yield kind
+            yield from errors(kind)
+
+
+def test_every_error_stands_beside_its_exit_code() -> None:
+    by_code: dict[int, set[str]] = defaultdict(set)
+    for kind in errors():
+        by_code[kind.exit_code].add(kind.__name__)
+    told = {int(code): set(re.findall(r"`(\w+)`", types)) for code, _, types in rows("When something is wrong")}
+    assert {code: types for code, types in told.items() if types} == by_code
+
+
+def test_every_exit_code_of_the_program_is_told() -> None:
+    documented = {int(code) for code, *_ in rows("When something is wrong")}
+    in_source = {int(code) for code in re.findall(r"^(\d+)  ", main.__doc__ or "", flags=re.MULTILINE)}
+    assert documented == in_source
+    assert {main.INTERRUPTED, main.BROKEN_PIPE} < documented
+
+
+def test_every_command_has_its_section(helps: dict[str, str]) -> None:
+    offered = re.findall(r"^│ (\w[\w-]*)  ", helps[""], flags=re.MULTILINE)
+    assert tuple(offered) == COMMANDS
+    assert re.findall(r"^## holdfast ([\w-]+)", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE) == list(COMMANDS)
+
+
+def test_every_action_on_a_session_is_told(helps: dict[str, str]) -> None:
+    offered = re.findall(r"^│ (\w+)  ", helps["session"].split("Usage:")[1], flags=re.MULTILINE)
+    assert tuple(offered) == ACTIONS
+    assert tuple(row[0].strip("`") for row in rows("holdfast session", 0)) == ACTIONS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_told_and_none_else(helps: dict[str, str], command: str) -> None:
+    offered = set(re.findall(r"(?<![\w-])--[a-z-]+", helps[command])) - {"--help"}
+    documented = first_words(f"holdfast {command}")
+    assert set(documented) == offered
+    assert len(documented) == len(offered)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_defaults_are_the_real_ones(helps: dict[str, str], command: str) -> None:
+    shown = re.findall(r"(--[a-z-]+) .*\[default: (\d+)]", helps[command])
+    documented = {option.strip("`"): default for option, default, _ in rows(f"holdfast {command}")}
+    assert dict(shown) == {option: default for option, default in documented.items() if default.isdigit()}
+
+
+def test_every_variable_is_told() -> None:
+    folders = ("holdfast", "activities")
+    sources = [ROOT / "worker.py", *(path for folder in folders for path in (ROOT / folder).rglob("*.py"))]
+    read = {
+        name
+        for path in sources
+        for name in re.findall(
+            r"(?:get\(|VARIABLE: Final = )\"((?:HOLDFAST|OPENAI|TEMPORAL)_[A-Z_]+)\"", path.read_text()
+        )
+    }
+    documented = set(first_words("Environment"))
+    assert read <= documented
+    assert documented - read == {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "TEMPORAL_API_KEY"}, "the SDK's own"
+
+
+@pytest.mark.parametrize("limit", [QUESTION_BYTES_MAX, REASON_CHARS_MAX, LISTED_MAX])
+def test_the_limits_are_the_real_ones(limit: int) -> None:
+    assert f" {limit:,} " in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_shows_the_variables_help_names(helps: dict[str, str]) -> None:
+    named = {name for text in helps.values() for name in re.findall(r"\b(?:HOLDFAST|TEMPORAL)_[A-Z_]+", text)}
+    assert named <= set(first_words("Environment"))

@@ -1,0 +1,134 @@
+"""`holdfast setup` on servers that are not ours: what it registers, what it says it cannot, and doing it again."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+
+from holdfast.client import Client, Holdfast, Settings
+from holdfast.connection.temporal_client import connect
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.base.errors import InvalidInput, ServerUnavailable
+from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
+from holdfast.server.namespaces import create, retention, retention_of
+from tests.cli.page import examples
+from tests.cli.program import KEPT, Ended, Project
+
+pytestmark = pytest.mark.temporal
+
+NAMES = list(SEARCH_ATTRIBUTES)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def here(tmp_path: Path, plain_server: str) -> Project:
+    """A folder without anything of ours, and a plain server."""
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    return Project(tmp_path, {**kept, "TEMPORAL_ADDRESS": plain_server})
+
+
+def states(ended: Ended) -> dict[str, str]:
+    return {each["name"]: each["state"] for each in ended.document["attributes"]}
+
+
+async def with_attribute(server: str, *taken: tuple[str, str]) -> str:
+    """Make a namespace in which these attributes, names and types, are there; return its name."""
+    name = f"n-{uuid4()}"
+    temporal = await connect(Settings(address=server, namespace=name), namespace_there=False)
+    assert await create(temporal, DAY)
+    for attribute, kind in taken:
+        number = IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind}")
+        request = AddSearchAttributesRequest(namespace=name, search_attributes={attribute: number})
+        await temporal.operator_service.add_search_attributes(request)
+    return name
+
+
+async def test_a_new_namespace_is_ready_for_runs_and_a_second_time_nothing_changes(
+    here: Project, plain_server: str
+) -> None:
+    name = f"n-{uuid4()}"
+    where = ("--namespace", name)
+    absent = here.run("setup", *where)
+    assert absent.code == 6
+    assert "`holdfast setup --create-namespace` makes one" in absent.err
+    first = here.run("setup", *where, "--create-namespace", "--retention", "48h", "--json")
+    assert first.code == 0
+    assert {**first.document, "attributes": []} == {
+        "namespace": name,
+        "created": True,
+        "ready": True,
+        "attributes": [],
+        "remedies": [],
+    }
+    assert states(first) == dict.fromkeys(NAMES, "registered")
+    assert set(first.document) == set(examples("holdfast setup")[0])
+    client = await Client.connect(Settings(address=plain_server, namespace=name))
+    assert await client.has_search_attributes()
+    await client.start(AgentDefinition(name="clerk"), "what?")  # at once: the server takes them
+    again, checked = here.both("setup", *where, "--create-namespace")
+    assert (again.code, again.err) == (0, "")
+    assert again.out.count("was there") == len(NAMES)
+    assert states(checked) == dict.fromkeys(NAMES, "there")
+    assert checked.document["created"] is False
+    assert await retention(client.temporal) == timedelta(hours=48), "a namespace that is there stays as it is"
+
+
+async def test_a_check_changes_nothing_and_says_by_its_code_what_is_missing(here: Project, plain_server: str) -> None:
+    plain, as_json = here.both("setup", "--check")
+    assert (plain.code, as_json.code) == (14, 14)
+    assert "registers what is missing" in plain.err
+    assert states(as_json) == dict.fromkeys(NAMES, "missing")
+    assert "missing: HoldfastAgent" in as_json.document["error"]["message"]
+    assert not await (await Client.connect(Settings(address=plain_server))).has_search_attributes()
+
+
+async def test_what_cannot_be_registered_is_told_with_its_remedy_and_the_rest_is_registered(
+    here: Project, plain_server: str
+) -> None:
+    full = await with_attribute(plain_server, ("HoldfastAgent", "TEXT"), ("A", "INT"), ("B", "INT"))
+    ended, as_json = (here.run("setup", "--namespace", full, *options) for options in ((), ("--json",)))
+    assert (ended.code, as_json.code) == (7, 7)
+    found = states(as_json)
+    assert found.pop("HoldfastAgent") == "other_type"
+    full_up = {name for name, state in found.items() if state == "no_room"}
+    assert full_up < {"HoldfastSteps", "HoldfastTokens", "HoldfastEstimatedTokens"}
+    assert len(full_up) == 2, "one column of three was left"
+    assert {state for name, state in found.items() if name not in full_up} == {"there"}, "the first call did them"
+    assert "HoldfastAgent is there as Text, and must be Keyword" in ended.err
+    assert "rename --namespace" in ended.err
+    assert "no column for a further Int (Unable to create search attributes: cannot have more than 3" in ended.out
+    assert len(as_json.document["remedies"]) == 3
+    partly = await Client.connect(Settings(address=plain_server, namespace=full))
+    assert not await partly.has_search_attributes(), "a run that names one of them would be refused"
+    await partly.start(AgentDefinition(name="clerk"), "what?")
+
+
+async def test_listing_by_what_is_not_registered_names_the_setup(here: Project, plain_server: str) -> None:
+    for command in (("list", "--waiting"), ("sessions", "--query", "HoldfastStatus = 'idle'")):
+        ended = here.run(*command)
+        assert ended.code == 6
+        assert "is not registered in this namespace; `holdfast setup` registers" in ended.err, ended
+    holdfast = await Holdfast.connect(Settings(address=plain_server))
+    with pytest.raises(ServerUnavailable, match=r"HoldfastWaiting is not registered.*`holdfast setup`"):
+        await holdfast.waiting()
+    with pytest.raises(ServerUnavailable, match=r"HoldfastAgent is not registered.*`holdfast setup`"):
+        await holdfast.records(agent="clerk")
+
+
+def test_a_retention_that_cannot_be_is_refused_before_anything_is_asked(here: Project) -> None:
+    ended = here.where(TEMPORAL_ADDRESS="127.0.0.1:1").run("setup", "--create-namespace", "--retention=1w")
+    assert ended.code == 2
+    assert "such as 30d or 72h" in ended.err
+
+
+def test_retentions_are_days_or_hours() -> None:
+    assert [retention_of(text) for text in ("30d", "1h", "3650d")] == [DAY * 30, DAY / 24, DAY * 3650]
+    for text in ("0d", "30", "-1d", "3651d", "1w", "", "d", "1.5d", "９d"):
+        with pytest.raises(InvalidInput, match="days or hours"):
+            retention_of(text)

@@ -1,0 +1,200 @@
+"""Hooks as a user writes them: the ten places in their order, priorities, and what they change (SPEC section 6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.hooks import Changes, Hook, HookContext, Trigger, hook
+from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.tools import tool
+from holdfast.core.base.bounds import HOOK_STEPS_MAX
+from holdfast.core.conversation.messages import user_message
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.local import LocalDriver
+from holdfast.testing.script import Turn, call, say
+from holdfast.testing.scripted_model import ScriptedModel
+
+AGENT = AgentDefinition(name="local", tools="all", hooks="all")
+IN_A_STEP = [
+    "before_step",
+    "before_inference",
+    "after_inference",
+    "before_tool",
+    "after_tool",
+    "after_step",
+]
+
+
+@tool
+def double(number: int) -> int:
+    """Double a number."""
+    return 2 * number
+
+
+def noting(seen: list[str], trigger: Trigger, name: str = "", priority: int = 0) -> Hook:
+    @hook(trigger, name=name or f"note_{trigger}", priority=priority)
+    def note(_: HookContext) -> None:
+        seen.append(name or trigger.value)
+
+    return note
+
+
+def changing(trigger: str, changes: Changes) -> Hook:
+    @hook(trigger, name=f"change_{trigger}")
+    def change(_: HookContext) -> Changes:
+        return changes
+
+    return change
+
+
+async def run(*hooks: Hook, turns: list[Turn] | None = None) -> tuple[AgentState, ScriptedModel]:
+    model = ScriptedModel(turns or [call("double", number=1), say("done")])
+    return await LocalDriver(AGENT, model=model, tools=[double], hooks=hooks).execute("Do it."), model
+
+
+def test_there_are_ten_triggers() -> None:
+    assert {trigger.value for trigger in Trigger} == {
+        *IN_A_STEP,
+        "before_execution",
+        "on_stop",
+        "after_execution",
+        "on_error",
+    }
+
+
+async def test_hooks_run_at_their_places_in_the_order_of_the_loop() -> None:
+    seen: list[str] = []
+    await run(*(noting(seen, trigger) for trigger in reversed(Trigger)))
+    without_tools = [trigger for trigger in IN_A_STEP if "tool" not in trigger]
+    assert seen == ["before_execution", *IN_A_STEP, *without_tools, "on_stop", "after_execution"]
+
+
+async def test_an_error_leads_to_on_error() -> None:
+    seen: list[str] = []
+    await run(*(noting(seen, trigger) for trigger in Trigger), turns=[Turn(status=400)])
+    assert seen == ["before_execution", "before_step", "before_inference", "on_error", "after_execution"]
+
+
+async def test_higher_priority_goes_first_and_registration_order_decides_ties() -> None:
+    seen: list[str] = []
+    ranks = {"low": -1, "one": 0, "high": 5, "another": 0, "third": 0}
+    await run(*(noting(seen, Trigger.ON_STOP, name, priority) for name, priority in ranks.items()))
+    assert seen == ["high", "one", "another", "third", "low"]
+
+
+@pytest.mark.parametrize("trigger", [each for each in Trigger if each is not Trigger.ON_ERROR])
+async def test_metadata_and_messages_of_any_hook_are_kept_also_of_tool_hooks(trigger: Trigger) -> None:
+    changes = Changes(metadata={"seen": trigger.value}, messages=(user_message("Mind the gap."),))
+    state, model = await run(changing(trigger, changes))
+    assert state.metadata["seen"] == trigger.value
+    assert "Mind the gap." in [message.text for message in state.messages]
+    shown = [message.text for request in model.requests for message in request.messages]
+    assert ("Mind the gap." in shown) is (trigger not in (Trigger.ON_STOP, Trigger.AFTER_EXECUTION))
+
+
+async def test_a_hook_changes_the_arguments_of_a_call() -> None:
+    state, _ = await run(changing("before_tool", Changes(arguments={"number": 21})))
+    assert [message.text for message in state.messages if message.role == "tool"] == ["42"]
+
+
+async def test_a_hook_blocks_a_call_and_the_record_names_it_and_its_reason() -> None:
+    state, _ = await run(changing("before_tool", Changes(block="not today")))
+    (execution,) = state.steps[0].tool_executions
+    assert (execution.outcome.value, execution.was_blocked) == ("blocked", True)
+    assert execution.error is not None
+    assert (execution.error.type, execution.error.source) == ("ToolExecutionBlocked", "change_before_tool")
+    assert "'change_before_tool': not today" in execution.error.message
+    assert (state.steps[0].executed_tool_calls, state.status) == ((), ExecutionStatus.COMPLETED)
+
+
+async def test_a_hook_signals_a_stop_and_one_asks_to_go_on() -> None:
+    state, _ = await run(changing("after_tool", Changes(stop="seen enough")))
+    assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.STOP_REQUESTED)
+    assert state.stop_signal is not None
+    assert (state.stop_signal.message, state.stop_signal.source) == ("seen enough", "change_after_tool")
+    state, _ = await run(changing("after_step", Changes(go_on=True)), turns=[say(str(step)) for step in range(9)])
+    assert (state.step_count, state.final_response) == (4, "3")
+
+
+@pytest.mark.parametrize("trigger", [each for each in Trigger if each is not Trigger.ON_ERROR])
+async def test_a_hook_that_raises_fails_the_execution_with_its_name(trigger: Trigger) -> None:
+    @hook(trigger)
+    def clumsy(_: HookContext) -> None:
+        raise RuntimeError("oh")
+
+    state, _ = await run(clumsy)
+    assert (state.status, state.stop_reason) == (ExecutionStatus.FAILED, StopReason.ERROR)
+    assert [error.source for error in state.errors] == ["clumsy"]
+    assert "'clumsy'" in state.errors[0].message
+    assert "RuntimeError: oh" in state.errors[0].message
+
+
+async def test_each_hook_sees_what_those_before_it_changed() -> None:
+    seen: list[object] = []
+
+    @hook("before_step", priority=-1)
+    def later(context: HookContext) -> None:
+        seen.append(context.metadata.get("by"))
+
+    await run(changing("before_step", Changes(metadata={"by": "the first"})), later, turns=[say("done")])
+    assert seen == ["the first"]
+
+
+async def test_a_hook_that_scribbles_on_what_it_is_shown_changes_nothing() -> None:
+    @hook("before_tool")
+    def scribble(context: HookContext) -> None:
+        notes, call = context.metadata, context.call
+        assert isinstance(notes, dict)
+        assert call is not None
+        assert isinstance(call.arguments, dict)
+        notes["seen"] = True
+        call.arguments["number"] = 100
+
+    state, _ = await run(scribble)
+    assert "seen" not in state.metadata
+    assert [execution.result for execution in state.steps[0].tool_executions] == ["2"]
+
+
+async def test_hooks_see_the_executions_steps_and_errors_and_whose_subagent_it_is() -> None:
+    seen: list[HookContext] = []
+
+    @tool
+    def halve(number: int) -> int:
+        """Halve a number."""
+        raise ArithmeticError(f"{number} is odd")
+
+    @hook(Trigger.AFTER_STEP)
+    def look(context: HookContext) -> None:
+        seen.append(context)
+
+    turns = [call("double", number=1), call("halve", number=1), say("done"), say("again")]
+    left = iter(turns)
+    model = ScriptedModel(lambda _: next(left))
+    parent = "6f1c0000-0000-4000-8000-000000000001"
+    driver = LocalDriver(AGENT, model=model, tools=[double, halve], hooks=[look], parent_agent_id=parent)
+    first = await driver.execute("Do it.")
+    await driver.execute("Once more.", state=first)
+    assert [[each.call.name for each in context.tool_executions] for context in seen] == [["double"], ["halve"], [], []]
+    assert [[each.step.number for each in context.steps] for context in seen] == [[], [1], [1, 2], []]
+    assert [[error.type for error in context.errors] for context in seen] == [
+        [],
+        ["ArithmeticError"],
+        ["ArithmeticError"],
+        [],
+    ]
+    assert [context.execution_count for context in seen] == [1, 1, 1, 2]
+    assert {context.parent_agent_id for context in seen} == {parent}
+
+
+async def test_a_hook_is_shown_the_latest_steps_alone() -> None:
+    shown: list[int] = []
+
+    @hook(Trigger.ON_STOP)
+    def look(context: HookContext) -> None:
+        shown.extend(each.step.number for each in context.steps)
+
+    turns = [*(call("double", number=number) for number in range(6)), say("done")]
+    await run(look, turns=turns)
+    assert shown == [5, 6, 7]
+    assert len(shown) == HOOK_STEPS_MAX

@@ -1,0 +1,130 @@
+"""Where a model's prices come from: a file of one's own, the table, nobody."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from genai_prices.types import ClauseEquals, ConditionalPrice, ModelInfo, ModelPrice, StartDateConstraint
+
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.base.usage import Prices
+from holdfast.local import LocalDriver
+from holdfast.runtime.prices import PriceList, prices_applying, read_prices, table_prices
+from holdfast.testing import ScriptedModel, say
+
+DEEPSEEK = "https://api.deepseek.com"
+
+
+def test_the_table_knows_models_by_their_provider_and_by_the_dated_names_that_answers_bring() -> None:
+    assert table_prices("gpt-4o") == Prices(input_usd=2.5, output_usd=10)
+    assert table_prices("gpt-4o-2024-08-06", "https://api.openai.com/v1") == table_prices("gpt-4o")
+
+
+def test_behind_an_address_that_nobody_knows_the_models_name_says_what_it_costs() -> None:
+    for name in ("gpt-4o", "openai/gpt-4o"):
+        assert table_prices(name, "http://127.0.0.1:4000/v1") == table_prices("gpt-4o")
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "scripted", "", "openai/", "text-embedding-3-small"])
+def test_a_model_that_is_not_in_the_table_or_is_not_paid_by_its_words_has_no_prices(name: str) -> None:
+    assert table_prices(name) is None
+
+
+def test_of_prices_by_length_the_dearest_counts() -> None:
+    prices = table_prices("gemini-2.5-pro", "https://generativelanguage.googleapis.com/v1beta/openai/")
+    assert prices == Prices(input_usd=2.5, output_usd=15), "beyond 200,000 tokens; below it is 1.25 and 10"
+
+
+def test_of_prices_by_the_hour_the_dearest_counts() -> None:
+    assert table_prices("deepseek-chat", DEEPSEEK) == Prices(input_usd=0.27, output_usd=1.1)
+
+
+def test_a_price_that_has_given_way_to_another_counts_no_more() -> None:
+    def at(usd: int, start: date | None) -> ConditionalPrice:
+        constraint = None if start is None else StartDateConstraint(start_date=start)
+        return ConditionalPrice(constraint, prices=ModelPrice(input_mtok=Decimal(usd)))
+
+    model = ModelInfo(
+        id="m", match=ClauseEquals("m"), prices=[at(9, None), at(3, date(2025, 1, 1)), at(5, date(2026, 1, 1))]
+    )
+    applying = prices_applying(model, date(2025, 6, 1))
+    assert [each.input_mtok for each in applying] == [3, 5], "the next one may begin while a run is under way"
+    assert [each.input_mtok for each in prices_applying(model, date(2026, 6, 1))] == [5]
+
+
+def test_a_definitions_prices_come_first_then_the_workers_then_the_tables() -> None:
+    mine, ours = Prices(input_usd=1, output_usd=1), Prices(input_usd=2, output_usd=2)
+    known = PriceList({"gpt-4o": ours}, model="gpt-4o")
+    assert known.priced(LLM(model="gpt-4o", prices=mine)).prices == mine
+    assert known.priced(LLM(model="gpt-4o")).prices == ours
+    assert known.priced(LLM()).prices == ours, "the worker's own model"
+    assert known.priced(LLM(model="gpt-4o-mini")).prices == table_prices("gpt-4o-mini")
+    assert PriceList().priced(LLM()) == LLM()
+
+
+@pytest.mark.parametrize(
+    "text", ["my-model: {input_usd: 1.5, output_usd: 6}\n", '{"my-model": {"input_usd": 1.5, "output_usd": 6}}']
+)
+def test_a_file_of_prices_is_yaml_or_json(tmp_path: Path, text: str) -> None:
+    (tmp_path / "prices.yaml").write_text(text, encoding="utf-8")
+    known = PriceList.from_environment({"HOLDFAST_PRICES": str(tmp_path / "prices.yaml")})
+    assert known.of("my-model") == Prices(input_usd=1.5, output_usd=6)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("m: {input_usd: -1, output_usd: 1}", "m.input_usd: Input should be greater than or equal to 0"),
+        ("m: {input_usd: 1}", "m.output_usd: Field required"),
+        ("m: {input_usd: 1, output_usd: 1, cached: 1}", "m.cached: Extra inputs are not permitted"),
+        ("- m", "the file: Input should be a mapping of names to values"),
+        ("m: [", "is neither YAML nor JSON"),
+        ("m: {input_usd: .nan, output_usd: 1}", "m.input_usd: Input should be a finite number"),
+    ],
+)
+def test_what_is_wrong_with_a_file_of_prices_is_told_with_its_place(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "prices.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidInput) as refused:
+        read_prices(path)
+    assert str(path) in refused.value.message
+    assert told in refused.value.message
+    assert "\n" not in refused.value.message
+
+
+def test_a_file_of_prices_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot be read: No such file"):
+        PriceList.from_environment({"HOLDFAST_PRICES": str(tmp_path / "none.yaml")})
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidInput, match="is not UTF-8 text"):
+        read_prices(tmp_path / "binary")
+    (tmp_path / "long").write_text("# " + "x" * 2**20, encoding="utf-8")
+    with pytest.raises(InvalidInput, match="has more than 1,048,576 bytes"):
+        read_prices(tmp_path / "long")
+
+
+async def test_a_run_in_process_knows_the_prices_that_the_table_has() -> None:
+    agent = AgentDefinition(name="priced", llm=LLM(model="gpt-4o"))
+    state = await LocalDriver(agent, model=ScriptedModel([say("done", usage=(1_000_000, 1_000))])).execute("Now?")
+    assert state.cost == pytest.approx(2.5 + 0.01)
+    assert state.warnings == ()
+
+
+def test_no_price_is_fetched_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise AssertionError("somebody wanted a network")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    assert table_prices("gpt-4o-mini") is not None
+
+
+def test_importing_holdfast_does_not_read_the_table() -> None:
+    program = "import holdfast, holdfast.runtime.prices, sys; sys.exit('genai_prices' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,1 @@
+"""The workflow `AgentExecution`: one request of an agent, from start to end."""

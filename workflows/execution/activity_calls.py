@@ -1,0 +1,439 @@
+"""How the core's model and tool calls become activities, and what their ends become. Decides nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Final, cast
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    FailureError,
+    TimeoutError,  # noqa: A004  # its name
+    TimeoutType,
+    is_cancelled_exception,
+)
+from temporalio.workflow import (
+    ActivityCancellationType,
+)
+
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.hooks import HookRun
+from holdfast.core.agent.retries import MODEL_BACK_OFF, MODEL_SECONDS_MAX, TOOL_RETRIES
+from holdfast.core.agent.state import call_name
+from holdfast.core.agent.tools import StopRun, ToolReply, ToolTraits, ended_without_answer, never_begun, reply_of
+from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
+from holdfast.core.base.safe_text import clamped, error_record
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.steps import ErrorRecord
+from holdfast.core.conversation.tool_attempts import LOST_ATTEMPTS_MAX, WORKER_LOST
+from holdfast.core.loop.commands import CallModel, CallTool, RunHooks, SummariseBuffer
+from holdfast.core.wire.approval_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
+from holdfast.core.wire.contracts import (
+    INFERENCE_ACTIVITY,
+    REPLY_KIND,
+    RESOLVE_TOOLS_ACTIVITY,
+    RUN_HOOKS_ACTIVITY,
+    SUMMARISE_ACTIVITY,
+    TAKE_UP_ACTIVITY,
+    TOOLS_BUSY,
+    WORKER_SHUTDOWN,
+    CallProgress,
+    HooksRan,
+    HooksRequest,
+    InferenceAnswer,
+    InferenceInput,
+    SummaryInput,
+    SummaryText,
+    TakenUp,
+    ToolCatalog,
+    ToolsRequest,
+    waiting_queue,
+)
+from workflows import summaries
+from workflows.shielding import locally, outcome
+from workflows.timeouts import RESOLVE
+
+HEARTBEAT_TIMEOUT: Final = timedelta(seconds=30)
+"""A worker that is silent for so long is lost with its machine: when it dies alone, its guardian says so at once."""
+
+REMOTE_HEARTBEAT_TIMEOUT: Final = timedelta(seconds=2.5)
+"""The same for a worker in another language, which has no guardian and says that it heartbeats."""
+
+START_MARGIN: Final = timedelta(seconds=30)
+"""How much longer than its own time a tool's attempt may take: our workers count from when the tool begins."""
+
+MODEL_TIMEOUT: Final = timedelta(seconds=MODEL_SECONDS_MAX + 60)
+"""One attempt of a model call, which its worker ends itself after MODEL_SECONDS_MAX, with the reading before it."""
+
+MODEL_RETRY: Final = RetryPolicy(
+    initial_interval=timedelta(seconds=MODEL_BACK_OFF.first_seconds),
+    maximum_interval=timedelta(seconds=MODEL_BACK_OFF.longest_seconds),
+)
+"""Of attempts whose worker was lost. The others name their next wait themselves, or are the last one: the clock alone
+ends a model call (`activities.retry_time`)."""
+
+LATE_MARGIN: Final = timedelta(seconds=LATE_SECONDS)
+"""How much longer than the run's time the server gives to a call.
+
+So that it is the time limit's own timer which cancels it, and the worker is told at once. No attempt is begun in that
+time: our workers refuse it (`activities.stale_attempts`).
+"""
+
+HOOKS_MARGIN: Final = timedelta(seconds=1)
+"""What running hooks may take besides the hooks themselves."""
+
+
+async def resolve_tools(definition: AgentDefinition) -> ToolCatalog:
+    """Return the agent's tools as this worker offers them; recorded once, so that a run keeps what it began with."""
+    catalog: ToolCatalog = await locally(
+        workflow.execute_local_activity(
+            RESOLVE_TOOLS_ACTIVITY,
+            ToolsRequest.of(definition, workflow.now()),
+            result_type=ToolCatalog,
+            start_to_close_timeout=RESOLVE.attempt,
+            schedule_to_close_timeout=RESOLVE.total,
+            retry_policy=RESOLVE.retry,
+            summary=f"tools and hooks that {definition.name} gets here",
+        )
+    )
+    return catalog
+
+
+async def check_arguments(tool: str, arguments: Mapping[str, JsonValue]) -> str | None:
+    """Return what is wrong with what a person gives a call, recorded; none also where no worker can tell.
+
+    The tool meets its arguments with the same check once more.
+    """
+    try:
+        checked: ArgumentsChecked = await locally(
+            workflow.execute_local_activity(
+                CHECK_ARGUMENTS_ACTIVITY,
+                ArgumentsCheck(tool=tool, arguments=arguments),
+                result_type=ArgumentsChecked,
+                start_to_close_timeout=RESOLVE.attempt,
+                schedule_to_close_timeout=RESOLVE.total,
+                retry_policy=RESOLVE.retry,
+                summary=f"do the edited arguments fit {tool}?",
+            )
+        )
+    except FailureError:
+        return None
+    return checked.problem
+
+
+async def take_up() -> TakenUp:
+    """Return when a worker takes this run up, recorded."""
+    taken_up: TakenUp = await locally(
+        workflow.execute_local_activity(
+            TAKE_UP_ACTIVITY,
+            TakenUp(at=workflow.now()),
+            result_type=TakenUp,
+            start_to_close_timeout=RESOLVE.attempt,
+            schedule_to_close_timeout=RESOLVE.total,
+            retry_policy=RESOLVE.retry,
+            summary="when a worker took this run up",
+        )
+    )
+    return taken_up
+
+
+async def call_model(
+    command: CallModel, wanted: InferenceInput, time_left: timedelta | None, caption: str
+) -> InferenceAnswer:
+    """Ask the model, within the time the run has left; raises ActivityError.
+
+    Cancelling it ends the call; what had come of the answer is returned then, as soon as the worker has told.
+    """
+    answer: InferenceAnswer = await outcome(
+        workflow.start_activity(
+            INFERENCE_ACTIVITY,
+            wanted,
+            result_type=InferenceAnswer,
+            activity_id=call_name(command.step_number),
+            start_to_close_timeout=MODEL_TIMEOUT,
+            schedule_to_close_timeout=_until_late(time_left),
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            retry_policy=MODEL_RETRY,
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=caption,
+        )
+    )
+    return answer
+
+
+async def summarise(
+    command: SummariseBuffer, llm: LLM, patience_seconds: float, time_left: timedelta | None
+) -> SummaryText:
+    """Have the buffer summarised, within the time the run has left; raises ActivityError."""
+    summary: SummaryText = await outcome(
+        workflow.start_activity(
+            SUMMARISE_ACTIVITY,
+            SummaryInput(
+                llm=llm,
+                max_output_tokens=command.max_output_tokens,
+                room=command.room,
+                input_weight=command.input_weight,
+                patience_seconds=patience_seconds,
+                input_max=command.input_max,
+            ),
+            result_type=SummaryText,
+            activity_id=summary_name(command.step_number),
+            start_to_close_timeout=MODEL_TIMEOUT,
+            schedule_to_close_timeout=_until_late(time_left),
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            retry_policy=MODEL_RETRY,
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=summaries.of_summary(command.step_number),
+        )
+    )
+    return summary
+
+
+def summary_name(step_number: int) -> str:
+    """Return the id of the activity that makes the summary before the model call of that step."""
+    return f"step-{step_number}-summary"
+
+
+async def run_hooks(command: RunHooks) -> tuple[HookRun, ...]:
+    """Run the hooks of one place as one local activity: it costs one event, and its input is in no history."""
+    longest = timedelta(seconds=sum(traits.timeout_seconds for traits in command.hooks)) + HOOKS_MARGIN
+    try:
+        ran: HooksRan = await locally(
+            workflow.execute_local_activity(
+                RUN_HOOKS_ACTIVITY,
+                HooksRequest(hooks=command.hooks, context=command.context, changes_bytes_max=command.changes_bytes_max),
+                result_type=HooksRan,
+                activity_id=command.name,
+                schedule_to_close_timeout=longest,
+                retry_policy=RetryPolicy(maximum_attempts=1),
+                summary=summaries.of_hooks(command),
+            )
+        )
+    except FailureError as error:  # in a replay it comes bare, whatever it is
+        if is_cancelled_exception(error):
+            raise
+        told = call_error(error, "hooks")
+        text = f"the hooks at {command.context.trigger} did not end: {told.message}"
+        return (
+            HookRun(name=command.hooks[0].name, error=ErrorRecord(type="HookFailed", message=text, source="hooks")),
+        )
+    return ran.runs
+
+
+async def call_tool(
+    command: CallTool, traits: ToolTraits, time_left: timedelta | None, metadata: Mapping[str, JsonValue]
+) -> ToolReply:
+    """Run the tool; its input is the arguments alone, so that any language can serve it. Raises ActivityError.
+
+    Behind the arguments, one of ours that takes a ToolContext gets the agent's `metadata`.
+
+    Its result is any JSON value; an object that says `"kind": "holdfast.reply"` with `text` and `stop` also asks to
+    stop.
+    """
+    given = (command.call.arguments, *([_carried(metadata)] if traits.context else []))
+    if traits.local:
+        return _reply(await _local_tool(command, traits, time_left, given))
+    try:
+        result = await _tool_on(traits.task_queue, command, traits, time_left, traits.attempts_max, given)
+    except ActivityError as error:
+        used = _used_when_refused(error)
+        if traits.task_queue is not None or used is None:
+            raise
+        queue = waiting_queue(workflow.info().task_queue)
+        result = await _tool_on(queue, command, traits, time_left, traits.attempts_max - used, given)
+    return _reply(_read(result, command, traits))
+
+
+def _carried(metadata: Mapping[str, JsonValue]) -> Mapping[str, JsonValue] | bytes:
+    """Return metadata as a call's input holds them: long ones as bytes, which are kept once, outside the history."""
+    data = to_json(metadata)
+    return data if len(data) >= SEGMENT_BYTES_MIN else metadata
+
+
+def _used_when_refused(error: ActivityError) -> int | None:
+    """Return how many attempts a call had taken that our own worker refused for want of a slot; none otherwise.
+
+    A tool's own error can have that type too, but never details.
+    """
+    refused = error.cause
+    if isinstance(refused, ApplicationError) and refused.type == TOOLS_BUSY and refused.details:
+        return int(cast("int", refused.details[0]))
+    return None
+
+
+async def _tool_on(  # each of them is the call's own
+    task_queue: str | None,
+    command: CallTool,
+    traits: ToolTraits,
+    time_left: timedelta | None,
+    attempts_max: int,
+    given: Sequence[object],
+) -> RawValue:
+    result: RawValue = await workflow.execute_activity(
+        traits.name,
+        args=given,
+        result_type=RawValue,  # the SDK would fail the whole run for one that cannot be read
+        task_queue=task_queue,
+        activity_id=call_name(command.step_number, command.index),
+        start_to_close_timeout=_attempt_timeout(traits),
+        schedule_to_start_timeout=timedelta(seconds=traits.queue_seconds_max) if traits.queue_seconds_max else None,
+        schedule_to_close_timeout=_until_late(time_left) if traits.heartbeats else time_left,
+        heartbeat_timeout=_heartbeat_timeout(traits),
+        retry_policy=_tool_retry(_counted_by_server(traits, attempts_max)),
+        cancellation_type=ActivityCancellationType.TRY_CANCEL,
+        summary=summaries.of_tool_call(command),
+    )
+    return result
+
+
+def _attempt_timeout(traits: ToolTraits) -> timedelta:
+    return timedelta(seconds=traits.timeout_seconds) + (timedelta() if traits.remote else START_MARGIN)
+
+
+def _counted_by_server(traits: ToolTraits, attempts_max: int) -> int:
+    """Return how many attempts the server makes: our workers count those that are the tool's own doing themselves."""
+    return attempts_max if traits.remote or traits.at_most_once else attempts_max + LOST_ATTEMPTS_MAX
+
+
+def _heartbeat_timeout(traits: ToolTraits) -> timedelta | None:
+    if not traits.heartbeats:
+        return None
+    return REMOTE_HEARTBEAT_TIMEOUT if traits.remote else HEARTBEAT_TIMEOUT
+
+
+async def _local_tool(
+    command: CallTool, traits: ToolTraits, time_left: timedelta | None, given: Sequence[object]
+) -> object:
+    """Run the tool within the workflow task: its result is all that the history gets."""
+    try:
+        result: object = await locally(
+            workflow.execute_local_activity(
+                traits.name,
+                args=given,
+                activity_id=call_name(command.step_number, command.index),
+                start_to_close_timeout=timedelta(seconds=traits.timeout_seconds),
+                schedule_to_close_timeout=time_left,
+                retry_policy=_tool_retry(traits.attempts_max),
+                summary=summaries.of_tool_call(command),
+            )
+        )
+    except ActivityError:
+        raise
+    except FailureError as error:  # in a replay a local activity's failure comes bare
+        raise _failed_call(error, command, traits) from error
+    return result
+
+
+def _until_late(time_left: timedelta | None) -> timedelta | None:
+    return None if time_left is None else time_left + LATE_MARGIN
+
+
+def _read(result: RawValue, command: CallTool, traits: ToolTraits) -> object:
+    """Return the value of a result, which any worker in any language may have written.
+
+    Raises ActivityError: the model is told that the tool has run and that its answer cannot be read.
+    """
+    try:
+        value: object = workflow.payload_converter().from_payload(result.payload, object)
+    except Exception as error:  # noqa: BLE001  # whatever the bytes make a decoder raise
+        text = f"the tool has run, but what it returned cannot be read: {error_record(error, traits.name).message}"
+        unreadable = ApplicationError(clamped(text, ERROR_CHARS_MAX), type="UnreadableResult", non_retryable=True)
+        raise _failed_call(unreadable, command, traits) from unreadable
+    return value
+
+
+def _failed_call(error: FailureError, command: CallTool, traits: ToolTraits) -> ActivityError:
+    """Return the failure of a call as any other activity's, to be raised from `error`."""
+    return ActivityError(
+        error.message,
+        scheduled_event_id=0,
+        started_event_id=0,
+        identity="",
+        activity_type=traits.name,
+        activity_id=call_name(command.step_number, command.index),
+        retry_state=None,
+    )
+
+
+def _tool_retry(attempts_max: int) -> RetryPolicy:
+    return RetryPolicy(
+        initial_interval=timedelta(seconds=TOOL_RETRIES.first_seconds),
+        maximum_interval=timedelta(seconds=TOOL_RETRIES.longest_seconds),
+        maximum_attempts=attempts_max,
+    )
+
+
+def _reply(result: object) -> ToolReply:
+    if not isinstance(result, dict):
+        return reply_of(result)
+    told = cast("dict[str, object]", result)
+    if told.get("kind") != REPLY_KIND:
+        return reply_of(told)
+    text, stop = told.get("text", ""), told.get("stop")
+    if stop is None:
+        return reply_of(text)
+    return reply_of(StopRun(text, str(stop), cast("dict[str, JsonValue]", told.get("context") or {})))
+
+
+def model_error(error: ActivityError) -> ErrorRecord:
+    """Return why the model call failed for good."""
+    if isinstance(error.cause, TimeoutError):
+        text = f"the model call did not end in its time ({_timeout(error.cause)})"
+        return ErrorRecord(type="ModelTimeout", message=text, source="model")
+    return call_error(error, "model")
+
+
+def failed_usage(error: ActivityError) -> tuple[Usage, bool]:
+    """Return what the attempts of a failed model call used, and whether the last one was lost without a word.
+
+    Its failure says it, or its last heartbeat.
+    """
+    cause: BaseException | None = error.cause
+    if isinstance(cause, TimeoutError) and cause.last_heartbeat_details:
+        progress = CallProgress.model_validate(cause.last_heartbeat_details[0])
+        return progress.failed_usage + progress.if_lost, False
+    if isinstance(cause, TimeoutError):
+        if not isinstance(cause.cause, ApplicationError):
+            return NOTHING_USED, cause.type in (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
+        cause = cause.cause  # between two attempts: the failure of the one before is its cause
+    if isinstance(cause, ApplicationError) and cause.details:
+        return Usage.model_validate(cause.details[0]), False
+    return NOTHING_USED, isinstance(cause, ApplicationError) and cause.type in (WORKER_SHUTDOWN, WORKER_LOST)
+
+
+def tool_error(error: ActivityError, traits: ToolTraits) -> ErrorRecord:
+    """Return what the model is told about a tool call that failed."""
+    if isinstance(error.cause, ApplicationError) and not _is_lost(error.cause, traits):
+        return call_error(error, traits.name)
+    if isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START:
+        if error.cause.cause is None and not error.cause.last_heartbeat_details:
+            return never_begun(traits)
+        return ended_without_answer(traits, "its worker was lost and no other took it up")
+    if isinstance(error.cause, TimeoutError):
+        return ended_without_answer(traits, _timeout(error.cause))
+    lost = isinstance(error.cause, ApplicationError) and error.cause.type == WORKER_LOST
+    return ended_without_answer(traits, "its worker died" if lost else "it was interrupted")
+
+
+def _is_lost(failure: ApplicationError, traits: ToolTraits) -> bool:
+    """Return whether the worker ended under the call; one that may be begun again only fails so where it is refused."""
+    return failure.type == WORKER_SHUTDOWN or (traits.at_most_once and failure.type == WORKER_LOST)
+
+
+def call_error(error: FailureError, source: str) -> ErrorRecord:
+    """Return why a call failed, as its activity typed it."""
+    cause = error.cause if isinstance(error, ActivityError) else error
+    if isinstance(cause, ApplicationError):
+        text = clamped(cause.message, ERROR_CHARS_MAX)
+        return ErrorRecord(type=cause.type or "ApplicationError", message=text, source=source)
+    return error_record(cause or error, source)
+
+
+def _timeout(error: TimeoutError) -> str:
+    return "its worker fell silent" if error.type is TimeoutType.HEARTBEAT else "it took too long"

@@ -1,0 +1,385 @@
+"""A run as Markdown, as the stock Web UI shows it under "Current details". Reads, never decides.
+
+Told from the state alone, when the run comes to wait: between two events nobody can look. What people, models and tools
+have said is escaped (`holdfast.core.conversation.markdown`), and every list has its bound, so that all of it has one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeVar
+
+from holdfast.core.agent.state import AgentState, ExecutionState, call_name, named_id
+from holdfast.core.agent.subagents import SPAWN_TOOL
+from holdfast.core.base import bounds
+from holdfast.core.base.digests import short_digest
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.amounts import ESTIMATED, dollars, short_dollars, token_count
+from holdfast.core.conversation.decision_text import DONE
+from holdfast.core.conversation.display_text import call_line, clock, in_full, span
+from holdfast.core.conversation.markdown import bar, block, code, table
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.conversation.steps import (
+    AgentStep,
+    CallStage,
+    ErrorRecord,
+    OpenCall,
+    Outcome,
+    StepExecution,
+    ToolExecution,
+)
+from holdfast.core.conversation.verdicts import Approval
+from holdfast.core.wire.contracts import ModelWait
+from workflows.summaries import ending, model_of
+
+WIDTHS: Final = (60, 30, 12)
+"""How many characters of a call are told, and twice as many of other words; the next where these leave no room."""
+
+UNDER_WAY: Final = {
+    CallStage.WAITING: "waits for the calls before it",
+    CallStage.BEFORE_TOOL: "hooks before it",
+    CallStage.APPROVAL: "waits for approval",
+    CallStage.RUNNING: "running",
+    CallStage.AFTER_TOOL: "hooks after it",
+}
+
+MARKS: Final = {
+    Outcome.SUCCEEDED: "✓",
+    Outcome.FAILED: "✗",
+    Outcome.BLOCKED: "⊘ blocked",
+    Outcome.DENIED: "⊘ denied",
+    Outcome.CANCELLED: "⊘ cancelled",
+}
+
+ItemT = TypeVar("ItemT")
+
+
+Row = tuple[str, ...]
+Child = tuple[ToolCall, str, str]
+"""A subagent: the call that began it, how it stands, the id of its run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldStep:
+    """What is told of a step that is over; that never changes."""
+
+    row: Row
+    started_at: datetime
+    usage: Usage
+    cost: float
+    unpriced: tuple[str, ...]
+    errors: tuple[ErrorRecord, ...]
+    subagents: tuple[Child, ...]
+
+
+class Story:
+    """Tells of one execution, again and again: what was told of a step that is over is kept."""
+
+    def __init__(self) -> None:
+        self._steps: dict[int, ToldStep] = {}
+        self._widths = list(WIDTHS)
+
+    def told(self, state: AgentState, agent: str, wait: ModelWait | None = None) -> str:
+        """Return the story so far, of at most STORY_BYTES_MAX bytes; `wait` is that of the model call under way."""
+        execution = state.execution
+        if execution is None:
+            return f"**{state.status}** · agent `{agent}`"
+        done = execution.step_executions[-bounds.STORY_STEPS_MAX :]
+        while True:
+            width = self._widths[0]
+            steps = [self._step(each, width) for each in done]
+            told = "\n\n".join(filter(None, _parts(state, execution, agent, steps, width, wait)))
+            fits = len(told) * 4 <= bounds.STORY_BYTES_MAX or len(told.encode()) <= bounds.STORY_BYTES_MAX
+            if fits or len(self._widths) == 1:
+                return bounded(told)
+            self._steps.clear()  # from here on it is told in fewer words
+            del self._widths[0]
+
+    def _step(self, done: StepExecution, width: int) -> ToldStep:
+        number = done.step.number
+        if number not in self._steps:
+            if len(self._steps) >= 2 * bounds.STORY_STEPS_MAX:
+                self._steps.clear()
+            self._steps[number] = _told_step(done, width)
+        return self._steps[number]
+
+
+def _told_step(done: StepExecution, width: int) -> ToldStep:
+    step = done.step
+    return ToldStep(
+        row=_row(step, width, span(done.duration.total_seconds())),
+        started_at=done.started_at,
+        usage=step.usage,
+        cost=step.cost,
+        unpriced=step.unpriced,
+        errors=step.all_errors,
+        subagents=_ended_subagents(step),
+    )
+
+
+def bounded(told: str) -> str:
+    """Return `told`, where it is too long the lines that there is room for."""
+    data = told.encode()
+    if len(data) <= bounds.STORY_BYTES_MAX:
+        return told
+    note = "\n\n(There is more: `holdfast show` has all of it.)"
+    kept = data[: bounds.STORY_BYTES_MAX - len(note)]
+    return kept[: kept.rindex(b"\n")].decode() + note
+
+
+def listed(heading: str, items: Sequence[ItemT], told: Callable[[ItemT], str]) -> str:
+    """Return a list of the last of `items` under its heading, and how many there were before them; nothing of none."""
+    if not items:
+        return ""
+    shown = items[-bounds.STORY_LISTED_MAX :]
+    before = len(items) - len(shown)
+    lines = [f"({before:,} more before these)"] if before else []
+    return "\n".join((f"**{heading}**", "", *(f"- {line}" for line in (*lines, *map(told, shown)))))
+
+
+def _parts(
+    state: AgentState,
+    execution: ExecutionState,
+    agent: str,
+    steps: Sequence[ToldStep],
+    width: int,
+    wait: ModelWait | None,
+) -> Iterator[str]:
+    chars = min(2 * width, bounds.STORY_WORDS_CHARS_MAX)
+    yield _status(state, execution, agent)
+    yield _budget(state, execution)
+    yield _model_wait(execution, wait, chars)
+    yield _under_way(execution, width)
+    yield _approvals(state, execution, chars)
+    yield _stops(execution, chars)
+    yield _waiting_messages(execution, chars)
+    yield _subagents(execution, steps, width)
+    yield _problems(state, execution, steps, chars)
+    yield _answer(state)
+    yield _steps(state, execution, steps, width)  # last: the longest is what is cut first
+
+
+def _status(state: AgentState, execution: ExecutionState, agent: str) -> str:
+    model, since = model_of(state), execution.started_at
+    facts = [f"agent `{agent}`", f"model {code(model, bounds.WORD_CHARS_MAX)}" if model else "the worker's model"]
+    if execution.completed_at is not None:
+        took = (execution.completed_at - since).total_seconds()
+        facts.append(f"{clock(since)} to {clock(execution.completed_at, since)}, {span(took)}")
+    else:
+        facts.append(f"since {clock(since)}; this is of {clock(state.updated_at, since)}")
+    signal = state.stop_signal
+    why = f"\n\nWhy: {code(signal.message, bounds.STORY_WORDS_CHARS_MAX)}" if signal and signal.message else ""
+    return " · ".join((f"**{ending(state.status, state.stop_reason)}**", *facts)) + why
+
+
+def _budget(state: AgentState, execution: ExecutionState) -> str:
+    budget, usage = state.budget, state.usage
+    seconds = execution.seconds_used(state.updated_at)
+    steps = "steps, subagents' too" if execution.subagent_steps else "steps"
+    rows = [
+        _limited(steps, f"{state.steps_used:,}", state.steps_used, budget.max_steps),
+        _limited("tokens", token_count(usage), usage.total_tokens, budget.max_tokens),
+        _limited("US dollars", in_dollars(state.cost, execution.unpriced, unit=""), state.cost, budget.max_cost),
+        _limited("seconds", f"{seconds:,.1f}", seconds, budget.max_seconds),
+    ]
+    if budget.deadline is not None:
+        rows.append(("deadline", "", clock(budget.deadline), ""))
+    return table(("", ">used", ">limit", ""), rows)
+
+
+def in_dollars(cost: float, unpriced: Sequence[str], *, unit: str = " USD") -> str:
+    """Return a cost as Markdown; the names of models are as foreign as any."""
+    return dollars(cost, unpriced, unit=unit, written=lambda model: code(model, bounds.NAME_CHARS_MAX))
+
+
+def _limited(name: str, told: str, used: float, limit: float | None) -> tuple[str, str, str, str]:
+    if limit is None:
+        return name, told, "none", ""
+    return name, told, in_full(limit), bar(used, limit)
+
+
+def _model_wait(execution: ExecutionState, wait: ModelWait | None, chars: int) -> str:
+    if wait is None:
+        return ""
+    since = execution.started_at
+    why = code(wait.message, 2 * chars)
+    times = f"attempt {wait.attempt}, next at {clock(wait.next_at, since)}; since {clock(wait.since, since)}"
+    return f"**Waiting for the model endpoint**\n\n{why}, {times}. How it stands now: `holdfast show`."
+
+
+def _under_way(execution: ExecutionState, width: int) -> str:
+    """Return what the run waits for; calls that wait for a person have a part of their own."""
+    if execution.status.is_terminal:
+        return ""
+    step, since = execution.current_step, execution.started_at
+    number = step.number if step else len(execution.step_executions) + 1
+    if execution.cancelling:
+        return "**Under way**\n\n- what was cancelled is to tell its end"
+    if execution.hooks_under_way is not None:
+        return f"**Under way**\n\n- hooks at `{execution.hooks_under_way}`"
+    if execution.summary_under_way:
+        return f"**Under way**\n\n- a summary of older messages, before step {number}"
+    if step is not None and step.inference_response is None:
+        begun = execution.current_step_started_at
+        at = f", since {clock(begun, since)}" if begun else ""
+        return f"**Under way**\n\n- the model call of step {number}{at}"
+
+    def told(each: OpenCall) -> str:
+        at = f" since {clock(each.started_at, since)}" if each.started_at else ""
+        return f"{code(call_line(each.call, width), width)}: {UNDER_WAY[each.stage]}{at}"
+
+    calls = [each for each in execution.open_calls if each.stage is not CallStage.APPROVAL]
+    return listed(f"Under way in step {number}", calls, told)
+
+
+def _approvals(state: AgentState, execution: ExecutionState, chars: int) -> str:
+    waiting = state.waiting_calls
+    if not waiting:
+        return ""
+    since = execution.started_at
+    rows = [
+        (
+            code(call_line(each.call, chars), chars),
+            code(each.call.id, bounds.CALL_ID_KEPT_CHARS_MAX),
+            f"`{short_digest(each.digest or each.call.digest)}`",
+            clock(each.expires_at, since) if each.expires_at else "never",
+        )
+        for each in waiting[: bounds.STORY_LISTED_MAX]
+    ]
+    more = f"\n\n({len(waiting) - len(rows):,} more wait.)" if len(waiting) > len(rows) else ""
+    which = "" if len(waiting) == 1 else " CALL"
+    decide = f"`holdfast approve {execution.execution_id}{which}` lets it run; `holdfast deny` does not."
+    told = table(("call", "its id", "digest", "expires"), rows)
+    return f"**Waiting for approval**\n\n{told}{more}\n\n{decide}"
+
+
+def _stops(execution: ExecutionState, chars: int) -> str:
+    since = execution.started_at
+    return listed(
+        "Stop signals",
+        execution.continuation.stop_signals,
+        lambda each: (
+            f"{each.reason}"
+            + (f" by {code(each.source, chars)}" if each.source else "")
+            + f" at {clock(each.at, since)}"
+            + (f": {code(each.message, chars)}" if each.message else "")
+        ),
+    )
+
+
+def _waiting_messages(execution: ExecutionState, chars: int) -> str:
+    return listed("Messages for the next model call", execution.waiting_messages, lambda each: code(each.text, chars))
+
+
+def _steps(state: AgentState, execution: ExecutionState, steps: Sequence[ToldStep], width: int) -> str:
+    rows = [each.row for each in steps]
+    if len(execution.step_executions) > len(steps):
+        rows.insert(0, _older_row(state, execution, steps))
+    now = execution.current_step
+    if now is not None and now.inference_response is not None:
+        rows.append(_row(now, width, "…"))
+    return table((">step", "what it did", ">took", ">tokens in / out", ">US dollars"), rows) if rows else ""
+
+
+def _row(step: AgentStep, width: int, took: str) -> Row:
+    usage = step.usage
+    tokens = f"{ESTIMATED if usage.estimated_tokens else ''}{usage.input_tokens:,} / {usage.output_tokens:,}"
+    return str(step.number), _deeds(step, width), took, tokens, short_dollars(step.cost, step.unpriced)
+
+
+def _older_row(state: AgentState, execution: ExecutionState, shown: Sequence[ToldStep]) -> Row:
+    """Return the steps before those that are shown, told together: what all used, less what these did."""
+    used, cost, now = [each.usage for each in shown], sum(each.cost for each in shown), execution.current_step
+    if now is not None:
+        used.append(now.usage)
+        cost += now.cost
+    tokens_in = state.usage.input_tokens - sum(each.input_tokens for each in used)
+    tokens_out = state.usage.output_tokens - sum(each.output_tokens for each in used)
+    took = span((shown[0].started_at - execution.started_at).total_seconds())
+    numbers = f"1 to {len(execution.step_executions) - len(shown):,}"
+    estimated = state.usage.estimated_tokens - sum(each.estimated_tokens for each in used)
+    tokens = f"{ESTIMATED if estimated > 0 else ''}{max(0, tokens_in):,} / {max(0, tokens_out):,}"
+    # which of the models without a price they used nobody notes: any may be theirs, and more is never less
+    return numbers, "(earlier steps)", took, tokens, short_dollars(max(0.0, state.cost - cost), execution.unpriced)
+
+
+def _deeds(step: AgentStep, width: int) -> str:
+    """Return a step's calls with their outcomes, or that it answered."""
+    calls = step.requested_tool_calls
+    if not calls:
+        said = step.inference_response or step.partial_response
+        if step.errors:
+            return f"✗ {code(step.errors[-1].type, width)}"
+        return f"says {code(said.text, width)}" if said else "no answer"
+    ended = {each.call.id: each for each in step.tool_executions}
+    most = bounds.STORY_LISTED_MAX
+    told = [_deed(call, ended.get(call.id), width) for call in calls[:most]]
+    if len(calls) > most:
+        outcomes = Counter(ended[call.id].outcome if call.id in ended else "open" for call in calls[most:])
+        told.append(f"{len(calls) - most} more: " + ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()))
+    return "; ".join(told)
+
+
+def _deed(call: ToolCall, end: ToolExecution | None, width: int) -> str:
+    if end is None:
+        return f"{code(call_line(call, width), width)} …"
+    ran = code(call_line(end.call, width), width)  # as a hook or a person has left it
+    if end.outcome is Outcome.DENIED and end.approval and end.approval.decision == "expired":
+        return f"{ran} ⊘ expired"
+    decided = f" {_decision(end.approval, end.call, width)}" if end.approval else ""
+    why = f" {code(end.error.type, width)}" if end.outcome is Outcome.FAILED and end.error else ""
+    return f"{ran} {MARKS[end.outcome]}{why}{decided}"
+
+
+def _decision(approval: Approval, call: ToolCall, width: int) -> str:
+    """Return who decided about a call; where it was edited, also what the person was asked, secrets hidden."""
+    by = f"by {code(approval.by or 'somebody', width)}"
+    if approval.decision in ("deny", "expired"):  # the outcome says so
+        return by if approval.decision == "deny" else ""
+    done = f"{DONE[approval.decision]} {by}"
+    if approval.asked is None:
+        return f"({done})"
+    return f"({done}, asked {code(call_line(replace(call, arguments=approval.asked), width), width)})"
+
+
+def _ended_subagents(step: AgentStep) -> tuple[Child, ...]:
+    ended = (each for each in step.tool_executions if each.call.name == SPAWN_TOOL and each.ran)
+    return tuple((each.call, each.outcome.value, each.id) for each in ended)
+
+
+def _subagents(execution: ExecutionState, steps: Sequence[ToldStep], width: int) -> str:
+    """Return the latest subagents, each with the id of its run."""
+    told, now = [child for each in steps for child in each.subagents], execution.current_step
+    if now is not None:
+        told += _ended_subagents(now)
+        for each in execution.open_calls:
+            if each.call.name == SPAWN_TOOL:
+                id_ = named_id(execution.execution_id, call_name(now.number, each.index))
+                told.append((each.call, UNDER_WAY[each.stage], id_))
+
+    def line(child: Child) -> str:
+        arguments = child[0].arguments
+        agent, task = (str(arguments.get(name, "")) for name in ("agent", "task"))
+        return f"{code(agent, bounds.NAME_CHARS_MAX)} {code(task, width)}: {child[1]}, `{child[2]}`"
+
+    return listed("Subagents", told, line)
+
+
+def _problems(state: AgentState, execution: ExecutionState, steps: Sequence[ToldStep], chars: int) -> str:
+    """Return the latest errors and what a person should know besides."""
+    errors = [error for each in steps for error in each.errors]
+    if execution.error is not None and execution.error not in errors:
+        errors.append(execution.error)
+    told = listed("Errors", errors, lambda each: f"{code(each.type, chars)}: {code(each.message, chars)}")
+    warned = listed("Warnings", state.warnings, lambda each: code(each, chars))
+    return "\n\n".join(filter(None, (told, warned)))
+
+
+def _answer(state: AgentState) -> str:
+    if not state.final_response:
+        return ""
+    return f"**Answer**\n\n{block(state.final_response, bounds.STORY_ANSWER_CHARS_MAX)}"

@@ -1,0 +1,52 @@
+"""What a run makes of an agent's definition: as it begins, and when another one takes its place between two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.subagents import known_subagents, spawn_schema
+from holdfast.core.base.frozen import replace
+from holdfast.core.loop.events import DefinitionChanged
+from holdfast.core.wire.contracts import DefinitionChange, ToolCatalog
+from holdfast.core.wire.transcript import Opening
+from workflows.execution.activity_calls import resolve_tools
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A change as this worker can carry it out: what it offers, what the model is told first, the core's event."""
+
+    catalog: ToolCatalog
+    opening: Opening
+    event: DefinitionChanged
+
+
+def opening_of(definition: AgentDefinition, catalog: ToolCatalog, subagents: Iterable[AgentDefinition]) -> Opening:
+    """Return what the model is told first by an agent that gets what is in `catalog`.
+
+    Raises UnknownAgent when one of its subagents is not among `subagents`.
+    """
+    if catalog.prompt and not definition.system_prompt.endswith(catalog.prompt):  # a state that goes on has it
+        prompt = "\n\n".join(filter(None, (definition.system_prompt, catalog.prompt)))
+        definition = replace(definition, system_prompt=prompt)
+    known = known_subagents(definition, subagents)
+    spawn = spawn_schema(known) if known else None
+    return Opening(definition=definition, tools=tuple(each.name for each in catalog.tools), spawn=spawn)
+
+
+def priced(llm: LLM, catalog: ToolCatalog) -> LLM:
+    """Return the model with what the worker's table says of its prices, where the definition says nothing."""
+    return llm if llm.prices is not None else replace(llm, prices=catalog.prices)
+
+
+async def resolved(change: DefinitionChange) -> Resolved:
+    """Return what `change` comes to on this worker, recorded.
+
+    Raises a FailureError where the worker lacks what the definition names, and UnknownAgent.
+    """
+    catalog = await resolve_tools(change.definition)
+    opening = opening_of(change.definition, catalog, change.subagents)
+    definition = replace(opening.definition, llm=priced(change.definition.llm, catalog))
+    return Resolved(catalog, opening, DefinitionChanged(definition, catalog.at, change.budget))

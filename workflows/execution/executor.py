@@ -1,0 +1,238 @@
+"""What a run does for each of the core's commands, as Temporal calls, and the events that come of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, RetryState, is_cancelled_exception
+
+from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.subagents import reachable
+from holdfast.core.agent.tools import ToolTraits
+from holdfast.core.base.frozen import replace
+from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.loop.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
+from holdfast.core.loop.events import (
+    ApprovalExpired,
+    BufferSummarised,
+    Event,
+    HooksReturned,
+    ModelAnswered,
+    ModelCancelled,
+    ModelFailed,
+    SummaryFailed,
+    TimerFired,
+    ToolFailed,
+    ToolReturned,
+)
+from holdfast.core.wire.contracts import SPENT_SIGNAL, ExecutionInput, SpentSoFar
+from workflows import summaries
+from workflows.execution.activity_calls import (
+    call_model,
+    call_tool,
+    failed_usage,
+    model_error,
+    run_hooks,
+    summarise,
+    summary_name,
+    tool_error,
+)
+from workflows.execution.request_delta import Telling
+from workflows.execution.subagents import STARTING_MAX, call_subagent, unheard
+from workflows.search_attributes import Rate
+
+SHORTEST: Final = timedelta(milliseconds=1)
+"""The least a timer or a timeout can be set to."""
+
+Ends = tuple[Event, ...]
+"""What something came to, in the order it is to be told."""
+
+
+class Work:
+    """The calls of one run. `state` gives the execution as it stands; cancelling a call ends what it does."""
+
+    def __init__(
+        self,
+        start: ExecutionInput,
+        tools: Mapping[str, ToolTraits],
+        telling: Telling,
+        rate: Rate,
+        state: Callable[[], AgentState],
+    ) -> None:
+        self._start = start
+        self._tools = tools
+        self._telling = telling
+        self._rate = rate
+        self._state = state
+        self._starting = asyncio.Semaphore(STARTING_MAX)
+        self._ran_at = 0
+        self._spent: dict[str, Usage] = {}
+        self._asking = ""
+        self._children: dict[str, SpawnSubagent] = {}
+        # one that came before there was a handler waits for it
+        workflow.set_signal_handler(SPENT_SIGNAL, self._note_spent)  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint
+
+    def _note_spent(self, *given: Any) -> None:  # noqa: ANN401  # anybody can send signals, with any arguments
+        """Keep what the failed attempts of a model call used: where it is cancelled, nobody else can tell."""
+        with suppress(ValueError, IndexError):
+            spent = SpentSoFar.model_validate(given[0])
+            self._spent = {spent.call: spent.usage}
+
+    @property
+    def ran_in_this_task(self) -> bool:
+        """Whether hooks or a `local` tool have run in the workflow task under way: nothing of that is recorded yet."""
+        return self._ran_at == workflow.info().get_current_history_length()
+
+    def go_on_as(self, start: ExecutionInput, tools: Mapping[str, ToolTraits]) -> None:
+        """Make the calls of an agent that has become another."""
+        self._start, self._tools = start, tools
+
+    def _note_run(self) -> None:
+        self._ran_at = workflow.info().get_current_history_length()
+
+    async def call_model(self, command: CallModel) -> Ends:
+        """Ask the model; when that is cancelled, tell what had come of its answer."""
+        self._asking = call_name(command.step_number)
+        wanted = self._telling.inference_input(self._state(), command.max_output_tokens)
+        wanted = replace(
+            wanted,
+            room=command.room,
+            input_weight=command.input_weight,
+            input_max=command.input_max,
+            patience_seconds=self._start.definition.model_patience_seconds,
+        )
+        caption = summaries.of_model_call(self._state(), command.step_number)
+        try:
+            answer = await call_model(command, wanted, self._time_left(), caption)
+        except ActivityError as error:
+            used, lost = self._used(error, call_name(command.step_number))
+            if is_cancelled_exception(error) or await self._cancelled_before_limit(error):
+                return (ModelCancelled(None, workflow.now(), used, lost),)
+            return self._failed(ModelFailed(model_error(error), workflow.now(), used, lost))
+        self._rate.add(answer.seconds)
+        at, wasted = workflow.now(), answer.failed_usage
+        if not answer.complete:
+            return (ModelCancelled(partial=answer.response, at=at, failed_usage=wasted),)
+        return (ModelAnswered(response=answer.response, at=at, failed_usage=wasted),)
+
+    async def summarise(self, command: SummariseBuffer) -> Ends:
+        """Have the buffer summarised."""
+        self._asking = summary_name(command.step_number)
+        try:
+            patience = self._start.definition.model_patience_seconds
+            summary = await summarise(command, self._state().llm or LLM(), patience, self._time_left())
+        except ActivityError as error:
+            used, lost = self._used(error, summary_name(command.step_number))
+            await self._cancelled_before_limit(error)
+            return self._failed(SummaryFailed(model_error(error), workflow.now(), used, lost))
+        return (BufferSummarised(text=summary.text, usage=summary.usage, at=workflow.now()),)
+
+    async def call_tool(self, command: CallTool) -> Ends:
+        """Run a tool."""
+        started_at = workflow.now()
+        traits, call = self._tools[command.call.name], command.call
+        try:
+            result = await call_tool(command, traits, self._time_left(), self._state().metadata)
+        except ActivityError as error:
+            if traits.local:
+                self._note_run()
+            told = tool_error(error, traits)
+            return self._failed(ToolFailed(call_id=call.id, error=told, started_at=started_at, at=workflow.now()))
+        if traits.local:
+            self._note_run()
+        return (ToolReturned(call.id, result.text, started_at, workflow.now(), result.stop, result.stop_context),)
+
+    async def run_hooks(self, command: RunHooks) -> Ends:
+        """Run the hooks of one place."""
+        runs = await run_hooks(command)
+        self._note_run()
+        call = command.context.call
+        return (HooksReturned(command.context.trigger, call.id if call else None, runs, workflow.now()),)
+
+    async def await_approval(self, command: AskApproval) -> Ends:
+        """Report when nobody has decided in time; a decision comes by signal."""
+        expires_at = command.expires_at
+        if expires_at is None:
+            return ()
+        caption = summaries.of_approval(command, expires_at, self._state().running.started_at)
+        await workflow.sleep(max(expires_at - workflow.now(), SHORTEST), summary=caption)
+        return (ApprovalExpired(call_id=command.call.id, at=workflow.now()),)
+
+    async def spawn(self, command: SpawnSubagent) -> Ends:
+        """Run a subagent; when that is cancelled, tell what it had used."""
+        definition = next(each for each in self._start.subagents if each.name == command.agent)
+        state, name = self._state(), call_name(command.step_number, command.index)
+        running = {each.call.id for each in state.running.open_calls}
+        self._children = {id_: each for id_, each in self._children.items() if id_ in running}
+        self._children[command.call_id] = command
+        start = ExecutionInput(
+            agent_id=str(workflow.uuid4()),
+            definition=definition,
+            question=command.task,
+            budget=command.budget,
+            subagents=reachable(definition, self._start.subagents),
+            metadata=self._start.metadata,
+            parent_agent_id=state.agent_id,
+            depth_left=command.depth_left,
+            searchable=self._start.searchable,
+            continue_events=self._start.continue_events,
+        )
+        execution_id = named_id(state.running.execution_id, name)
+        return (await call_subagent(command, start, execution_id, self._starting),)
+
+    def _used(self, error: ActivityError, call: str) -> tuple[Usage, bool]:
+        """Return what the attempts of a call without an answer used, and whether the last one was lost besides.
+
+        The last one may have known of none before it.
+        """
+        used, lost = failed_usage(error)
+        spent = self._spent.get(call, NOTHING_USED)
+        return (used if used.total_tokens >= spent.total_tokens else spent), lost
+
+    def cancelled_unheard(self, at: datetime) -> ModelCancelled:
+        """Return the end of a model call, or a summary, that was cancelled and did not report in time."""
+        return ModelCancelled(None, at, failed_usage=self._spent.get(self._asking, NOTHING_USED), lost=True)
+
+    def children_unheard(self, at: datetime) -> Ends:
+        """Return the ends of the subagents that were cancelled and did not report in time."""
+        calls = self._state().running.open_calls
+        return tuple(unheard(self._children[each.call.id], at) for each in calls if each.call.id in self._children)
+
+    def _time_left(self) -> timedelta | None:
+        """Return how long a call may take with all its attempts: none is begun after the limit, worker or not.
+
+        None also where hooks may override the limit: it does not end the call then, unless the core cancels it.
+        """
+        strikes_at = self._state().running.time_limit_at
+        if strikes_at is None or StopReason.TIME_LIMIT in self._start.definition.overridable:
+            return None
+        return max(strikes_at - workflow.now(), SHORTEST)
+
+    async def _cancelled_before_limit(self, error: ActivityError) -> bool:
+        """Wait for the time limit where no attempt fits before it; return whether something else cancelled us first.
+
+        Temporal does not wait for an attempt that it will not begin; the run does, as it would in a process, because
+        it is the limit that ends it and not the endpoint's refusal.
+        """
+        strikes_at = self._state().running.time_limit_at
+        if error.retry_state is not RetryState.TIMEOUT or strikes_at is None:
+            return False
+        try:
+            await workflow.wait_condition(lambda: workflow.now() >= strikes_at)
+        except asyncio.CancelledError:
+            return True
+        return False
+
+    def _failed(self, event: Event) -> Ends:
+        """Report that a call failed; when it is the time limit that ended it, that first."""
+        strikes_at, now = self._state().running.time_limit_at, workflow.now()
+        if strikes_at is not None and now >= strikes_at:  # the timer itself may come a moment later
+            return (TimerFired(at=now), event)
+        return (event,)

@@ -1,0 +1,74 @@
+"""The calls of a run that wait for a person: whether there are any, as it is listed by, and which decisions count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.subagents import SPAWN_TOOL
+from holdfast.core.conversation.messages import ToolCall
+from holdfast.core.loop.approvals import problem_with_decision, problem_with_edit
+from holdfast.core.loop.events import ApprovalGiven, Event
+from holdfast.core.loop.rules import Rules
+from holdfast.core.wire.contracts import ApprovalDecision
+from holdfast.core.wire.search_attributes import FOR_APPROVAL
+from workflows.execution.activity_calls import check_arguments
+from workflows.search_attributes import WAITING, Updates, progress
+
+
+class Waiting:
+    """Tells the server when a run begins to wait for somebody, and when it no longer does."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def has_changed(self, state: AgentState) -> bool:
+        """Return whether there is something new to tell; it counts as told then.
+
+        To be asked after each event. How many events one task of the workflow takes in is not the same in a replay,
+        where several hooks ran at once: what is told, and its place among the calls begun, must not depend on it.
+        """
+        waits = bool(state.waiting_calls)
+        before, self._told = self._told, waits
+        return waits != before
+
+    def updates(self, state: AgentState) -> Updates:
+        """Return what it is listed by then: how far it has come, too, for one that waits may wait for days."""
+        return (WAITING.value_set(FOR_APPROVAL) if state.waiting_calls else WAITING.value_unset(), *progress(state))
+
+
+def decision_problem(decision: ApprovalDecision, state: AgentState, inbox: Iterable[Event]) -> str | None:
+    """Return why a decision is about no call that waits, if so; `inbox` is what has come in already."""
+    already = {event.call_id for event in inbox if isinstance(event, ApprovalGiven) and event.problem is None}
+    return problem_with_decision(decision.call_id, decision.verdict, state, workflow.now(), already)
+
+
+def refuse_decision(decision: ApprovalDecision, state: AgentState, inbox: Iterable[Event], rules: Rules) -> None:
+    """Raise ApplicationError for a decision that would decide nothing; `inbox` is what has come in already."""
+    problem = decision_problem(decision, state, inbox)
+    if problem is not None:
+        raise ApplicationError(problem, type="DecisionRefused", non_retryable=True)
+    step, call = state.running.current_step, _waiting_call(decision, state)
+    asked = len(step.requested_tool_calls) if step else 1
+    refuse_arguments(problem_with_edit(rules, call, decision.verdict, asked) if call else None)
+
+
+def refuse_arguments(problem: str | None) -> None:
+    """Raise ApplicationError where there is a `problem` with the arguments of an edit."""
+    if problem is not None:
+        raise ApplicationError(f"{problem}; the call is still waiting", type="InvalidArguments", non_retryable=True)
+
+
+async def tool_problem(decision: ApprovalDecision, state: AgentState) -> str | None:
+    """Return what a tool finds wrong with the arguments of an edit, as its worker tells; recorded."""
+    arguments, call = decision.verdict.arguments, _waiting_call(decision, state)
+    if arguments is None or call is None or call.name == SPAWN_TOOL:  # which the core judges
+        return None
+    return await check_arguments(call.name, arguments)
+
+
+def _waiting_call(decision: ApprovalDecision, state: AgentState) -> ToolCall | None:
+    return next((each.call for each in state.waiting_calls if each.call.id == decision.call_id), None)

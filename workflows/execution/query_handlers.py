@@ -1,0 +1,97 @@
+"""What an execution answers to queries: nothing of it is written into its history."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from temporalio import workflow
+
+from holdfast.core.agent.state import AgentState
+from holdfast.core.loop.conversation_summary import summary_request
+from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.contracts import (
+    BUDGET_QUERY,
+    BUFFER_QUERY,
+    DEBUG_QUERY,
+    EVENTS_QUERY,
+    PART_QUERY,
+    SNAPSHOT_QUERY,
+    STATE_QUERY,
+    TRANSCRIPT_QUERY,
+    BufferPage,
+    EventsPage,
+    EventsRequest,
+    PageRequest,
+    PartPage,
+    PartRequest,
+    StatePage,
+    TranscriptPage,
+    TranscriptRequest,
+)
+from holdfast.core.wire.paging import page
+from holdfast.core.wire.records import Snapshot
+from workflows.event_log import Observing
+from workflows.execution.request_delta import Telling
+
+
+def _now() -> datetime:
+    """Return the time of day, for answers alone: a query comes whenever it does, and decides nothing."""
+    return max(datetime.now(UTC), workflow.now())
+
+
+class Answering:
+    """The queries of `AgentExecution`, which keeps the values they are about."""
+
+    _state: AgentState
+    _past: Past
+    _telling: Telling
+    _observing: Observing
+    _snapshot: Snapshot | None = None
+    """What the execution came to, once it has ended."""
+
+    @workflow.query(name=STATE_QUERY, description="The state, page by page.")
+    def state(self, request: PageRequest | None = None) -> StatePage:
+        """Return a page of the state; the first one without a request."""
+        return page(self._state.at(_now()), request or PageRequest())
+
+    @workflow.query(name=DEBUG_QUERY, description="The few facts one asks for first.")
+    def debug(self) -> dict[str, Any]:
+        """Return status, steps, signals, errors and usage."""
+        return self._state.debug()
+
+    @workflow.query(name=TRANSCRIPT_QUERY, description="What the model has been told, for the inference activity.")
+    def transcript(self, asked: TranscriptRequest) -> TranscriptPage:
+        """Return a run of messages as the model sees them."""
+        return self._telling.page(asked)
+
+    @workflow.query(name=BUFFER_QUERY, description="What is to be summarised, for the summarise activity.")
+    def buffer(self) -> BufferPage:
+        """Return what a model is asked in order to summarise the buffer."""
+        return BufferPage(messages=summary_request(self._state.store))
+
+    @workflow.query(name=EVENTS_QUERY, description="What a listener would have heard, page by page.")
+    def events(self, request: EventsRequest | None = None) -> EventsPage:
+        """Return the observed events from a place on."""
+        return self._observing.page(request or EventsRequest())
+
+    @workflow.query(name=BUDGET_QUERY, description="The limits, and what is left of them.")
+    def budget(self) -> dict[str, Any]:
+        """Return the limits in force and what is left, each none where there is no limit."""
+        left = self._state.at(_now()).budget_remaining
+        return {"budget": self._state.budget.model_dump(mode="json"), "remaining": left.model_dump(mode="json")}
+
+    @workflow.query(name=SNAPSHOT_QUERY, description="What is kept of the execution, once it has ended.")
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot, for the record activity."""
+        if self._snapshot is None:
+            raise ValueError("the execution has not ended; `state` tells how far it is")
+        return self._snapshot
+
+    @workflow.query(name=PART_QUERY, description="A sealed part of the snapshot, for the record activity.")
+    def part(self, request: PartRequest) -> PartPage:
+        """Return the bytes of the part of that digest."""
+        data = self._past.part(request.digest)
+        if data is None:
+            raise ValueError(f"there is no part {request.digest} in this run")
+        return PartPage(data=data.decode())

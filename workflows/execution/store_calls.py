@@ -1,0 +1,50 @@
+"""How an execution that has ended is kept outside the history: its snapshot and its record, by one activity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+from holdfast.core.base.bounds import TASK_CHARS_MAX
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.wire.contracts import RECORD_ACTIVITY, ExecutionInput, Recorded, RecordRequest
+from workflows.execution.activity_calls import HEARTBEAT_TIMEOUT, call_error
+from workflows.shielding import in_any_case
+from workflows.timeouts import RECORD, SESSION_RECORD
+
+
+@dataclass(frozen=True, slots=True)
+class Unkept:
+    """Why there is no record."""
+
+    why: str
+
+
+async def record(start: ExecutionInput, asked: str, caption: str) -> Recorded | Unkept:
+    """Have the execution kept, within the time there is. What it was `asked` is told where its input says nothing.
+
+    A cancel of the run does not reach it: what has ended is kept in any case.
+    """
+    return await in_any_case(_recorded(start, asked, caption))
+
+
+async def _recorded(start: ExecutionInput, asked: str, caption: str) -> Recorded | Unkept:
+    times = RECORD if start.session is None else SESSION_RECORD
+    said = start.session.messages[-1].text if start.session and start.session.messages else start.question
+    try:
+        recorded: Recorded = await workflow.execute_activity(
+            RECORD_ACTIVITY,
+            RecordRequest(agent=start.definition.name, task=clamped(said or asked, TASK_CHARS_MAX)),
+            result_type=Recorded,
+            activity_id="record",
+            start_to_close_timeout=times.attempt,
+            schedule_to_close_timeout=times.total,
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            retry_policy=times.retry,
+            summary=caption,
+        )
+    except ActivityError as error:
+        return Unkept(call_error(error, "record").message)
+    return recorded

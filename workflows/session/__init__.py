@@ -1,0 +1,1 @@
+"""The workflow `AgentSession`: an agent that lives over many executions."""

@@ -1,0 +1,370 @@
+"""The workflow `AgentSession`: an agent over time. `core.session.session_state` decides what its messages come to.
+
+Each execution is a child workflow with a history of its own. The session keeps no conversation, only the name of the
+snapshot that holds it: however long it lives, a message costs it the same, and a new run takes over a few kilobytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import NoReturn
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+from holdfast.core.base.bounds import REASON_CHARS_MAX, UPDATES_MAX, UPDATES_PER_RUN
+from holdfast.core.base.errors import HoldfastError, RecordNotFound
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.session import session_state
+from holdfast.core.session.session_events import SessionEventsPage
+from holdfast.core.session.session_state import (
+    SessionInput,
+    SessionState,
+    SessionTransition,
+    StartExecution,
+    TellExecution,
+    TurnEnd,
+)
+from holdfast.core.wire.contracts import EVENTS_QUERY, EventsRequest, StopRequest
+from holdfast.core.wire.session_contracts import (
+    AGENT_SESSION,
+    CHANGE_UPDATE,
+    CLEAR_UPDATE,
+    CLOSE_UPDATE,
+    OPEN_UPDATE,
+    RECEIPT_QUERY,
+    RESUME_UPDATE,
+    REWIND_UPDATE,
+    SEND_UPDATE,
+    SESSION_MISSING,
+    SESSION_QUERY,
+    SESSION_REFUSED,
+    STOP_UPDATE,
+    SUSPEND_UPDATE,
+    Branch,
+    Receipt,
+    SessionChange,
+    SessionMessage,
+    SessionView,
+)
+from holdfast.core.wire.workflow_names import own_id, session_workflow_id
+from workflows import summaries
+from workflows.continue_as_new import FAULTS, check_start, is_long
+from workflows.event_log import SessionObserving
+from workflows.execution.activity_calls import call_error
+from workflows.search_attributes import STATUS, STEPS, show
+from workflows.session.child_execution import ChildExecution
+from workflows.session.current_details import session_details
+from workflows.session.store_calls import branched, find_session, keep_session
+from workflows.shielding import in_any_case
+
+
+@workflow.defn(name=AGENT_SESSION, failure_exception_types=FAULTS)
+class AgentSession:
+    """One agent's session; its workflow id holds the agent's id. Its result is what it last looked like."""
+
+    @workflow.init
+    def __init__(self, given: SessionInput) -> None:
+        check_start(given)
+        # Updates are delivered before run() begins: everything a handler touches is made here.
+        self._known: SessionState | None = given.carried
+        self._observing = SessionObserving(given.carried)
+        self._failure: ApplicationError | None = None
+        self._child: ChildExecution | None = None
+        self._turn: asyncio.Task[None] | None = None
+        self._rewinding = False
+        self._searchable = given.settings.searchable
+        self._shown: str | None = given.carried.status if given.carried else None
+        """The status that the session can be listed by now."""
+        self._executions_before = given.carried.executions if given.carried else 0
+        self._heard = 0
+        """How many updates this run has taken."""
+
+    @workflow.run
+    async def run(self, given: SessionInput) -> SessionView:
+        """Live until the session is closed, or has been idle for its time."""
+        if self._known is None:
+            await self._prepare(given)
+        while True:
+            if self._turn_fault is not None:
+                raise self._turn_fault  # a fault of our own ends the session with its cause
+            self._heed_cancel()
+            if self._is_to_go_on_elsewhere():
+                carried = self._observing.handed_on(self._state)
+                workflow.continue_as_new(SessionInput(settings=carried.settings, carried=carried))
+            self._begin_next()
+            self._show()
+            workflow.set_current_details(session_details(self._state))
+            if await self._something_happens():
+                continue
+            if await self._left():
+                return self._state.view()
+
+    # --- what people ask for
+
+    @workflow.update(name=OPEN_UPDATE, description="Have the session be there; answers with what it is.")
+    async def open(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
+        """Return what the session is, once it is there."""
+        return (await self._ready()).view()
+
+    @workflow.update(name=SEND_UPDATE, description="Say something to the agent; acknowledged means that it is kept.")
+    async def send(self, message: SessionMessage) -> Receipt:
+        """Take a message; the same one again is the same message."""
+        state = await self._ready()
+        _refuse(session_state.problem_with_message(state, message))
+        self._take(session_state.sent(state, message, workflow.now()))
+        receipt = session_state.receipt(self._state, message.message_id)
+        assert receipt is not None  # noqa: S101  # it was taken just now
+        return receipt
+
+    @send.validator
+    def _refuse_message(self, message: SessionMessage) -> None:
+        if self._known is not None:
+            _refuse(session_state.problem_with_message(self._known, message))
+
+    @workflow.update(name=STOP_UPDATE, description="Stop the execution under way; what waits goes on after it.")
+    async def stop(self, stop: StopRequest | None = None) -> SessionView:
+        """Stop what runs, if anything does."""
+        return self._take(session_state.stopped(await self._ready(), stop or StopRequest(), workflow.now()))
+
+    @workflow.update(name=CHANGE_UPDATE, description="Change the agent; what runs changes at its next step.")
+    async def change(self, change: SessionChange) -> SessionView:
+        """Make the agent what is asked for."""
+        return self._take(session_state.changed(await self._ready(), change, workflow.now()))
+
+    @workflow.update(name=CLEAR_UPDATE, description="Forget the conversation; records stay.")
+    async def clear(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
+        """Forget what was said, at the end of what runs."""
+        return self._take((session_state.cleared(await self._ready(), workflow.now()), ()))
+
+    @workflow.update(name=SUSPEND_UPDATE, description="Begin nothing until `resume`; what runs goes on to its end.")
+    async def suspend(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
+        """Let messages wait."""
+        return self._take((session_state.suspended(await self._ready(), workflow.now()), ()))
+
+    @workflow.update(name=RESUME_UPDATE, description="Go on with the messages that wait.")
+    async def resume(self, nothing: None = None) -> SessionView:  # noqa: ARG002  # see `SenderCheck`
+        """Let messages have their turns again."""
+        return self._take((session_state.resumed(await self._ready(), workflow.now()), ()))
+
+    @workflow.update(name=CLOSE_UPDATE, description="Take nothing any more; what was taken gets its turn, or is kept.")
+    async def close(self, stop: StopRequest | None = None) -> SessionView:
+        """Come to an end: after what waits, or at once with a stop."""
+        return self._take(session_state.closed(await self._ready(), stop, workflow.now()))
+
+    @workflow.update(name=REWIND_UPDATE, description="Go back to the end of an execution, or to a step of it.")
+    async def rewind(self, branch: Branch) -> SessionView:
+        """Go on from another place of the conversation."""
+        await self._ready()
+        while self._rewinding:
+            await workflow.wait_condition(lambda: not self._rewinding)
+        # from here to the flag nothing may be awaited: a turn could begin, and its end would undo this
+        _refuse(session_state.problem_with_rewinding(self._state))
+        self._rewinding = True  # nothing begins meanwhile
+        try:
+            found = await branched(branch, self._state.agent_id)
+        except ActivityError as error:
+            told = call_error(error, "records")
+            kind = told.type if told.type == RecordNotFound.__name__ else SESSION_REFUSED
+            raise ApplicationError(told.message, type=kind) from None
+        finally:
+            self._rewinding = False
+        return self._take((session_state.branched(self._state, branch, found, workflow.now()), ()))
+
+    @open.validator  # noqa: A003  # the handler above is meant
+    @clear.validator
+    @suspend.validator
+    @resume.validator
+    def _refuse_more(self, nothing: None = None) -> None:  # noqa: ARG002  # as the updates have it
+        """Leave room for messages, the stop and the close: the server takes so many updates in a run and no more."""
+        if self._heard >= UPDATES_MAX:
+            text = f"{self._heard} requests came since the session last came to rest; stop what runs, or wait for it"
+            _refuse((SESSION_REFUSED, text))
+
+    @change.validator
+    def _refuse_change(self, change: SessionChange) -> None:  # noqa: ARG002  # as the update has it
+        self._refuse_more()
+
+    @rewind.validator
+    def _refuse_rewind(self, branch: Branch) -> None:  # noqa: ARG002  # as the update has it
+        self._refuse_more()
+
+    @workflow.query(name=SESSION_QUERY, description="What the session is and does.")
+    def session(self) -> SessionView | None:
+        """Return what others may see of it; none before it is there."""
+        return self._known.view(whole=True) if self._known else None
+
+    @workflow.query(name=RECEIPT_QUERY, description="What has become of a message, by its id.")
+    def receipt(self, message_id: str) -> Receipt | None:
+        """Return what is known of a message."""
+        return session_state.receipt(self._known, message_id) if self._known else None
+
+    @workflow.query(name=EVENTS_QUERY, description="What has happened to the session, from a place on.")
+    def events(self, request: EventsRequest | None = None) -> SessionEventsPage:
+        """Return the session's events, as many as one answer holds."""
+        return self._observing.page(request or EventsRequest())
+
+    # --- how it lives
+
+    @property
+    def _state(self) -> SessionState:
+        if self._known is None:
+            raise RuntimeError("the session is not there yet")
+        return self._known
+
+    async def _ready(self) -> SessionState:
+        self._heard += 1
+        await workflow.wait_condition(lambda: self._known is not None or self._failure is not None)
+        if self._failure is not None:
+            raise self._failure
+        return self._state
+
+    async def _prepare(self, given: SessionInput) -> None:
+        """Find the agent as it was kept, or make a new one; where that fails, so does the session, and all who wait."""
+        workflow_id = workflow.info().workflow_id
+        agent_id = own_id(workflow_id)
+        if workflow_id != session_workflow_id(agent_id):  # one agent would have two sessions
+            await self._fail(f"the session of agent {agent_id} is the workflow {session_workflow_id(agent_id)}")
+        try:
+            found = await find_session(agent_id)
+            if found.kept is None:
+                state = session_state.new_session(given, agent_id, workflow.now())
+            else:
+                state = SessionState.model_validate_json(found.kept)
+                self._observing.go_on(state)
+            if found.latest is not None:
+                state = session_state.continued(state, found.latest, workflow.now())
+            elif given.forked_from is not None and found.kept is None:
+                state = session_state.branched(
+                    state, given.forked_from, await branched(given.forked_from, agent_id), workflow.now()
+                )
+            self._searchable = state.settings.searchable
+            if found.kept is None:
+                self._observing.take(None, state)
+            self._known = state
+        except ActivityError as error:
+            await self._fail(call_error(error, "records").message)
+        except HoldfastError as error:
+            await self._fail(error.message, SESSION_MISSING)
+
+    async def _fail(self, text: str, kind: str = SESSION_REFUSED) -> NoReturn:
+        self._failure = ApplicationError(clamped(text, REASON_CHARS_MAX), type=kind, non_retryable=True)
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        raise self._failure
+
+    def _take(self, transition: SessionTransition) -> SessionView:
+        """Take over what a rule has made of the session, and tell the execution under way what it is to know."""
+        state, commands = transition
+        self._become(state)
+        for command in commands:
+            match command:
+                case TellExecution() if self._child is not None:
+                    self._child.tell(command.told)
+                case StartExecution():
+                    self._child = ChildExecution()
+                    self._turn = asyncio.create_task(self._run(self._child, command))
+                case _:
+                    pass
+        return self._state.view()
+
+    def _become(self, state: SessionState) -> None:
+        self._observing.take(self._known, state)
+        self._known = state
+
+    @property
+    def _may_begin(self) -> bool:
+        return session_state.may_begin(self._state) and not self._rewinding
+
+    def _begin_next(self) -> None:
+        if self._may_begin:
+            self._take(session_state.next_turn(self._state, str(workflow.uuid4()), workflow.now()))
+
+    async def _run(self, child: ChildExecution, command: StartExecution) -> None:
+        end = await child.run(command, self._state)
+        if end.snapshot is None:
+            end = await self._as_recorded(end)
+        self._child = None
+        self._become(session_state.ended(self._state, end))
+
+    async def _as_recorded(self, end: TurnEnd) -> TurnEnd:
+        """Return the end as the execution's record has it: one can be terminated just after it was kept."""
+        try:
+            latest = (await find_session(self._state.agent_id)).latest
+        except ActivityError:
+            return end
+        turn = self._state.turn
+        if turn is None or latest is None or latest.execution_id != end.execution_id:
+            return end
+        return session_state.end_as_recorded(turn, latest, end.at)
+
+    @property
+    def _turn_fault(self) -> BaseException | None:
+        turn = self._turn
+        return turn.exception() if turn is not None and turn.done() and not turn.cancelled() else None
+
+    def _can_go_on(self) -> bool:
+        return self._state.is_over or self._may_begin or self._is_to_go_on_elsewhere() or self._turn_fault is not None
+
+    async def _something_happens(self) -> bool:
+        """Wait until there is something to do; return False when the session is to leave the server."""
+        if self._state.is_over:
+            return False
+        before, idle = self._state, self._state.settings.idle_seconds
+        try:
+            await workflow.wait_condition(
+                lambda: self._state is not before or self._can_go_on(),
+                timeout=timedelta(seconds=idle) if idle is not None and before.turn is None else None,
+                timeout_summary=None if idle is None else summaries.of_idle(idle),
+            )
+        except TimeoutError:
+            return not self._is_idle()
+        except asyncio.CancelledError:
+            reason = workflow.cancellation_reason()
+            if reason is None:
+                raise  # the worker puts this run aside
+            return True
+        return not self._state.is_over
+
+    def _heed_cancel(self) -> None:
+        """Close the session when it was cancelled, wherever that has reached it: what waits is kept."""
+        reason = workflow.cancellation_reason()
+        if reason is not None and not self._state.at_once:
+            stop = StopRequest(reason=clamped(reason, REASON_CHARS_MAX), source="cancelled")
+            self._take(session_state.closed(self._state, stop, workflow.now()))
+
+    def _is_idle(self) -> bool:
+        return self._state.turn is None and not session_state.may_begin(self._state) and not self._rewinding
+
+    async def _left(self) -> bool:
+        """Have the session kept and return whether nothing came meanwhile, so that it can leave the server."""
+        state = self._state
+        await in_any_case(workflow.wait_condition(workflow.all_handlers_finished))
+        await in_any_case(keep_session(self._observing.handed_on(state)))
+        self._show()
+        workflow.set_current_details(session_details(self._state))
+        return self._state is state and workflow.all_handlers_finished()
+
+    def _is_long(self) -> bool:
+        return is_long(self._state.settings.continue_events)
+
+    def _is_to_go_on_elsewhere(self) -> bool:
+        """Return whether this run has done enough, and nothing is under way."""
+        if self._state.turn is not None or self._rewinding or self._state.is_over:
+            return False
+        enough = self._heard >= UPDATES_PER_RUN
+        if not enough and self._state.executions > self._executions_before:
+            enough = self._is_long()
+        return enough and workflow.all_handlers_finished()
+
+    def _show(self) -> None:
+        """Have the session listed by what it does, whenever that has changed."""
+        if self._searchable and self._state.status != self._shown:
+            self._shown = self._state.status
+            show(STATUS.value_set(self._shown), STEPS.value_set(self._state.executions))
+
+
+def _refuse(problem: tuple[str, str] | None) -> None:
+    if problem is not None:
+        kind, text = problem
+        raise ApplicationError(text, type=kind, non_retryable=True)

@@ -1,0 +1,98 @@
+"""A session as Markdown, as the stock Web UI shows it under "Current details". Reads, never decides."""
+
+from __future__ import annotations
+
+from holdfast.core.base import bounds
+from holdfast.core.conversation.amounts import token_count
+from holdfast.core.conversation.display_text import clock, span
+from holdfast.core.conversation.markdown import code, table
+from holdfast.core.session.session_state import SessionState
+from holdfast.core.wire.run_metadata import limits_of
+from workflows.execution.current_details import bounded, in_dollars, listed
+from workflows.summaries import counted, ending
+
+_CHARS = bounds.STORY_WORDS_CHARS_MAX
+
+
+def session_details(state: SessionState) -> str:
+    """Return what the session is and does, of at most STORY_BYTES_MAX bytes."""
+    parts = (_status(state), _under_way(state), _queue(state), _unanswered(state), _executions(state), _settings(state))
+    return bounded("\n\n".join(filter(None, parts)))
+
+
+def _status(state: SessionState) -> str:
+    facts = (
+        f"**{state.status}**" + (" (closing)" if state.closing and state.status != "closed" else ""),
+        f"agent `{state.definition.name}`",
+        counted(state.executions, "execution"),
+        f"{token_count(state.usage)} tokens",
+        in_dollars(state.cost, state.unpriced),
+        f"this is of {clock(state.updated_at)}",
+    )
+    return " · ".join(facts)
+
+
+def _under_way(state: SessionState) -> str:
+    turn = state.turn
+    if turn is None:
+        return ""
+    lines = [f"**Under way**: execution {state.executions:,}, `{turn.execution_id}`"]
+    if turn.stop is not None:
+        lines.append(f"(told to stop: {'at once' if turn.stop == 'now' else 'after its step'})")
+    if state.clearing:
+        lines.append("(the conversation is forgotten at its end)")
+    said = listed("Said to it", (*turn.said, *turn.injected), lambda each: code(each.text, _CHARS))
+    return " ".join(lines) + f"\n\n{said}"
+
+
+def _queue(state: SessionState) -> str:
+    """Return the messages that come next, and how many there are besides."""
+    if not state.queue:
+        return ""
+    shown = state.queue[: bounds.STORY_LISTED_MAX]
+    more = len(state.queue) - len(shown)
+    lines = [f"{place}. {code(each.text, _CHARS)}" for place, each in enumerate(shown, 1)]
+    if more:
+        lines.append(f"\n({more:,} more after these)")
+    return "\n".join((f"**Waiting**: {len(state.queue):,}", "", *lines))
+
+
+def _unanswered(state: SessionState) -> str:
+    told = listed("Said to executions that left nothing", state.unanswered, lambda each: code(each.text, _CHARS))
+    return f"{told}\n\nThey are said again with the next message, or by `holdfast session resume`." if told else ""
+
+
+def _executions(state: SessionState) -> str:
+    """Return the latest executions, the newest first."""
+    messages: dict[str, int] = {}
+    for each in reversed(state.known):
+        if each.execution_id not in messages and len(messages) == bounds.STORY_LISTED_MAX:
+            break
+        messages[each.execution_id] = messages.get(each.execution_id, 0) + 1
+    rows = [(f"`{id_}`", str(count), _standing(state, id_)) for id_, count in messages.items()]
+    return table(("execution", ">messages", "status"), rows) if rows else ""
+
+
+def _standing(state: SessionState, execution_id: str) -> str:
+    if state.turn is not None and state.turn.execution_id == execution_id:
+        return "running"
+    if execution_id == state.last_id and state.last_status is not None:
+        return ending(state.last_status, state.last_stop_reason)
+    return "ended"
+
+
+def _settings(state: SessionState) -> str:
+    settings, model = state.settings, state.definition.llm.model
+    idle = "never" if settings.idle_seconds is None else f"after {span(settings.idle_seconds)} without a message"
+    rows = [
+        ("model", code(model, bounds.WORD_CHARS_MAX) if model else "the worker's"),
+        ("a message while it runs", settings.while_running),
+        ("leaves the server", idle),
+    ]
+    if settings.tenant:
+        rows.append(("tenant", code(settings.tenant, bounds.TENANT_CHARS_MAX)))
+    if state.place is not None:
+        after = "" if state.place.steps is None else f", after {state.place.steps:,} steps"
+        rows.append(("the conversation stands at", f"execution `{state.place.execution_id}`{after}"))
+    rows += [(f"limit of an execution: {name}", limit) for name, limit in limits_of(state.definition.budget)]
+    return table(("setting", "is"), rows)
