@@ -27,7 +27,7 @@ from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.errors import HoldfastError, InvalidInput
-from holdfast.core.base.safe_text import error_record
+from holdfast.core.conversation.error_records import error_record
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.process_exit import leave

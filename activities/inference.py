@@ -25,8 +25,9 @@ from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.bounds import SUMMARY_BYTES_MAX
 from holdfast.core.base.errors import CompilerFailed, ModelFailure
-from holdfast.core.base.safe_text import clamped_json, error_record
+from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.conversation.tool_attempts import lost_for_good

@@ -16,7 +16,7 @@ from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedErr
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import LATE_SECONDS
 from holdfast.core.base.usage import Usage
 from holdfast.core.wire.contracts import DEBUG_QUERY, RECORD_ACTIVITY

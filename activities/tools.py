@@ -22,12 +22,12 @@ from activities.tool_attempts import (
     refuse_spent,
 )
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.execution_state import named_id
 from holdfast.core.agent.policies import ContextPolicy
-from holdfast.core.agent.state import named_id
 from holdfast.core.agent.tools import AnyTool, ToolContext, ToolReply
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.safe_text import error_record
+from holdfast.core.conversation.error_records import error_record
 from holdfast.core.wire.approval_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
     REPLY_KIND,

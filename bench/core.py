@@ -21,7 +21,6 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.state_json import from_json, to_json
 from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ToolCall, user_message
@@ -143,10 +142,10 @@ def step_times(loop: AgentLoop) -> list[Depth]:
 def saving(loop: AgentLoop) -> Saved:
     """Measure how a state is saved and read."""
     state, _ = walked(loop, begun(loop), SAVED_STEPS)
-    data = to_json(state)
-    if from_json(data) != state:
+    data = state.to_json()
+    if AgentState.from_json(data) != state:
         raise RuntimeError("what was read is not what was saved")
-    write_ms, read_ms = timed(lambda: to_json(state)), timed(lambda: from_json(data))
+    write_ms, read_ms = timed(state.to_json), timed(lambda: AgentState.from_json(data))
     return Saved(SAVED_STEPS, len(data), write_ms, read_ms)
 
 

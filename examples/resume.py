@@ -9,7 +9,6 @@ import asyncio
 from contextlib import aclosing
 
 from holdfast import AgentDefinition, AgentState, tool
-from holdfast.core.agent.state_json import from_json, to_json
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, call, say
 
@@ -43,14 +42,14 @@ async def until_first_step() -> AgentState:
 
 async def main() -> AgentState:
     """Leave the run, save it, go on with it, and ask one question more in the same conversation."""
-    saved = to_json(await until_first_step())
+    saved = (await until_first_step()).to_json()
     print("saved:", f"{len(saved):,} bytes,", "tool calls so far:", RUNS)
-    restored = from_json(saved)
+    restored = AgentState.from_json(saved)
     print("read back:", restored.status, "after", restored.step_count, "step")
     state = await driver().execute(restored)
     print("gone on with:", state.status, "after", state.step_count, "steps, tool calls:", RUNS)
 
-    session = from_json(to_json(state, session_only=True))  # the conversation without the execution
+    session = AgentState.from_json(state.to_json(session_only=True))  # the conversation without the execution
     later = LocalDriver(AGENT, model=ScriptedModel(lambda _: say("Nothing is late.")), tools=[find_order])
     state = await later.execute("Is anything late?", state=session)
     print("execution", state.execution_count, state.status, state.current_response)

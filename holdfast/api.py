@@ -6,10 +6,11 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.capabilities import Capability
 from holdfast.core.agent.context_view import Compiler, CompilerContext, compiler
 from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, Hook, HookContext, hook
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.remote_tools import RemoteTool, remote_tool
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import StopRun, Tool, ToolContext, tool
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.usage import Prices, Usage

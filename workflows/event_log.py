@@ -14,15 +14,11 @@ from temporalio import workflow
 
 from holdfast.core.base import bounds
 from holdfast.core.base.frozen import replace
-from holdfast.core.session.session_events import (
-    SESSION_EVENTS_MAX,
-    AnySessionEvent,
-    SessionEventsPage,
-    session_events,
-)
+from holdfast.core.session.event_derivation import session_events
 from holdfast.core.session.session_state import SessionState
 from holdfast.core.wire.contracts import EventsPage, EventsRequest
 from holdfast.core.wire.execution_events import AnyObserved, Observed
+from holdfast.core.wire.session_events import SESSION_EVENTS_MAX, AnySessionEvent, SessionEventsPage
 
 
 class Observing:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from holdfast.core.agent.state import AgentState, ExecutionState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.amounts import ESTIMATED
 from holdfast.core.conversation.display_text import amount, call_line, clock, on_a_line, span, summary_line
 from holdfast.core.conversation.stop_reasons import StopReason

@@ -42,7 +42,8 @@ from temporalio.worker import (
 )
 from temporalio.workflow import ActivityHandle, ChildWorkflowHandle
 
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import QUEUE_MAX, SPAN_TEXT_CHARS_MAX
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.stop_reasons import StopReason

@@ -9,9 +9,9 @@ from typing import Any, Final, cast
 
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.state import AgentState
-from holdfast.core.session.session_events import SESSION_KINDS
 from holdfast.core.wire import event_envelope
 from holdfast.core.wire.execution_events import KINDS
+from holdfast.core.wire.session_events import SESSION_KINDS
 from holdfast.view.run_export import RunExport
 
 FOLDER: Final = Path(__file__).resolve().parent

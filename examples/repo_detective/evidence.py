@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast import AgentState
-from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.base.bounds import CALLS_PER_STEP_MAX
 from holdfast.core.conversation.steps import NOT_RUN, Outcome, ToolExecution
 from holdfast.testing.ledger import Entry

@@ -19,8 +19,8 @@ from pydantic import JsonValue, ValidationError
 
 from holdfast.cli.busy_indicator import ASKING, busy
 from holdfast.cli.screens import output
+from holdfast.connection.data_directory import running_server
 from holdfast.connection.settings import Settings
-from holdfast.core.agent import state_json
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.request_metadata import checked_metadata
 from holdfast.core.agent.state import AgentState
@@ -28,7 +28,6 @@ from holdfast.core.agent.tools import told
 from holdfast.core.base.bounds import QUESTION_BYTES_MAX, STATE_BYTES_MAX
 from holdfast.core.base.errors import InvalidInput, StateInvalid
 from holdfast.core.wire.workflow_names import session_workflow_id
-from holdfast.server.embedded import running_server
 
 if TYPE_CHECKING:
     from holdfast.client import Agent, Client, Holdfast, SessionSummary
@@ -192,8 +191,8 @@ def state_of(file: str) -> AgentState:
         found: Any = json.loads(written) if len(written) <= STATE_BYTES_MAX else {}
         exported = cast("dict[str, Any]", found).get("state") if isinstance(found, dict) else None
         if isinstance(exported, dict):
-            return state_json.from_dict(cast("dict[str, Any]", exported))
-        return state_json.from_json(written)
+            return AgentState.from_dict(cast("dict[str, Any]", exported))
+        return AgentState.from_json(written)
     except (ValueError, RecursionError) as error:
         raise StateInvalid(f"{file!r} is not valid JSON: {error}") from None
     except StateInvalid as error:

@@ -33,8 +33,9 @@ from holdfast.client.workflow_queries import queried
 from holdfast.connection.rpc_errors import refusal
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.initial_state import new_agent
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import (
     DecisionRefused,
     ExecutionFailed,
@@ -43,8 +44,8 @@ from holdfast.core.base.errors import (
     InvalidInput,
 )
 from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.loop.events import StopMode
 from holdfast.core.wire.contracts import StopRequest
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.records import ExecutionRecord

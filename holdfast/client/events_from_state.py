@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.usage import NOTHING_USED
 from holdfast.core.conversation.amounts import joined_models
 from holdfast.core.conversation.steps import AgentStep, StepExecution

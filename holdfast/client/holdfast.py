@@ -21,7 +21,8 @@ from holdfast.connection.execution_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import query_refusal, refusal
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import LISTED_MAX
 from holdfast.core.base.errors import InvalidInput, RecordNotFound
 from holdfast.core.conversation.stop_reasons import StopReason

@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.client.listing import agent_of
 from holdfast.connection.execution_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import refusal
-from holdfast.core.agent.state import checked_id
+from holdfast.core.agent.execution_state import checked_id
 from holdfast.core.base.bounds import CANDIDATES_MAX, NAME_CHARS_MAX
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput
 from holdfast.core.wire.contracts import AGENT_EXECUTION

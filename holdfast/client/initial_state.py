@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.initial_state import first_run
-from holdfast.core.agent.state import UNBORN_ID, AgentState, ExecutionStatus
-from holdfast.core.agent.state_json import to_json
+from holdfast.core.agent.state import UNBORN_ID, AgentState
 from holdfast.core.base import bounds
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
@@ -47,7 +47,7 @@ class GivenState:
             raise InvalidInput(f"{told}; leave out the limits")
         if own is None and not question and not self._asks:
             raise InvalidInput("nothing in the state waits for an answer; give a question")
-        to_json(self.state)
+        self.state.to_json()
 
     @property
     def asked(self) -> str:

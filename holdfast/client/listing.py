@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from temporalio.client import WorkflowExecution
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.wire import search_attributes
 from holdfast.core.wire.workflow_names import agent_in, own_id
 

@@ -21,7 +21,8 @@ from holdfast.client.watch_events import AttemptFailed
 from holdfast.client.workflow_queries import queried
 from holdfast.connection.execution_reader import ASK_TIMEOUT, Reader, next_attempt_at
 from holdfast.connection.rpc_errors import answered
-from holdfast.core.agent.state import AgentState, model_step
+from holdfast.core.agent.execution_state import model_step
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import Conflict, ExecutionNotFound, RecordNotFound, ServerUnavailable, StorageFailed
 from holdfast.core.base.frozen import replace
 from holdfast.core.wire.contracts import (

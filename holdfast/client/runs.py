@@ -69,8 +69,8 @@ from holdfast.core.base.errors import (
     ServerUnavailable,
     StorageFailed,
 )
+from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.loop.events import StopMode
 from holdfast.core.loop.pending_messages import ENDED
 from holdfast.core.wire import run_metadata
 from holdfast.core.wire.contracts import (

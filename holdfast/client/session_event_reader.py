@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.client.workflow_queries import queried
 from holdfast.core.base.errors import ExecutionNotFound
-from holdfast.core.session.session_events import SessionEventsPage
 from holdfast.core.wire.contracts import EVENTS_QUERY, EventsRequest
 from holdfast.core.wire.event_envelope import NumberedEvent
+from holdfast.core.wire.session_events import SessionEventsPage
 from holdfast.core.wire.workflow_names import session_workflow_id
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state import checked_id
+from holdfast.core.agent.execution_state import checked_id
 from holdfast.core.agent.tools import told
 from holdfast.core.base.bounds import (
     ARGUMENTS_BYTES_MAX,
@@ -23,8 +23,8 @@ from holdfast.core.base.bounds import (
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, canonical
 from holdfast.core.conversation.messages import Message, user_message
+from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.loop.events import StopMode
 from holdfast.core.wire.contracts import ApprovalDecision, ExecutionInput, StopRequest
 from holdfast.runtime.answer_check import schema_problem
 

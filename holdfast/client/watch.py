@@ -19,7 +19,7 @@ from holdfast.client.watch_events import AnswerSeen, Watched
 from holdfast.connection.closed_temporal_runs import ClosedRuns
 from holdfast.connection.execution_reader import Reader, next_attempt_at
 from holdfast.connection.history_poll import History
-from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import ExecutionNotFound, ServerUnavailable
 from holdfast.core.base.safe_text import clamped

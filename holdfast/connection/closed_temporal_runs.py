@@ -13,8 +13,8 @@ from typing import Final, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from holdfast.core.base.frozen import replace
-from holdfast.core.session.session_events import SessionEventsPage
 from holdfast.core.wire.contracts import EventsPage
+from holdfast.core.wire.session_events import SessionEventsPage
 
 PAGES_KEPT_MAX: Final = 8
 """How many pages are kept, the latest: each has up to PAGE_BYTES_MAX of events."""

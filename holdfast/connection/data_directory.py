@@ -266,3 +266,9 @@ def _sync(path: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+def running_server(data_dir: Path) -> ServerAddress | None:
+    """Return the server that runs on the directory now; None where there is none, or it is still starting."""
+    directory = DataDirectory.at(data_dir)
+    return directory.read_address() if directory.locked() else None

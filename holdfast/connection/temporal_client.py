@@ -19,10 +19,10 @@ from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import GrpcCompression, PayloadLimitsConfig, RPCError, RPCStatusCode
 
+from holdfast.connection.data_directory import running_server
 from holdfast.connection.settings import DEFAULT_ADDRESS, DEFAULT_NAMESPACE, Settings
 from holdfast.core.base.errors import InvalidInput, MissingPart, ServerUnavailable, ServerUnreachable
 from holdfast.runtime.process_exit import settle_at_exit
-from holdfast.server.embedded import running_server
 from holdfast.storage.data_converter import converter
 from holdfast.storage.keys import KEY_FILE
 from holdfast.telemetry.metrics import not_listening, prometheus

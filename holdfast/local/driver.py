@@ -28,10 +28,10 @@ from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.bounds import SUBAGENT_GRACE_SECONDS
 from holdfast.core.base.errors import Conflict, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
-from holdfast.core.base.safe_text import error_record
 from holdfast.core.base.validation_errors import problem_text
+from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import Message, user_message
-from holdfast.core.conversation.stop_reasons import StopSignal
+from holdfast.core.conversation.stop_reasons import StopMode, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.commands import (
@@ -56,7 +56,6 @@ from holdfast.core.loop.events import (
     MessageArrived,
     ModelCancelled,
     StepDue,
-    StopMode,
     StopRequested,
     TimerFired,
     subagent_cancelled,

@@ -9,16 +9,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.hooks import HookContext
 from holdfast.core.agent.retries import TOOL_RETRIES
-from holdfast.core.agent.state import AgentState, ExecutionStatus, call_name, named_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
 from holdfast.core.agent.toolset import Equipment
 from holdfast.core.base.bounds import MODEL_GRACE_SECONDS, REASON_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments
 from holdfast.core.base.frozen import canonical
-from holdfast.core.base.safe_text import clamped, error_record
+from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.conversation.verdicts import Verdict

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from holdfast.core.agent.hooks import Changes, Hook, HookContext, HookRun, HookTraits, problem_with, seen_by_next
 from holdfast.core.agent.tools import told
 from holdfast.core.base.frozen import canonical
-from holdfast.core.base.safe_text import error_record
+from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.runtime.user_code import Exited, call_foreign
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from holdfast.core.agent.tools import AnyTool, ToolContext, ToolReply, bounded_result, reply_with, whole_text
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.errors import HoldfastError
-from holdfast.core.base.safe_text import error_record
 from holdfast.core.base.truncation import FETCH_TOOL
+from holdfast.core.conversation.error_records import error_record
 from holdfast.runtime.user_code import Exited, call_foreign
 
 

@@ -195,12 +195,6 @@ class EmbeddedServer:
         self.stop()
 
 
-def running_server(data_dir: Path) -> ServerAddress | None:
-    """Return the server that runs on the directory now; None where there is none, or it is still starting."""
-    directory = DataDirectory.at(data_dir)
-    return directory.read_address() if directory.locked() else None
-
-
 def _program() -> str:
     beside = Path(sys.executable).with_name("temporal")
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("temporal")

@@ -16,17 +16,6 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.core.session.session_events import (
-    AnySessionEvent,
-    MessageAccepted,
-    SessionChanged,
-    SessionClosed,
-    SessionCreated,
-    SessionEvent,
-    SessionForked,
-    SessionResumed,
-    SessionSuspended,
-)
 from holdfast.core.wire.event_envelope import VERSION, NumberedEvent, to_dict
 from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
@@ -47,6 +36,17 @@ from holdfast.core.wire.execution_events import (
     ToolCallBlocked,
     ToolCallCompleted,
     ToolCallStarted,
+)
+from holdfast.core.wire.session_events import (
+    AnySessionEvent,
+    MessageAccepted,
+    SessionChanged,
+    SessionClosed,
+    SessionCreated,
+    SessionEvent,
+    SessionForked,
+    SessionResumed,
+    SessionSuspended,
 )
 from holdfast.core.wire.sink_contracts import checked_consumer
 from holdfast.sinks.sink import Away, Batch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from holdfast.core.session.session_events import SessionEvent
 from holdfast.core.wire.event_envelope import NumberedEvent
+from holdfast.core.wire.session_events import SessionEvent
 from holdfast.core.wire.workflow_names import session_workflow_id
 
 

@@ -24,7 +24,8 @@ from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from holdfast.core.agent.state import AgentState, checked_id
+from holdfast.core.agent.execution_state import checked_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import LISTED_MAX, STORED_CACHE_BYTES_MAX
 from holdfast.core.base.errors import (
     InvalidInput,

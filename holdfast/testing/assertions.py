@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn
 
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import AnyTool, Tool
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.messages import Message, ToolCall

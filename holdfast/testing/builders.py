@@ -16,8 +16,9 @@ from uuid import UUID
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.initial_state import new_agent
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.usage import Usage

@@ -15,7 +15,8 @@ from typing import Final, Literal, TypeAlias
 
 from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.state import AgentState, ExecutionStatus, call_name, named_id
+from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import (
     ERROR_CHARS_MAX,
     LIVE_RESULT_CHARS_MAX,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import AwareDatetime, JsonValue
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.state import AgentState, ExecutionStatus, call_name, named_id
+from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_values import JsonMap

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.base.bounds import TIMELINE_ROWS_MAX
 from holdfast.core.conversation.amounts import token_count, tokens_in_and_out
 from holdfast.core.conversation.steps import Outcome

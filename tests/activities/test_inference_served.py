@@ -12,7 +12,7 @@ import pytest
 from holdfast.client import Client
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.usage_estimates import HEARTBEAT_TOKENS_MAX
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.base.usage import Usage

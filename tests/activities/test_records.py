@@ -16,7 +16,7 @@ from activities import records as keeping_records
 from activities.records import RecordKeeping
 from holdfast import AgentDefinition, tool
 from holdfast.client import Settings
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.errors import StorageFailed
 from holdfast.core.base.frozen import canonical
 from holdfast.core.wire.contracts import RecordRequest

@@ -15,7 +15,7 @@ import pytest
 from holdfast.client import Client, Settings
 from holdfast.connection.full_disk import full_disk
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.server.embedded import EmbeddedServer

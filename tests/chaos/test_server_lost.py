@@ -18,7 +18,8 @@ import pytest
 from holdfast.client import Client, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.server.embedded import EmbeddedServer

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Client, Settings
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.wire.session_contracts import Receipt, SessionView
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI

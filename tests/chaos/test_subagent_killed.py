@@ -14,7 +14,7 @@ from temporalio.service import RPCError
 
 from holdfast.client import Client, Settings
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state import ExecutionStatus, call_name, named_id
+from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
 from holdfast.testing.script import Call, Turn, calls, say, turn_number

@@ -14,7 +14,8 @@ import pytest
 from holdfast.client import Client, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI

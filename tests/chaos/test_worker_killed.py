@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import EventType
 from holdfast.client import Client, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import CONTINUE_EVENTS
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import Outcome

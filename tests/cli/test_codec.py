@@ -12,8 +12,8 @@ from urllib.request import urlopen
 
 import pytest
 
+from holdfast.connection.data_directory import running_server
 from holdfast.core.base.errors import InvalidInput, PayloadRefused, PortTaken
-from holdfast.server.embedded import running_server
 from holdfast.storage.keys import KeyRing
 from tests.cli.program import HOLDFAST, Project
 

@@ -14,7 +14,8 @@ import pytest
 
 from holdfast.client import Client, Settings
 from holdfast.client.watch_events import TextDelta
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ExecutionNotFound, ServerUnavailable
 from tests.cli.page import examples, keys
 from tests.cli.program import Project, Running

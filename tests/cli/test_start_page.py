@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.server.embedded import running_server
+from holdfast.connection.data_directory import running_server
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.cli.program import HOLDFAST, Project
 from tests.cli.terminal import ENTER, terminal

@@ -10,7 +10,7 @@ from holdfast.cli.screens.progress_bars import FINE, PLAIN, Glyphs, bar, figures
 from holdfast.cli.screens.tree_frame import Picture
 from holdfast.cli.screens.tree_screen import without_end
 from holdfast.client.watch_events import AttemptFailed, TextDelta
-from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.base.digests import short_digest
 from holdfast.core.conversation.steps import ErrorRecord, Outcome
 from holdfast.core.conversation.stop_reasons import StopReason

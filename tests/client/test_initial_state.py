@@ -16,7 +16,8 @@ import pytest
 from holdfast.client import Client, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import tool
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.bounds import PAYLOAD_BYTES_MAX

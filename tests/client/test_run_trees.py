@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.client import Client, run_trees
 from holdfast.client.run_trees import ExecutionTree, to_dict, tree
-from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput
 from holdfast.testing.script import Turn, calls, say, turn_number
 from tests.serving import Serve

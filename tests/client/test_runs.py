@@ -19,7 +19,8 @@ from holdfast.connection import execution_reader
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import tool
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.bounds import (
@@ -36,8 +37,7 @@ from holdfast.core.base.errors import (
     InvalidInput,
     ServerUnavailable,
 )
-from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.events import StopMode
+from holdfast.core.conversation.stop_reasons import StopMode, StopReason
 from holdfast.core.wire.contracts import STATE_QUERY, PageRequest, StatePage
 from holdfast.core.wire.result_contracts import ExecutionResult
 from holdfast.testing.script import Turn, call, say

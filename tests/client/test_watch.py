@@ -23,7 +23,7 @@ from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched, to_d
 from holdfast.connection import execution_reader, history_poll
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
-from holdfast.core.agent.state import ExecutionStatus, call_name, named_id
+from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.tools import tool
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.bounds import PROGRESS_CHARS_MAX

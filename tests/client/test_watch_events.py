@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast.client.watch_events import AnswerSeen, AttemptFailed, TextDelta, Watched, from_dict, to_dict
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import PROGRESS_CHARS_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.conversation.stop_reasons import StopReason

@@ -12,16 +12,16 @@ from pydantic import JsonValue
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
 from holdfast.core.agent.initial_state import new_agent
-from holdfast.core.agent.state import AgentState, ExecutionStatus
-from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.messages import ToolCall, user_message
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, ToolExecution
-from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
+from holdfast.core.conversation.stop_reasons import StopMode, StopReason, StopSignal
 from holdfast.core.conversation.verdicts import Decision, Verdict
 from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.commands import AskApproval, CallModel, CallTool, CancelInFlight, Command, Emit, RunHooks
@@ -41,7 +41,6 @@ from holdfast.core.loop.events import (
     ModelCancelled,
     ModelFailed,
     StepDue,
-    StopMode,
     StopRequested,
     SubagentReturned,
     SummaryFailed,
@@ -166,7 +165,7 @@ class Run:
 
     def resume(self, *said: str) -> Self:
         """Go on from the state as it comes back from JSON, as after a restart of everything."""
-        self.state = from_json(to_json(self.state))
+        self.state = AgentState.from_json(self.state.to_json())
         self.hooks_asked.clear()
         messages = tuple(user_message(each) for each in said)
         self.feed(ExecutionStarted(str(UUID(int=999)), messages, ExecutionBudget(), self.tick(0)))

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus
 from holdfast.core.agent.hooks import ENDING
-from holdfast.core.agent.state import AgentState, ExecutionState, ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, STOP_SIGNALS_MAX, WARNINGS_MAX
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import CallStage

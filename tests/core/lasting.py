@@ -7,7 +7,7 @@ from typing import get_args
 from hypothesis import strategies as st
 
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import RECORDED_TEXT_CHARS_MAX
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.conversation.stop_reasons import StopReason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason

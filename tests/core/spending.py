@@ -30,7 +30,7 @@ from holdfast.core.base.safe_text import json_size
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.messages import Message, ToolCall, user_message
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
-from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
+from holdfast.core.conversation.stop_reasons import StopMode, StopReason, StopSignal
 from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.commands import (
     CallModel,
@@ -52,7 +52,6 @@ from holdfast.core.loop.events import (
     ModelAnswered,
     ModelCancelled,
     ModelFailed,
-    StopMode,
     StopRequested,
     SubagentReturned,
     SummaryFailed,

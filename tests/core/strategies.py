@@ -9,8 +9,9 @@ from pydantic import JsonValue
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.execution_state import AgentContext, ExecutionState, ExecutionStatus
 from holdfast.core.agent.hooks import Trigger
-from holdfast.core.agent.state import AgentContext, AgentState, ExecutionState, ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.append_list import Log
 from holdfast.core.base.bounds import SECONDS_MAX
 from holdfast.core.base.usage import Usage

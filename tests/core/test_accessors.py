@@ -11,9 +11,10 @@ import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.execution_state import AgentContext, ExecutionState, ExecutionStatus
 from holdfast.core.agent.hooks import Changes, Trigger
 from holdfast.core.agent.policies import JsonObjectFormat
-from holdfast.core.agent.state import AgentContext, AgentState, ExecutionState, ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import ERRORS_TOLD_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Prices, Usage

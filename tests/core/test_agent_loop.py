@@ -6,8 +6,8 @@ from itertools import permutations
 
 import pytest
 
+from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.agent.initial_state import new_agent
-from holdfast.core.agent.state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.base.bounds import CALL_ID_CHARS_MAX, CALLS_KEPT_MAX, CALLS_PER_STEP_MAX, ERROR_CHARS_MAX
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import ErrorRecord, Outcome

@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.agent.state import ExecutionStatus
-from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import InferenceResponse, Outcome
@@ -113,7 +113,7 @@ def test_whoever_goes_on_with_it_waits_for_nothing(saved: bool) -> None:  # noqa
     if saved:
         run.resume()
     else:
-        run.state = from_json(to_json(run.state))
+        run.state = AgentState.from_json(run.state.to_json())
         run.feed(RunContinued(run.tick()))
     assert run.ended == USER
 
@@ -175,7 +175,7 @@ def test_a_stop_waits_for_what_each_subagent_used_and_cancels_the_tools_at_once(
 def test_the_run_that_goes_on_asks_for_the_model_again_without_telling_it_twice() -> None:
     run = Run(observed=True).begin().answer("", call("a")).returns("a")
     told = len(run.events)
-    run.state = from_json(to_json(run.state))
+    run.state = AgentState.from_json(run.state.to_json())
     run.feed(RunContinued(run.tick()))
     assert run.model_call.step_number == 2
     assert len(run.events) == told

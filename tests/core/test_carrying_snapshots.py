@@ -7,7 +7,8 @@ from uuid import uuid4
 import pytest
 
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import RECORDED_TEXT_CHARS_MAX, SEGMENT_BYTES_MIN
 from holdfast.core.base.errors import InvalidInput, StateInvalid
 from holdfast.core.base.framing import framed

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.tools import RESERVED_NAMES
 from holdfast.core.base.bounds import REASON_CHARS_MAX

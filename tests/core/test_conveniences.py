@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.state import AgentState, ExecutionState
+from holdfast.core.agent.execution_state import ExecutionState
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.conversation.messages import MessageStore

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import WARNINGS_MAX
 from holdfast.core.base.digests import call_digest, short_digest
 from holdfast.core.base.usage import Prices
@@ -135,7 +135,7 @@ def test_who_decided_what_and_when_stands_with_the_call(
         decision=decision, by="ann", reason="so", at=moment(7), digest=digest, asked=asked
     )
     assert execution.call.digest == digest
-    assert from_json(to_json(run.state)) == run.state
+    assert AgentState.from_json(run.state.to_json()) == run.state
     resolved = next(event for event in run.events if type(event).__name__ == "ApprovalResolved")
     assert (getattr(resolved, "digest", None), getattr(resolved, "decision", None)) == (digest, decision)
     requested = next(event for event in run.events if type(event).__name__ == "ApprovalRequested")

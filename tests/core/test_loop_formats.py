@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import JsonObjectFormat
-from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.conversation.stop_reasons import StopReason
 from tests.core.building import COMPLETED, FAILED, Run, call, stopped
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookTraits, Trigger
-from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
 from holdfast.core.conversation.messages import ToolCall, user_message
 from holdfast.core.conversation.steps import ErrorRecord

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.agent.token_bounds import messages_tokens
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.stop_reasons import StopReason

@@ -23,16 +23,16 @@ from hypothesis.stateful import (
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookTraits, Trigger
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, SummaryPolicy
-from holdfast.core.agent.state import ExecutionStatus
-from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.messages import ToolCall, user_message
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
-from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
+from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopMode, StopReason
 from holdfast.core.conversation.verdicts import Decision
 from holdfast.core.loop.commands import (
     AskApproval,
@@ -43,7 +43,7 @@ from holdfast.core.loop.commands import (
     StartTimer,
     SummariseBuffer,
 )
-from holdfast.core.loop.events import ModelCancelled, RunContinued, StopMode
+from holdfast.core.loop.events import ModelCancelled, RunContinued
 from holdfast.core.loop.start import may_change, rests
 from tests.core.building import BOOM, Run, call, moment, spawn
 
@@ -178,7 +178,7 @@ class LoopMachine(RuleBasedStateMachine):
     def another_run_goes_on(self) -> None:
         asked = self.run.commands
         self._forget()
-        self.run.state = from_json(to_json(self.run.state))
+        self.run.state = AgentState.from_json(self.run.state.to_json())
         self.run.feed(RunContinued(self.run.tick(0)))
         self._follow()
         assert self.model_asked or not asked or self.run.state.status.is_terminal or self.run.hooks_asked

@@ -7,10 +7,10 @@ from uuid import UUID
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import Emit

@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes
 from holdfast.core.agent.policies import JsonObjectFormat
-from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.stop_reasons import StopReason
 from tests.core.building import Run, call, hook_at

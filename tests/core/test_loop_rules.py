@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, Trigger
 from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.agent.state import ExecutionStatus
-from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ToolCall, user_message
@@ -32,7 +32,7 @@ OTHER_ID = AGENT_ID.replace("1", "9")
 
 def taken_up(run: Run, *said: str) -> Run:
     """Save, read and begin, as after a crash: with another execution id and a budget, which must not count."""
-    run.state = from_json(to_json(run.state))
+    run.state = AgentState.from_json(run.state.to_json())
     messages = tuple(user_message(text) for text in said)
     run.feed(ExecutionStarted(OTHER_ID, messages, ExecutionBudget(max_steps=1), run.tick(20)))
     return run

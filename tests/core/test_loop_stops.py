@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import STOP_SIGNALS_MAX
 from holdfast.core.conversation.stop_reasons import Continuation, StopReason
 from holdfast.core.loop.commands import CallModel, CancelInFlight, Finish

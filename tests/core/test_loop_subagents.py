@@ -7,7 +7,7 @@ import pytest
 from holdfast.core.agent import subagents
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import CALLS_KEPT_MAX, DEPTH_MAX, SUBAGENTS_AT_ONCE_MAX
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.messages import ToolCall

@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.core.agent.policies import Name
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.append_list import Log
 from holdfast.core.base.bounds import (
@@ -23,6 +22,7 @@ from holdfast.core.base.bounds import (
 )
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import canonical
+from holdfast.core.base.names import Name
 from holdfast.core.conversation.messages import (
     DEFAULT_SECTION,
     NAME_PATTERN,

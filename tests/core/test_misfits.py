@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.hooks import ENDING, Trigger
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, SummaryPolicy
-from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import StateInvalid
 from tests.core.building import Run, call, hook_at
 from tests.core.test_loop_resume import Shell, rich_run
@@ -58,14 +58,14 @@ def paused() -> Run:
 
 
 def spoilt(run: Run, **changes: Any) -> str:  # noqa: ANN401  # any JSON
-    data = json.loads(to_json(run.state))
+    data = json.loads(run.state.to_json())
     data["execution"].update(changes)
     return json.dumps(data)
 
 
 def refusal(saved: str) -> str:
     with pytest.raises(StateInvalid) as caught:
-        from_json(saved)
+        AgentState.from_json(saved)
     return str(caught.value)
 
 
@@ -75,7 +75,7 @@ MOMENTS = (calling, asking, between, judging, answering, summarising, paused)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_every_one_of_these_moments_is_read_as_it_was(moment: Callable[[], Run]) -> None:
     state = moment().state
-    assert from_json(to_json(state)) == state
+    assert AgentState.from_json(state.to_json()) == state
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def _never_asked(execution: Execution) -> None:
 def test_calls_that_do_not_fit_their_step_are_refused_with_their_place(
     spoil: Callable[[Execution], None], place: str
 ) -> None:
-    data = json.loads(to_json(calling().state))
+    data = json.loads(calling().state.to_json())
     spoil(data["execution"])
     assert place in refusal(json.dumps(data))
 
@@ -182,9 +182,9 @@ def test_calls_that_do_not_fit_their_step_are_refused_with_their_place(
 def test_every_state_of_a_rich_run_is_read_as_it_was() -> None:
     shell = Shell(rich_run().begin("Do it all."))
     while not shell.run.state.status.is_terminal:
-        assert from_json(to_json(shell.run.state)) == shell.run.state
+        assert AgentState.from_json(shell.run.state.to_json()) == shell.run.state
         shell.carry_out()
-    assert from_json(to_json(shell.run.state)) == shell.run.state
+    assert AgentState.from_json(shell.run.state.to_json()) == shell.run.state
 
 
 @pytest.mark.parametrize("ended", ["stop", "timer", "driver_fails"])
@@ -195,6 +195,6 @@ def test_the_states_on_the_way_to_an_early_end_are_read_too(moment: Callable[[],
     run.loop = dataclasses.replace(run.loop, hooks=last)
     getattr(run, ended)()
     while not run.state.status.is_terminal and run.hooks_asked:
-        assert from_json(to_json(run.state)) == run.state
+        assert AgentState.from_json(run.state.to_json()) == run.state
         run.hooked()
-    assert from_json(to_json(run.state)) == run.state
+    assert AgentState.from_json(run.state.to_json()) == run.state

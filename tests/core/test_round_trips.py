@@ -15,8 +15,8 @@ from pydantic import BaseModel
 import holdfast.core
 from holdfast.core.agent.capabilities import Capability
 from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
-from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.agent.tools import ToolReply, ToolSchema, ToolTraits
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
 from holdfast.core.base.frozen import Frozen, canonical
@@ -25,16 +25,6 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.tool_attempts import ToolAttempts
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.session.session_events import (
-    MessageAccepted,
-    SessionChanged,
-    SessionClosed,
-    SessionCreated,
-    SessionEventsPage,
-    SessionForked,
-    SessionResumed,
-    SessionSuspended,
-)
 from holdfast.core.wire.approval_contracts import ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
     ApprovalDecision,
@@ -66,6 +56,16 @@ from holdfast.core.wire.contracts import (
 from holdfast.core.wire.execution_events import InferenceResponseReceived, StopSignalReceived, ToolCallCompleted
 from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResult
 from holdfast.core.wire.session_contracts import Branch
+from holdfast.core.wire.session_events import (
+    MessageAccepted,
+    SessionChanged,
+    SessionClosed,
+    SessionCreated,
+    SessionEventsPage,
+    SessionForked,
+    SessionResumed,
+    SessionSuspended,
+)
 from holdfast.core.wire.transcript import Mark, Opening
 from tests.core.defining import definitions, names
 from tests.core.lasting import VALUES as LASTING

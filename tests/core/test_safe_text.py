@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.base.bounds import ERROR_CHARS_MAX
-from holdfast.core.base.safe_text import clamped, clamped_json, encodable, error_record, json_size, printable
+from holdfast.core.base.safe_text import clamped, clamped_json, encodable, json_size, printable
+from holdfast.core.conversation.error_records import error_record
 
 NOTE_CHARS = 64  # room for the sentence about the cut
 any_text = st.text(st.characters() | st.sampled_from("\ud800\udfff\x00\x1b\u202e"), max_size=200)

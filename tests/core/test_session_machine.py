@@ -21,12 +21,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import QUEUE_MAX
 from holdfast.core.base.frozen import canonical
 from holdfast.core.conversation.messages import Message
-from holdfast.core.loop.events import StopMode
-from holdfast.core.session.session_events import MessageAccepted, session_events
+from holdfast.core.conversation.stop_reasons import StopMode
+from holdfast.core.session.event_derivation import session_events
 from holdfast.core.session.session_state import (
     SessionCommand,
     SessionState,
@@ -50,6 +50,7 @@ from holdfast.core.session.session_state import (
 )
 from holdfast.core.wire.contracts import DefinitionChange, StopRequest
 from holdfast.core.wire.session_contracts import Branch, Branched, SessionChange, SessionMessage, WhileRunning
+from holdfast.core.wire.session_events import MessageAccepted
 from tests.core.building import AGENT_ID, START
 from tests.core.sessions import OUTCOMES, digest, execution_id, message_id, said, session, waiting
 

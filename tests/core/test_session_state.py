@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import MESSAGE_IDS_KEPT, QUESTION_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import canonical, replace

@@ -12,12 +12,8 @@ from hypothesis import given
 from pydantic import ValidationError
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.hooks import Changes, Trigger
-from holdfast.core.agent.initial_state import new_agent
-from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.agent.state import (
+from holdfast.core.agent.execution_state import (
     AgentContext,
-    AgentState,
     ExecutionState,
     ExecutionStatus,
     call_name,
@@ -25,6 +21,10 @@ from holdfast.core.agent.state import (
     named_id,
     step_id,
 )
+from holdfast.core.agent.hooks import Changes, Trigger
+from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import StateInvalid
 from holdfast.core.base.frozen import canonical
 from holdfast.core.base.usage import Usage

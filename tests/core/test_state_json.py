@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.agent import state_json
+from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus
 from holdfast.core.agent.initial_state import new_agent
-from holdfast.core.agent.state import AgentState, ExecutionState, ExecutionStatus
-from holdfast.core.agent.state_json import FORMAT, from_dict, from_json, to_dict, to_json
+from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.state_json import FORMAT
 from holdfast.core.base.bounds import MESSAGE_BYTES_MAX, PROBLEMS_READ_MAX, STATE_BYTES_MAX
 from holdfast.core.base.errors import InvalidInput, StateInvalid
 from holdfast.core.base.frozen import replace
@@ -62,7 +63,7 @@ MESSAGES = ("context", "store", "sections", 2, "messages")
 
 
 def spoilt(*path: str | int, value: Any) -> str:  # noqa: ANN401  # any JSON
-    data: Any = json.loads(to_json(STATE))
+    data: Any = json.loads(STATE.to_json())
     inner = data
     for part in path[:-1]:
         inner = inner[part]
@@ -81,21 +82,23 @@ def refusal(work: Callable[[], object]) -> str:
 
 @given(states)
 def test_nothing_is_lost(state: AgentState) -> None:
-    written, data = to_json(state), to_dict(state)
-    assert from_json(written) == from_json(written.decode()) == from_dict(data) == state
-    assert to_json(from_json(written)) == written
+    written, data = state.to_json(), state.to_dict()
+    assert (
+        AgentState.from_json(written) == AgentState.from_json(written.decode()) == AgentState.from_dict(data) == state
+    )
+    assert AgentState.from_json(written).to_json() == written
     assert json.loads(written) == data
-    assert from_dict(json.loads(json.dumps(data))) == state
+    assert AgentState.from_dict(json.loads(json.dumps(data))) == state
 
 
 @given(states)
 def test_the_session_alone_is_everything_but_the_execution(state: AgentState) -> None:
-    assert from_json(to_json(state, session_only=True)) == replace(state, execution=None)
-    assert to_dict(state, session_only=True) == {**to_dict(state), "execution": None}
+    assert AgentState.from_json(state.to_json(session_only=True)) == replace(state, execution=None)
+    assert state.to_dict(session_only=True) == {**state.to_dict(), "execution": None}
 
 
 def test_microseconds_errors_and_the_step_under_way_are_kept() -> None:
-    again = from_json(to_json(STATE))
+    again = AgentState.from_json(STATE.to_json())
     assert again.running.started_at == AT
     assert again.updated_at.microsecond == 123457
     assert [error.message for error in again.errors] == ["it broke"]
@@ -104,14 +107,14 @@ def test_microseconds_errors_and_the_step_under_way_are_kept() -> None:
 
 
 def test_what_was_read_can_go_on_without_disturbing_what_was_saved() -> None:
-    again = from_json(to_json(STATE))
+    again = AgentState.from_json(STATE.to_json())
     longer = again.with_messages(Message(role="user", content="More"), at=AT)
     assert len(longer.messages) == len(STATE.messages) + 1
     assert again == STATE
 
 
 def test_a_saved_state_of_ten_thousand_steps_fits() -> None:
-    step = len(to_json(STATE)) + 2 * 2_048  # a result stands in its execution and in its message
+    step = len(STATE.to_json()) + 2 * 2_048  # a result stands in its execution and in its message
     assert step * 10_000 < STATE_BYTES_MAX
 
 
@@ -172,11 +175,11 @@ def test_a_bad_field_is_told_by_its_place_and_a_little_of_its_value(
     path: tuple[str | int, ...], value: object, told: str
 ) -> None:
     text = spoilt(*path, value=value)
-    message = refusal(lambda: from_json(text))
+    message = refusal(lambda: AgentState.from_json(text))
     assert told in message
     assert message.endswith("Restore it from an unspoilt copy")
     if value == value:  # noqa: PLR0124  # NaN is not itself, and json.loads would read it
-        assert refusal(lambda: from_dict(json.loads(text))) == message
+        assert refusal(lambda: AgentState.from_dict(json.loads(text))) == message
 
 
 @pytest.mark.parametrize(
@@ -189,11 +192,11 @@ def test_a_bad_field_is_told_by_its_place_and_a_little_of_its_value(
         b"5",
         b"{}",
         b"\xff\xfe{}",
-        to_json(STATE)[:-1],
-        to_json(STATE) + b"x",
-        to_json(STATE).replace(b"Hello", b"\xff"),
-        to_json(STATE).replace(b"Hello", rb"\ud800"),
-        to_json(STATE).decode().replace("Hello", "\ud800"),
+        STATE.to_json()[:-1],
+        STATE.to_json() + b"x",
+        STATE.to_json().replace(b"Hello", b"\xff"),
+        STATE.to_json().replace(b"Hello", rb"\ud800"),
+        STATE.to_json().decode().replace("Hello", "\ud800"),
         "[" * 1_000_000,
         '{"a":' * 1_000_000,
         '{"format":1,"context":' + "[" * 150 + "]" * 150 + "}",
@@ -201,27 +204,29 @@ def test_a_bad_field_is_told_by_its_place_and_a_little_of_its_value(
     ids=lambda data: repr(data[:20]),
 )
 def test_what_is_no_json_or_no_object_is_refused(data: bytes | str) -> None:
-    assert "this is no saved agent state" in refusal(lambda: from_json(data))
+    assert "this is no saved agent state" in refusal(lambda: AgentState.from_json(data))
 
 
 def test_nesting_that_nobody_could_read_again_is_refused() -> None:
     deep: dict[str, Any] = {}
     for _ in range(5_000):
         deep = {"a": deep}
-    assert "no JSON-ready data" in refusal(lambda: from_dict(deep))
+    assert "no JSON-ready data" in refusal(lambda: AgentState.from_dict(deep))
     endless: dict[str, Any] = {}
     endless["a"] = endless
-    assert "Circular reference" in refusal(lambda: from_dict(endless))
+    assert "Circular reference" in refusal(lambda: AgentState.from_dict(endless))
 
 
 def test_what_json_does_not_have_is_refused() -> None:
-    assert "unknown type: <class 'object'>" in refusal(lambda: from_dict({**to_dict(STATE), "llm": object()}))
+    assert "unknown type: <class 'object'>" in refusal(
+        lambda: AgentState.from_dict({**STATE.to_dict(), "llm": object()})
+    )
 
 
 @pytest.mark.parametrize("version", [0, 2, "1", None, [1], "x" * 10_000_000])
 def test_a_foreign_version_is_told_first_with_both_versions_and_what_to_do(version: object) -> None:
     data = {"format": version, "agent": {"name": "of another shape"}}
-    message = refusal(lambda: from_dict(data))
+    message = refusal(lambda: AgentState.from_dict(data))
     assert message.startswith(f"the saved state has format {str(version)[:1] if isinstance(version, int) else ''}")
     assert f"this Holdfast reads format {FORMAT}" in message
     assert "update" in message
@@ -229,18 +234,18 @@ def test_a_foreign_version_is_told_first_with_both_versions_and_what_to_do(versi
 
 
 def test_a_state_without_a_version_is_refused() -> None:
-    data = to_dict(STATE)
+    data = STATE.to_dict()
     del data["format"]
-    assert "format: it is missing" in refusal(lambda: from_dict(data))
+    assert "format: it is missing" in refusal(lambda: AgentState.from_dict(data))
 
 
 def test_only_so_many_problems_are_told() -> None:
-    data = to_dict(STATE) | {f"extra{number}": number for number in range(100)}
-    message = refusal(lambda: from_dict(data))
+    data = STATE.to_dict() | {f"extra{number}": number for number in range(100)}
+    message = refusal(lambda: AgentState.from_dict(data))
     assert message.count("Extra inputs") == 5
     assert "; and 95 more." in message
     crowd = {"format": FORMAT} | {f"extra{number}": 0 for number in range(PROBLEMS_READ_MAX)}
-    assert f"more than {PROBLEMS_READ_MAX:,} fields are wrong" in refusal(lambda: from_dict(crowd))
+    assert f"more than {PROBLEMS_READ_MAX:,} fields are wrong" in refusal(lambda: AgentState.from_dict(crowd))
 
 
 def test_a_long_path_is_told_by_its_ends() -> None:
@@ -253,19 +258,19 @@ def test_a_long_path_is_told_by_its_ends() -> None:
 
 def test_input_that_is_too_large_is_refused_before_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_json, "STATE_BYTES_MAX", 100)
-    message = refusal(lambda: from_json(b"not even JSON" * 10))
+    message = refusal(lambda: AgentState.from_json(b"not even JSON" * 10))
     assert "130 bytes is refused, at most 100" in message
-    assert "session_only" in refusal(lambda: to_json(STATE))
+    assert "session_only" in refusal(STATE.to_json)
 
 
 def test_a_state_that_json_cannot_carry_is_not_written() -> None:
     broken = STATE.changed(AT, context=replace(STATE.context, system_prompt="\ud800"))
-    assert "cannot be written" in refusal(lambda: to_json(broken))
+    assert "cannot be written" in refusal(broken.to_json)
 
 
 def test_the_longest_text_comes_back() -> None:
     state = STATE.with_messages(Message(role="user", content="\x00" * MESSAGE_BYTES_MAX), at=AT)
-    assert from_json(to_json(state)) == state
+    assert AgentState.from_json(state.to_json()) == state
 
 
 def test_a_refused_state_is_invalid_input() -> None:
@@ -274,16 +279,16 @@ def test_a_refused_state_is_invalid_input() -> None:
 
 @given(st.binary(max_size=50) | st.text(max_size=50))
 def test_noise_is_refused_in_the_same_way(noise: bytes | str) -> None:
-    refusal(lambda: from_json(noise))
+    refusal(lambda: AgentState.from_json(noise))
 
 
 @given(states, st.data())
 def test_a_spoilt_byte_gives_a_state_or_a_refusal_never_anything_else(state: AgentState, data: st.DataObject) -> None:
-    written = bytearray(to_json(state))
+    written = bytearray(state.to_json())
     at = data.draw(st.integers(0, len(written) - 1))
     written[at] = data.draw(st.integers(0, 255))
     try:
-        read = from_json(bytes(written))
+        read = AgentState.from_json(bytes(written))
     except StateInvalid:
         return
-    to_json(read)
+    read.to_json()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, Trigger
-from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason

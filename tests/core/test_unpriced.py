@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.client.events_from_state import retold
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.amounts import dollars, no_price, short_dollars, token_count, tokens_in_and_out
 from holdfast.core.conversation.markdown import code

@@ -8,7 +8,8 @@ import pytest
 
 from examples.repo_detective.evidence import keys_after_first_step, under_way, weigh
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.execution_state import call_name, named_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import tool
 from holdfast.local import LocalDriver
 from holdfast.testing.ledger import Entry

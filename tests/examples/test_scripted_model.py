@@ -13,7 +13,8 @@ from examples.repo_detective.scripted_model import SIGNED, script
 from examples.repo_detective.stage import AGENTS
 from examples.repo_detective.tools import list_files, read_file, search_text
 from holdfast.client.definition_files import load_definition
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.steps import Outcome
 from holdfast.local import LocalDriver
 from holdfast.testing.scripted_model import ScriptedModel

@@ -18,7 +18,7 @@ import pytest
 from examples.typescript.words import agent, last_word, word_count
 from holdfast import ExecutionStatus, StopReason
 from holdfast.client import Settings
-from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.base.frozen import replace as changed
 from holdfast.testing import assert_every_call_answered

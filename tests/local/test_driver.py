@@ -16,9 +16,10 @@ import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import HookContext, Trigger, hook
 from holdfast.core.agent.model import ModelRequest
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import ToolContext, tool
 from holdfast.core.base.errors import UnknownTool
 from holdfast.core.base.frozen import replace

@@ -12,10 +12,10 @@ from pydantic_core import to_json as spelled
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.policies import ApprovalRule, JsonSchemaFormat
-from holdfast.core.agent.state import AgentState, ExecutionStatus
-from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import tool
 from holdfast.core.base.bounds import RESPONSE_BYTES_MAX
 from holdfast.core.base.errors import Conflict, InvalidArguments, InvalidInput
@@ -159,11 +159,11 @@ async def test_a_state_taken_up_after_its_time_asks_neither_the_model_nor_a_tool
     states = first.iterate("Do it.")
     under_way = await anext(states)
     await states.aclose()
-    saved = to_json(under_way)
+    saved = under_way.to_json()
     later = under_way.running.started_at + timedelta(seconds=1)
     model = ScriptedModel([say("?")])
     driver = LocalDriver(agent, model=model, tools=[tool(look)], clock=lambda: later)
-    state = await promptly(driver, from_json(saved))
+    state = await promptly(driver, AgentState.from_json(saved))
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
     assert (model.requests, called) == ([], [1])
 
@@ -321,7 +321,7 @@ async def test_a_models_text_is_cut_and_the_state_can_be_saved_and_read(text: st
 
     state = await promptly(LocalDriver(AGENT, model=model))
     assert 0 < len(spelled(state.final_response)) <= RESPONSE_BYTES_MAX + 2
-    assert from_json(to_json(state)) == state
+    assert AgentState.from_json(state.to_json()) == state
 
 
 # --- the inbox

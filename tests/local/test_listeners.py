@@ -15,9 +15,10 @@ import pytest
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookContext, hook
 from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import tool
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.messages import ToolCall

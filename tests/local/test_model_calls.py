@@ -11,6 +11,7 @@ from holdfast.core.agent.answer_types import format_of, typed
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.context_view import CompilerContext, compiler
 from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import (
     ContextPolicy,
     JsonObjectFormat,
@@ -19,7 +20,6 @@ from holdfast.core.agent.policies import (
     SummaryPolicy,
     TextFormat,
 )
-from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.agent.tools import tool
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import Message, pairing_problem

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import AgentDefinition
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import StorageFailed
 from holdfast.core.wire.record_store import ExecutionStore
 from holdfast.core.wire.records import ExecutionRecord

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, Hook, HookContext, Trigger, hook
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import tool
 from holdfast.core.base.bounds import HOOK_STEPS_MAX
 from holdfast.core.conversation.messages import user_message

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import AnyTool, ToolContext, tool
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, TOOL_RESULT_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments

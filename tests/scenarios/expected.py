@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.conversation.messages import Role
 from holdfast.core.conversation.steps import Outcome

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, JsonValue, NonNegativeFloat, Positi
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.frozen import Frozen
-from holdfast.core.loop.events import StopMode
+from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.testing.script import DEFAULT_USAGE, Call, Scripts, Turn
 from tests.scenarios.expected import Expected
 

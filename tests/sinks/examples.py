@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Trigger
-from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Message, ToolCall
 from holdfast.core.conversation.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
-from holdfast.core.session.session_events import (
-    AnySessionEvent,
-    MessageAccepted,
-    SessionChanged,
-    SessionClosed,
-    SessionCreated,
-    SessionForked,
-    SessionResumed,
-    SessionSuspended,
-)
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
@@ -45,6 +35,16 @@ from holdfast.core.wire.execution_events import (
     ToolCallStarted,
 )
 from holdfast.core.wire.session_contracts import Branch
+from holdfast.core.wire.session_events import (
+    AnySessionEvent,
+    MessageAccepted,
+    SessionChanged,
+    SessionClosed,
+    SessionCreated,
+    SessionForked,
+    SessionResumed,
+    SessionSuspended,
+)
 from holdfast.sinks import Batch
 
 AGENT, EXECUTION = "0b7e1f6a-5c3d-4a52-9a01-3f4a5b6c7d8e", "6f1c2d3e-4b5a-4978-8695-a4b3c2d1e0f9"

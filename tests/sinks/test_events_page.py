@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from holdfast.core.base import bounds
-from holdfast.core.session.session_events import SESSION_EVENTS_MAX
 from holdfast.core.wire.event_envelope import DELIVERED_KINDS, from_dict, to_dict
+from holdfast.core.wire.session_events import SESSION_EVENTS_MAX
 from holdfast.sinks.delivery import RESTED_AT_ONCE
 from holdfast.sinks.webhook import AWAY, TIMEOUT_SECONDS
 from tests.sinks.examples import NUMBERED

@@ -18,8 +18,8 @@ from temporalio.client import WorkflowExecutionStatus
 from holdfast.client import Agent, Client, Holdfast, Settings
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.base.errors import ServerUnavailable
-from holdfast.core.session.session_events import SESSION_KINDS
 from holdfast.core.wire.event_envelope import to_dict
+from holdfast.core.wire.session_events import SESSION_KINDS
 from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.sinks import JsonLines, delivery, discovery
 from holdfast.sinks.event_follower import Mark, Readers

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import AgentDefinition, tool
 from holdfast.client import Settings
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.bounds import TOOL_RESULT_CHARS_MAX
 from holdfast.runtime.tool_runner import offer_reading

@@ -12,8 +12,9 @@ from holdfast.client import Settings
 from holdfast.connection.temporal_client import core_runtime
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.errors import ExecutionFailed, InvalidInput, PortTaken
 from holdfast.core.base.usage import Prices

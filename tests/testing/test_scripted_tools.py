@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.execution_state import call_name, named_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import ToolContext, tool
 from holdfast.core.base.errors import InvalidArguments, InvalidInput
 from holdfast.core.conversation.stop_reasons import StopReason

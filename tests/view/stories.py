@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any, TypeVar, cast
 
 from holdfast.client.watch_events import Watched
-from holdfast.core.agent.state import ExecutionStatus, step_id
+from holdfast.core.agent.execution_state import ExecutionStatus, step_id
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import AgentStep, ErrorRecord, InferenceResponse, Outcome, ToolExecution

@@ -8,7 +8,8 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client.watch_events import AttemptFailed, TextDelta
-from holdfast.core.agent.state import AgentState, ExecutionStatus, call_name, named_id, step_id
+from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id, step_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import LIVE_STEPS_KEPT, LIVE_TEXT_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage

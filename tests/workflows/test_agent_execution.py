@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.tools import tool
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.testing.script import Call, calls, say

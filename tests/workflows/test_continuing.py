@@ -14,7 +14,7 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Client, Settings
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.bounds import CONTINUE_EVENTS

@@ -16,7 +16,8 @@ from holdfast.client import Client, Settings
 from holdfast.client import approvals as listing
 from holdfast.client.approvals import WaitingCall, WaitingCalls
 from holdfast.client.run_trees import tree
-from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.execution_state import call_name, named_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.digests import call_digest
 from holdfast.core.base.errors import InvalidArguments, InvalidInput

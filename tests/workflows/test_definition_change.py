@@ -13,8 +13,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Client, Settings
 from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.frozen import replace

@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import EventType
 from activities.transcripts import TranscriptCache
 from holdfast import AgentDefinition, tool
 from holdfast.client import Client, Settings
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.bounds import DELTA_BYTES_MAX, PAYLOAD_BYTES_MAX
 from holdfast.testing.script import Call, Turn, call, calls, say, turn_number

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 from holdfast import AgentDefinition
 from holdfast.client import Holdfast
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.session.session_state import SessionInput
 from holdfast.core.wire.contracts import ExecutionInput
 from holdfast.core.wire.session_contracts import AGENT_SESSION, SessionSettings

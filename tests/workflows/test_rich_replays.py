@@ -12,7 +12,8 @@ import pytest
 from holdfast import ExecutionStatus, StopReason
 from holdfast.client import Client, Settings
 from holdfast.connection.worker_settings import WorkerSettings
-from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.execution_state import call_name, named_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, ApprovalDecision

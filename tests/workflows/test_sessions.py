@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from holdfast import AgentDefinition, tool
 from holdfast.client.workflow_updates import UPDATES_AT_ONCE
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import UPDATES_PER_RUN
 from holdfast.core.conversation.messages import Message
 from holdfast.core.session import session_state

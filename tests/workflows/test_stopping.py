@@ -12,7 +12,7 @@ from temporalio.client import WorkflowHandle
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Client
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.conversation.steps import Outcome
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL

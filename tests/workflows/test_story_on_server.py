@@ -15,7 +15,7 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 
 from holdfast import AgentDefinition, ExecutionBudget, __version__, tool
 from holdfast.client import Client, Holdfast, Settings
-from holdfast.core.agent.state import call_name, named_id
+from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.bounds import SUMMARY_LINE_CHARS_MAX
 from holdfast.core.base.errors import ExecutionFailed

@@ -13,7 +13,8 @@ from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus
 from holdfast.client import Client
 from holdfast.client.listing import summary
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.execution_state import call_name, named_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import InvalidInput, UnknownAgent
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.steps import Outcome

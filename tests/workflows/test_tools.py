@@ -22,7 +22,7 @@ from temporalio.worker import Worker
 from holdfast import AgentDefinition, ToolContext, remote_tool, tool
 from holdfast.client import Client, Settings
 from holdfast.connection.worker_settings import WorkerSettings
-from holdfast.core.agent.state import ExecutionStatus, call_name, named_id
+from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.conversation.steps import Outcome
 from holdfast.core.conversation.stop_reasons import StopReason

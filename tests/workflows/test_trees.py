@@ -22,8 +22,9 @@ from temporalio.common import Priority
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, tool
 from holdfast.client import Client, Settings
 from holdfast.core.agent.definition import LLM
+from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.model import AnswerPart, ModelRequest
-from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.base.errors import ExecutionFailed, ModelFailure
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage

@@ -10,8 +10,9 @@ import pytest
 
 from holdfast import AgentDefinition, tool
 from holdfast.client import Client
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Offer
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.testing.script import Call, Turn, calls, say, turn_number

@@ -24,7 +24,8 @@ from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base import bounds
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.frozen import replace
-from holdfast.core.base.safe_text import clamped, error_record
+from holdfast.core.base.safe_text import clamped
+from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.agent_loop import AgentLoop

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
-from holdfast.core.agent.state import AgentState, ExecutionState, call_name, named_id
+from holdfast.core.agent.execution_state import ExecutionState, call_name, named_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.base import bounds
 from holdfast.core.base.digests import short_digest

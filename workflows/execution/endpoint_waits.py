@@ -8,7 +8,8 @@ from typing import Any
 from pydantic_core import to_json
 from temporalio import workflow
 
-from holdfast.core.agent.state import AgentState, call_name
+from holdfast.core.agent.execution_state import call_name
+from holdfast.core.agent.state import AgentState
 from holdfast.core.wire.contracts import MODEL_WAIT_SIGNAL, ModelWait
 from workflows.execution.activity_calls import summary_name
 

@@ -12,7 +12,8 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, RetryState, is_cancelled_exception
 
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.state import AgentState, call_name, named_id
+from holdfast.core.agent.execution_state import call_name, named_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import reachable
 from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.frozen import replace

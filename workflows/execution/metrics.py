@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from temporalio import workflow
 
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.conversation.steps import ToolExecution
 from holdfast.core.conversation.stop_reasons import StopReason

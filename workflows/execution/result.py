@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from temporalio.exceptions import ApplicationError
 
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base import bounds
 from holdfast.core.base.frozen import canonical
 from holdfast.core.conversation.stop_reasons import StopReason

@@ -17,10 +17,10 @@ from temporalio.exceptions import TimeoutError as WorkflowTimeoutError
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.state import ExecutionStatus
-from holdfast.core.base.safe_text import error_record
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.amounts import SUBAGENTS_MODEL
+from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import SpawnSubagent
 from holdfast.core.loop.events import SubagentReturned

@@ -17,7 +17,6 @@ from holdfast.core.base.bounds import REASON_CHARS_MAX, UPDATES_MAX, UPDATES_PER
 from holdfast.core.base.errors import HoldfastError, RecordNotFound
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.session import session_state
-from holdfast.core.session.session_events import SessionEventsPage
 from holdfast.core.session.session_state import (
     SessionInput,
     SessionState,
@@ -48,6 +47,7 @@ from holdfast.core.wire.session_contracts import (
     SessionMessage,
     SessionView,
 )
+from holdfast.core.wire.session_events import SessionEventsPage
 from holdfast.core.wire.workflow_names import own_id, session_workflow_id
 from workflows import summaries
 from workflows.continue_as_new import FAULTS, check_start, is_long

@@ -11,7 +11,7 @@ from temporalio import workflow
 from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.session.session_state import SessionState, StartExecution, TurnEnd

@@ -121,7 +121,7 @@ def codec_token(file: Path | None) -> str | None:
 
 def _embedded_origins(settings: Settings) -> list[str]:
     """Return where the embedded server's Web UI is, or will be by default, by both names of this machine."""
-    from holdfast.server.embedded import running_server  # an extra of its own
+    from holdfast.connection.data_directory import running_server  # an extra of its own
 
     found = running_server(settings.data_dir)
     port = int(found.ui.rpartition(":")[2]) if found else UI_PORT

@@ -22,9 +22,10 @@ from holdfast.cli.shell_completion import agent_names
 from holdfast.client.watch_events import TextDelta
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ExecutionFailed, HoldfastError, InvalidInput, ServerUnavailable
-from holdfast.core.loop.events import StopMode
+from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.wire.execution_events import ApprovalRequested
 
 if TYPE_CHECKING:

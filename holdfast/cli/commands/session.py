@@ -18,7 +18,7 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.tools import told
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.loop.events import StopMode
+from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.wire.session_contracts import SessionView, WhileRunning
 
 if TYPE_CHECKING:

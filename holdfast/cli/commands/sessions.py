@@ -19,7 +19,8 @@ from holdfast.cli.screens import output, session_views
 from holdfast.cli.shell_completion import agent_names
 from holdfast.cli.worker_wait import when_served
 from holdfast.connection.settings import Settings
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ExecutionFailed, HoldfastError
 from holdfast.core.wire.session_contracts import Receipt, SessionView
 

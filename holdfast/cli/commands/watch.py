@@ -18,7 +18,7 @@ from holdfast.cli.screens import output
 from holdfast.cli.screens.run_progress import Lines
 from holdfast.client.watch_events import Watched, to_dict
 from holdfast.connection.settings import Settings
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.wire.execution_events import AgentExecutionCompleted
 
 RESTS: Final = frozenset({"idle", "suspended", "away"})

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from holdfast.cli.screens.output import MARKS, called, console, note, short, text, tokens
 from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.safe_text import printable
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ToolCall

@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from holdfast.cli.screens.listing_table import Column, id_column, print_listing
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.digests import short_digest
 from holdfast.core.base.safe_text import printable
 from holdfast.core.base.usage import Usage

@@ -7,7 +7,9 @@ from typing import assert_never
 
 from holdfast.cli.screens import output
 from holdfast.cli.screens.run_progress import ID_CHARS
-from holdfast.core.session.session_events import (
+from holdfast.core.wire.event_envelope import NumberedEvent, to_dict
+from holdfast.core.wire.session_contracts import Branch
+from holdfast.core.wire.session_events import (
     AnySessionEvent,
     MessageAccepted,
     SessionChanged,
@@ -18,8 +20,6 @@ from holdfast.core.session.session_events import (
     SessionResumed,
     SessionSuspended,
 )
-from holdfast.core.wire.event_envelope import NumberedEvent, to_dict
-from holdfast.core.wire.session_contracts import Branch
 from holdfast.view.formatting import counted
 
 

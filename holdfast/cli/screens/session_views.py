@@ -14,7 +14,7 @@ from holdfast.cli.screens import pending_calls
 from holdfast.cli.screens.listing_table import Column, id_column, print_listing
 from holdfast.cli.screens.output import COLOURS, console, hint, say, short, tables, tokens, used
 from holdfast.cli.screens.output import as_json as print_json
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.amounts import token_count
 from holdfast.core.conversation.messages import Message

@@ -12,7 +12,7 @@ from rich.text import Text
 from holdfast.cli.screens.output import COLOURS, short
 from holdfast.cli.screens.progress_bars import Glyphs, bar, told_share, took
 from holdfast.cli.screens.session_views import SESSION_COLOURS
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.conversation.amounts import ESTIMATED, short_dollars
 from holdfast.view.budget_use import Share, tightest
 

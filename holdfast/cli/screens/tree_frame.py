@@ -14,7 +14,7 @@ from rich.text import Text
 from holdfast.cli.screens.output import COLOURS, short
 from holdfast.cli.screens.progress_bars import LABEL_CHARS, Glyphs, spinner, told_share, took
 from holdfast.client.watch_events import retry_line
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.digests import short_digest
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.amounts import ESTIMATED, dollars

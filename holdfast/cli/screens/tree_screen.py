@@ -20,7 +20,8 @@ from holdfast.cli.screens.progress_bars import glyphs_of
 from holdfast.cli.screens.tree_frame import Picture
 from holdfast.cli.terminal_restore import put_back
 from holdfast.client.watch_events import Watched
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.safe_text import printable
 from holdfast.core.base.usage import Usage

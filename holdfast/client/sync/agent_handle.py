@@ -14,7 +14,7 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.messages import Message
-from holdfast.core.loop.events import StopMode
+from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import Receipt, SessionView, WhileRunning

@@ -14,7 +14,8 @@ from holdfast.client.sync.portal import Portal
 from holdfast.client.sync.runs import Client
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state import AgentState, ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import WhileRunning

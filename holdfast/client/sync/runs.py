@@ -15,8 +15,8 @@ from holdfast.client.watch_events import Watched
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.loop.events import StopMode
 
 
 class Client:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from holdfast.core.agent.definition import AgentDefinition, Text
-from holdfast.core.agent.policies import Name, Names
 from holdfast.core.agent.tool_choice import ALL, chosen, named
 from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, HOOKS_MAX, TOOLS_MAX
 from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import DefinitionInvalid
 from holdfast.core.base.frozen import Frozen, canonical, replace
+from holdfast.core.base.names import Name, Names
 
 
 class Capability(Frozen):

@@ -15,8 +15,8 @@ from holdfast.core.agent.policies import ContextPolicy
 from holdfast.core.base.append_list import Log
 from holdfast.core.base.errors import CompilerFailed, InvalidInput
 from holdfast.core.base.frozen import replace
-from holdfast.core.base.safe_text import error_record
 from holdfast.core.base.truncation import trimmed
+from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import (
     DEFAULT_SECTION,
     NAME_PATTERN,

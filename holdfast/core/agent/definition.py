@@ -7,16 +7,7 @@ from typing import Annotated, Protocol
 from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator
 
 from holdfast.core.agent.budget import BudgetPolicy, ExecutionBudget
-from holdfast.core.agent.policies import (
-    ApprovalRules,
-    ContextPolicy,
-    ErrorPolicy,
-    Name,
-    Names,
-    ResponseFormat,
-    TextFormat,
-    distinct,
-)
+from holdfast.core.agent.policies import ApprovalRules, ContextPolicy, ErrorPolicy, ResponseFormat, TextFormat
 from holdfast.core.agent.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.agent.tool_choice import HookChoice, ToolChoice, named
 from holdfast.core.base.bounds import (
@@ -31,6 +22,7 @@ from holdfast.core.base.bounds import (
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_values import PortableMap
+from holdfast.core.base.names import Name, Names, distinct
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
@@ -13,26 +13,7 @@ from holdfast.core.base.argument_patterns import ArgumentPatterns, matches_all, 
 from holdfast.core.base.bounds import APPROVALS_MAX, NAME_CHARS_MAX, PRICE_USD_MAX, SECONDS_MAX, TOOL_RESULT_CHARS_MAX
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_values import PortableMap
-
-HashableT = TypeVar("HashableT", bound=Hashable)
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=NAME_CHARS_MAX)]
-"""The name of an agent, a tool, a hook, a section: letters, digits, `_` and `-` (what OpenAI accepts for functions)."""
-
-
-def distinct(values: tuple[HashableT, ...]) -> tuple[HashableT, ...]:
-    """Return `values`; raises ValueError for one that is there twice, because the second one would mean nothing."""
-    seen: set[HashableT] = set()
-    for value in values:
-        if value in seen:
-            raise ValueError(f"{str(value)!r} is given twice; keep one")
-        seen.add(value)
-    return values
-
-
-Names = Annotated[tuple[Name, ...], AfterValidator(distinct)]
-"""Names in an order that means something, none of them twice."""
-
+from holdfast.core.base.names import Name, Names, distinct
 
 ErrorPolicy = Literal["recover", "fatal"]
 """`recover`: a tool's error goes back to the model, and a good answer after it is `completed`. `fatal`: a step with any

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from functools import lru_cache
-from typing import Annotated, Any, Final, Literal
-from uuid import UUID, uuid5
+from typing import Any, Final, Self
+from uuid import UUID
 
-from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
+from pydantic import JsonValue
 
+from holdfast.core.agent import state_json
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.context_view import Compiler, said_before, sent
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.hooks import ENDING, Trigger, merged
-from holdfast.core.agent.policies import ContextPolicy, ResponseFormat, TextFormat
+from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus, SavedState
+from holdfast.core.agent.hooks import ENDING, merged
+from holdfast.core.agent.policies import ContextPolicy, ResponseFormat
 from holdfast.core.base.append_list import Log
-from holdfast.core.base.bounds import ERRORS_TOLD_MAX, SECONDS_MAX
-from holdfast.core.base.frozen import Frozen, replace
-from holdfast.core.base.json_form import JsonForm
-from holdfast.core.base.json_values import JsonMap
+from holdfast.core.base.bounds import ERRORS_TOLD_MAX
+from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Message, MessageStore
 from holdfast.core.conversation.steps import (
@@ -37,155 +35,14 @@ from holdfast.core.conversation.steps import (
     StepExecution,
     ToolExecution,
 )
-from holdfast.core.conversation.stop_reasons import Continuation, OverrideRule, StopReason, StopSignal
-
-
-class ExecutionStatus(StrEnum):
-    """Where an execution stands (SPEC section 2)."""
-
-    PENDING = "pending"
-    IN_PROGRESS = "in_progress"
-    COMPLETED = "completed"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-    @property
-    def is_terminal(self) -> bool:
-        """True when nothing can happen any more."""
-        return self in (ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED, ExecutionStatus.FAILED)
-
-
-def checked_id(value: str) -> str:
-    """Return `value` in canonical UUID form; ValueError naming it otherwise."""
-    try:
-        parsed = UUID(value)
-    except ValueError:
-        raise ValueError(f"{value[:80]!r} is not a UUID") from None
-    if str(parsed) != value.lower():
-        raise ValueError(f"{value[:80]!r} is not a UUID in the form 8-4-4-4-12")
-    return str(parsed)
-
-
-Id = Annotated[str, AfterValidator(checked_id)]
+from holdfast.core.conversation.stop_reasons import OverrideRule, StopReason, StopSignal
 
 UNBORN_ID: Final = str(UUID(int=0))
 """What an agent has for its id before it is run for the first time."""
 
 
-def step_id(execution_id: str, number: int) -> str:
-    """Return the id of step `number`: a function of the execution, so that a replayed or repeated step keeps it."""
-    return str(uuid5(_space(execution_id), f"step/{number}"))
-
-
-def call_name(number: int, index: int | None = None) -> str:
-    """Return what the model call of step `number`, or the tool call at place `index` of it, is called in its run."""
-    return f"step-{number}-model" if index is None else f"step-{number}-tool-{index}"
-
-
-def model_step(name: str) -> int | None:
-    """Return the number of the step whose model call, or summary before it, has that name; none for any other."""
-    match name.split("-"):
-        case ["step", number, "model" | "summary"] if number.isdecimal():
-            return int(number)
-        case _:
-            return None
-
-
-def named_id(execution_id: str, name: str) -> str:
-    """Return the id of the call of that `name`: its record's id and its idempotency key, equally stable."""
-    return str(uuid5(_space(execution_id), name))
-
-
-@lru_cache(maxsize=1_000)
-def _space(execution_id: str) -> UUID:
-    """Return the id as what other ids are derived from; parsing it for each of them would take as long as deriving."""
-    return UUID(execution_id)
-
-
-class AgentContext(Frozen):
-    """What the model is told: the conversation, the prompt, and notes of ours that it never sees."""
-
-    store: MessageStore = MessageStore()
-    metadata: JsonMap = Field(default_factory=dict[str, JsonValue])
-    system_prompt: str = ""
-    response_format: ResponseFormat = TextFormat()
-
-
-class ExecutionState(JsonForm):
-    """One request's work: its archived steps, what it has used, and what is under way.
-
-    Under way is the step with its open calls, and at most one of: the hooks of one place, a summary. `cost` is in US
-    dollars. `paused_seconds` do not count toward `max_seconds`; since `paused_at` the execution waits for a person.
-    """
-
-    execution_id: Id
-    status: ExecutionStatus
-    started_at: AwareDatetime
-    completed_at: AwareDatetime | None = None
-    budget: ExecutionBudget = ExecutionBudget()
-    step_executions: Log[StepExecution] = Field(default_factory=Log[StepExecution])
-    usage: Usage = Usage()
-    cost: float = Field(default=0.0, ge=0)
-    subagent_steps: int = Field(default=0, ge=0)
-    """How many steps its subagents took, and those below them; they count toward `max_steps` (a tree has one limit)."""
-    subagents_started: int = Field(default=0, ge=0)
-    next_input_max: int = Field(default=0, ge=0)
-    """The most tokens the next model call's input can have (`reserving`); counted where tokens or cost are limited."""
-    continuation: Continuation = Continuation()
-    current_step_started_at: AwareDatetime | None = None
-    current_step: AgentStep | None = None
-    open_calls: tuple[OpenCall, ...] = ()
-    hooks_under_way: Trigger | None = None
-    summary_under_way: bool = False
-    cancelling: bool = False
-    """True while the ends of what was cancelled are awaited: of the model call, of subagents."""
-    compactions: int = Field(default=0, ge=0)
-    """How often older messages were moved away to be summarised."""
-    unpriced: tuple[str, ...] = ()
-    """The models, its own or its subagents', that tokens were used of without a known price: they are not in `cost`."""
-    waiting_messages: tuple[Message, ...] = ()
-    """What is said with the next model call: by hooks, or by somebody while the execution runs."""
-    answer_due: bool = False
-    """True while one of those must be answered before the loop may end: somebody's, or a re-ask."""
-    reasks: int = Field(default=0, ge=0)
-    """How often an answer of the wrong form was asked for again."""
-    paused_at: AwareDatetime | None = None
-    paused_seconds: float = Field(default=0.0, ge=0, le=SECONDS_MAX)
-    warnings: tuple[str, ...] = ()
-    error: ErrorRecord | None = None
-    """The error that prevented continuation, if one did."""
-
-    @property
-    def cost_known(self) -> float | None:
-        """What it has cost so far in US dollars; none where a price is missing."""
-        return None if self.unpriced else self.cost
-
-    @property
-    def time_limit_at(self) -> datetime | None:
-        """When the time limit strikes, as far as that is known; a pause holds `max_seconds` but no deadline."""
-        if self.paused_at is not None:
-            return self.budget.deadline
-        return self.budget.ends_at(self.started_at, paused_seconds=self.paused_seconds)
-
-    def seconds_used(self, moment: datetime) -> float:
-        """Return how many seconds count toward `max_seconds` at `moment`; those of a pause do not."""
-        until = self.completed_at or self.paused_at or moment
-        return max(0.0, (until - self.started_at).total_seconds() - self.paused_seconds)
-
-
-class AgentState(Frozen):
+class AgentState(SavedState):
     """An agent as a value; while an execution runs, durations and what is left of the time are as of `updated_at`."""
-
-    format: Literal[1] = 1
-    """The version of the serialized form, checked on reading."""
-    agent_id: Id
-    parent_agent_id: Id | None = None
-    created_at: AwareDatetime
-    updated_at: AwareDatetime
-    execution_count: int = Field(default=0, ge=0)
-    llm: LLM | None = None
-    context: AgentContext = AgentContext()
-    execution: ExecutionState | None = None
 
     @classmethod
     def empty(cls) -> AgentState:
@@ -483,18 +340,23 @@ class AgentState(Frozen):
             "warnings": list(self.warnings),
         }
 
-    def to_dict(self, *, session_only: bool = False) -> dict[str, Any]:
-        """Return the state as JSON-ready data, losing nothing; `session_only` leaves the execution out.
+    def to_json(self, *, session_only: bool = False) -> bytes:
+        """Return the state as JSON in UTF-8, on one line, losing nothing; `session_only` leaves the execution out.
 
-        `holdfast.core.agent.state_json` has the same as JSON text.
+        Raises StateInvalid where it holds what JSON cannot carry, or takes more than STATE_BYTES_MAX.
         """
-        from holdfast.core.agent import state_json  # noqa: PLC0415  # it knows states; they know it only here
+        return state_json.to_json(self, session_only=session_only)
 
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Self:
+        """Return the state that `to_json` wrote; StateInvalid names the place of what is wrong in anything else."""
+        return state_json.from_json(cls, data)
+
+    def to_dict(self, *, session_only: bool = False) -> dict[str, Any]:
+        """Return what `to_json` writes as JSON-ready data: dicts, lists, texts, numbers, true, false and none."""
         return state_json.to_dict(self, session_only=session_only)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> AgentState:
-        """Return the state that `to_dict` wrote; StateInvalid names the place of what is wrong in anything else."""
-        from holdfast.core.agent import state_json  # noqa: PLC0415  # the same
-
-        return state_json.from_dict(data)
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the state that `to_dict` wrote, by the same rules as `from_json`."""
+        return state_json.from_dict(cls, data)

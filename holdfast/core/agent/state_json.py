@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError
 from pydantic_core import from_json as parsed
 from pydantic_core import to_json as spelled
 
+from holdfast.core.agent.execution_state import ExecutionState, SavedState
 from holdfast.core.agent.hooks import AROUND_TOOLS, ENDING, Trigger
-from holdfast.core.agent.state import AgentState, ExecutionState
 from holdfast.core.base.bounds import (
     PATH_PARTS_MAX,
     PROBLEM_CHARS_MAX,
@@ -32,11 +32,13 @@ from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.base.validation_errors import problem_text
 from holdfast.core.conversation.messages import DEFAULT_SECTION
 
+StateT = TypeVar("StateT", bound=SavedState)
+
 FORMAT: Final = 1
 """The version of the form written and read here; it changes when an older reader would misunderstand a newer form."""
 
 
-def to_json(state: AgentState, *, session_only: bool = False) -> bytes:
+def to_json(state: SavedState, *, session_only: bool = False) -> bytes:
     """Return `state` as JSON in UTF-8, on one line.
 
     Args:
@@ -54,11 +56,11 @@ def to_json(state: AgentState, *, session_only: bool = False) -> bytes:
     return written
 
 
-def from_json(data: bytes | str) -> AgentState:
-    """Return the state that `to_json` wrote; raise StateInvalid for anything else."""
+def from_json(of: type[StateT], data: bytes | str) -> StateT:
+    """Return the state that `to_json` wrote, as `of`; raise StateInvalid for anything else."""
     _check_size(len(data))
     try:
-        state = AgentState.model_validate_json(data, strict=True)
+        state = of.model_validate_json(data, strict=True)
     except ValidationError as error:
         _check_format(data)
         raise _unreadable(error) from None
@@ -68,18 +70,18 @@ def from_json(data: bytes | str) -> AgentState:
     return state
 
 
-def to_dict(state: AgentState, *, session_only: bool = False) -> dict[str, Any]:
+def to_dict(state: SavedState, *, session_only: bool = False) -> dict[str, Any]:
     """Return what `to_json` writes as JSON-ready data: dicts, lists, texts, numbers, true, false and none."""
     return cast("dict[str, Any]", parsed(to_json(state, session_only=session_only)))
 
 
-def from_dict(data: Mapping[str, Any]) -> AgentState:
+def from_dict(of: type[StateT], data: Mapping[str, Any]) -> StateT:
     """Return the state that `to_dict` wrote, by the same rules as `from_json`; raise StateInvalid for anything else."""
     try:
         written = spelled(data)
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise _refused([f"this is no JSON-ready data: {_short(str(error), PROBLEM_CHARS_MAX)}"], 1) from None
-    return from_json(written)
+    return from_json(of, written)
 
 
 class _Envelope(BaseModel):
@@ -109,11 +111,11 @@ def _check_format(data: bytes | str) -> None:
         )
 
 
-def _check_meaning(state: AgentState) -> None:
+def _check_meaning(state: SavedState) -> None:
     """Refuse what fits every type and still is no state."""
     if "format" not in state.model_fields_set:
         raise _refused(["format: it is missing"], 1)
-    times = Counter(section.name for section in state.store.sections)
+    times = Counter(section.name for section in state.context.store.sections)
     problems = [f"context.store.sections: {_told(name)} is there {n} times" for name, n in times.items() if n > 1]
     if DEFAULT_SECTION not in times:
         problems.append(f"context.store.sections: there is none called {DEFAULT_SECTION!r}")

@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.base.bounds import SUBAGENTS_AT_ONCE_MAX, SUBAGENTS_STARTED_MAX, TOOL_DESCRIPTION_CHARS_MAX
 from holdfast.core.base.did_you_mean import nearest

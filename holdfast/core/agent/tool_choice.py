@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
-from holdfast.core.agent.policies import Names
 from holdfast.core.base.bounds import HOOKS_MAX, TOOLS_MAX
+from holdfast.core.base.names import Names
 
 ALL: Final = "all"
 """The word that takes every tool (or hook) offered, in place of a list of names."""

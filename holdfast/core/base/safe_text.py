@@ -7,10 +7,6 @@ from typing import Final
 
 from pydantic_core import to_json
 
-from holdfast.core.base.bounds import ERROR_CHARS_MAX
-from holdfast.core.base.errors import ModelFailure
-from holdfast.core.conversation.steps import ErrorRecord
-
 JSON_BYTES_PER_CHAR_MAX: Final = 6
 """A control character as an escape."""
 
@@ -65,13 +61,3 @@ def _fits(text: str, bytes_max: int) -> bool:
 def json_size(text: str) -> int:
     """Return how many bytes `text` takes as a JSON string, quotes and escapes included."""
     return len(to_json(text))
-
-
-def error_record(error: BaseException, source: str) -> ErrorRecord:
-    """Return `error` as data; survives errors whose text is huge, unencodable or itself raises."""
-    try:
-        text = str(error)
-    except BaseException as second:  # noqa: BLE001  # a broken __str__ must not hide the first error
-        text = f"(its text cannot be read: {type(second).__name__})"
-    kind = error.kind if isinstance(error, ModelFailure) else type(error).__name__
-    return ErrorRecord(type=kind, message=clamped(text, ERROR_CHARS_MAX), source=source)

@@ -14,7 +14,6 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from holdfast.core.agent.policies import Name
 from holdfast.core.base.append_list import Log
 from holdfast.core.base.bounds import (
     CALL_ID_CHARS_MAX,
@@ -32,6 +31,7 @@ from holdfast.core.base.frozen import Frozen, replace
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.json_values import JsonMap
+from holdfast.core.base.names import Name
 
 Role = Literal["system", "user", "assistant", "tool"]
 

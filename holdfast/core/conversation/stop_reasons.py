@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 from pydantic_core import to_json
@@ -40,6 +40,9 @@ from holdfast.core.base.bounds import REASON_CHARS_MAX, SOURCE_CHARS_MAX, STOP_C
 from holdfast.core.base.frozen import Frozen, replace
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_values import JsonMap, ShallowMap
+
+StopMode = Literal["now", "after_step"]
+"""`now` cancels what is in flight; `after_step` lets the step finish first."""
 
 
 class StopReason(StrEnum):

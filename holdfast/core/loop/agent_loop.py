@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, assert_never
 
+from holdfast.core.agent.execution_state import ExecutionStatus, step_id
 from holdfast.core.agent.hooks import ENDING, Trigger
 from holdfast.core.agent.retries import BUDGET_SPENT
-from holdfast.core.agent.state import AgentState, ExecutionStatus, step_id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import HOOK_CHANGES_BYTES_MAX
 from holdfast.core.base.frozen import trusted
 from holdfast.core.base.usage import NOTHING_USED

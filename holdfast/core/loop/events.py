@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
 
 from pydantic import JsonValue
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import HookRun, Trigger
-from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
-from holdfast.core.conversation.stop_reasons import StopSignal
+from holdfast.core.conversation.stop_reasons import StopMode, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
-
-StopMode = Literal["now", "after_step"]
-"""`now` cancels what is in flight; `after_step` lets the step finish first."""
 
 
 @dataclass(frozen=True, slots=True)

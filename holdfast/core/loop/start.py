@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus
 from holdfast.core.agent.hooks import ENDING
 from holdfast.core.agent.initial_state import as_defined
-from holdfast.core.agent.state import AgentState, ExecutionState, ExecutionStatus
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.frozen import replace
 from holdfast.core.loop import headroom
 from holdfast.core.loop.events import (

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.frozen import trusted
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import AgentStepType, ErrorRecord, StepExecution

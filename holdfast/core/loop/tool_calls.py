@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
+from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.hooks import Changes, Trigger
-from holdfast.core.agent.state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_number, problem_with_spawn, told_of_subagent
 from holdfast.core.agent.tools import ended_without_answer, missing_arguments
 from holdfast.core.base.bounds import (

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from holdfast.core.agent.execution_state import ExecutionState
 from holdfast.core.agent.hooks import HookContext, Trigger
-from holdfast.core.agent.state import AgentState, ExecutionState
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.token_bounds import messages_tokens
 from holdfast.core.base.bounds import (
     HOOK_MESSAGES_MAX,

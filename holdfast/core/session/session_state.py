@@ -15,8 +15,8 @@ from typing import Final
 from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus, Id
 from holdfast.core.agent.request_metadata import checked_metadata
-from holdfast.core.agent.state import ExecutionStatus, Id
 from holdfast.core.base.bounds import MESSAGE_IDS_KEPT, QUESTION_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MAX
 from holdfast.core.base.digests import Digest
 from holdfast.core.base.errors import InvalidInput
@@ -24,8 +24,7 @@ from holdfast.core.base.frozen import Frozen, canonical, replace
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import joined_models
 from holdfast.core.conversation.messages import Message
-from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.events import StopMode
+from holdfast.core.conversation.stop_reasons import StopMode, StopReason
 from holdfast.core.wire.contracts import DefinitionChange, SessionStart, StopRequest
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import (

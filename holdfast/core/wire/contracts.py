@@ -12,10 +12,11 @@ from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.execution_state import Id
 from holdfast.core.agent.hooks import HookContext, HookRun, HookTraits
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.retries import MODEL_PATIENCE_SECONDS
-from holdfast.core.agent.state import AgentState, Id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tool_choice import HookChoice, ToolChoice
 from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.bounds import (
@@ -35,9 +36,8 @@ from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse, StepExecution
-from holdfast.core.conversation.stop_reasons import StopContext
+from holdfast.core.conversation.stop_reasons import StopContext, StopMode
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.loop.events import StopMode
 from holdfast.core.wire.execution_events import AnyObserved
 from holdfast.core.wire.transcript import Mark, Opening
 

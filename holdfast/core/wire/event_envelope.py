@@ -21,8 +21,8 @@ from pydantic_core import to_json
 
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.validation_errors import problem_text
-from holdfast.core.session.session_events import SESSION_KINDS, AnySessionEvent, SessionEvent
 from holdfast.core.wire.execution_events import KINDS, AnyObserved
+from holdfast.core.wire.session_events import SESSION_KINDS, AnySessionEvent, SessionEvent
 
 VERSION: Final = 1
 """The version of this form; it changes when a reader of an older one would misunderstand a newer one."""

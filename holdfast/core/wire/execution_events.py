@@ -25,8 +25,8 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field, JsonValue
 
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Trigger
-from holdfast.core.agent.state import ExecutionStatus
 from holdfast.core.base.frozen import trusted
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Message, ToolCall

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.agent.state import AgentState, ExecutionStatus, Id
+from holdfast.core.agent.execution_state import ExecutionStatus, Id
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.digests import Digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.usage import Usage

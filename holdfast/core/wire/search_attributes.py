@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.core.agent.state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus
 
 AGENT: Final = "HoldfastAgent"
 STATUS: Final = "HoldfastStatus"

@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition, Text
-from holdfast.core.agent.state import ExecutionStatus, Id
+from holdfast.core.agent.execution_state import ExecutionStatus, Id
 from holdfast.core.base.bounds import (
     CONTINUE_EVENTS,
     CONTINUE_EVENTS_MAX,

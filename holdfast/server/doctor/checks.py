@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -15,22 +15,16 @@ from typing import Final
 from holdfast.client.definition_files import load_agents
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.base.errors import HoldfastError, StorageFailed
+from holdfast.core.base.errors import StorageFailed
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.server.doctor import endpoint_facts, machine_facts, machine_findings
-from holdfast.server.doctor.findings import Finding, Level, fine, told, warned, wrong
+from holdfast.server.doctor.check_runner import STORAGE, Agents, bounded, shared
+from holdfast.server.doctor.findings import Finding, Level, fine, warned, wrong
 from holdfast.storage.keys import KeyRing
 from holdfast.storage.storage_url import MEMORY, folder_of
 
-CHECK_SECONDS: Final = 3.5
-"""How long one check may take; those that ask the server begin when it is reached."""
-
-STORAGE: Final = "storage"
-
 PROBE: Final = "probe"
 """What is written to the storage and stays there: the very object that every worker writes when it starts."""
-
-Agents = Mapping[str, AgentDefinition]
 
 
 async def examine(settings: Settings) -> list[Finding]:
@@ -52,27 +46,6 @@ async def examine(settings: Settings) -> list[Finding]:
         machine_findings.no_endpoint(served=served) if each == machine_findings.no_endpoint() else each
         for each in found
     ]
-
-
-async def bounded(check: str, findings: Awaitable[list[Finding]], seconds: float = CHECK_SECONDS) -> list[Finding]:
-    """Return what a check finds; what it raises, or that it does not end, is a finding, too."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await findings
-    except TimeoutError:
-        return [
-            wrong(check, f"no answer within {seconds:g} s", "something below it hangs: a disk, a network, a server")
-        ]
-    except HoldfastError as error:
-        return [told(check, error)]
-    except Exception as error:  # noqa: BLE001  # a diagnosis ends with findings, whatever is broken
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        return [wrong(check, f"the check itself has failed ({text})", "the other checks hold; please report this one")]
-
-
-async def shared(agents: Awaitable[Agents]) -> Agents:
-    """Await what several checks wait for: one that has no more time must not take it from the others."""
-    return await asyncio.shield(agents)
 
 
 async def _server(settings: Settings, agents: asyncio.Task[dict[str, AgentDefinition]]) -> list[Finding]:

@@ -19,7 +19,7 @@ from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.base.errors import HoldfastError
 from holdfast.server.doctor import server_facts
 from holdfast.server.doctor import server_findings as judging
-from holdfast.server.doctor.checks import STORAGE, Agents, bounded, shared
+from holdfast.server.doctor.check_runner import STORAGE, Agents, bounded, shared
 from holdfast.server.doctor.findings import Finding, fine, told, warned, wrong
 from holdfast.server.doctor.machine_facts import apart
 from holdfast.server.doctor.machine_findings import ACTIVITIES

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.state_json import from_json, to_json
+from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import StateInvalid
 from holdfast.core.conversation.messages import Message, MessageStore, Section, user_message
 from holdfast.core.conversation.steps import InferenceResponse
@@ -68,13 +68,13 @@ LOADED: dict[str, tuple[tuple[str | int, ...], object]] = {
 @pytest.mark.parametrize("name", LOADED)
 def test_bad_input_is_refused_at_loading_by_its_path(name: str) -> None:
     path, value = LOADED[name]
-    data: Any = json.loads(to_json(STATE))
+    data: Any = json.loads(STATE.to_json())
     inner = data
     for part in path[:-1]:
         inner = inner[part]
     inner[path[-1]] = value
     with pytest.raises(StateInvalid) as caught:
-        from_json(json.dumps(data))
+        AgentState.from_json(json.dumps(data))
     told = str(caught.value)
     expected = path[:3] if name == "a duplicate section" else path  # two are the same: neither alone is wrong
     assert ".".join(map(str, expected)) in told
@@ -84,6 +84,6 @@ def test_bad_input_is_refused_at_loading_by_its_path(name: str) -> None:
 @pytest.mark.parametrize("text", ["", "{", '{"format": 1,', "nonsense", "[]", "null", "\x00", '{"format": 1}'])
 def test_corrupt_json_is_refused_at_loading(text: str) -> None:
     with pytest.raises(StateInvalid, match="this is no saved agent state"):
-        from_json(text)
+        AgentState.from_json(text)
     with pytest.raises(StateInvalid, match="this is no saved agent state"):
-        from_json(to_json(STATE)[: len(to_json(STATE)) // 2])
+        AgentState.from_json(STATE.to_json()[: len(STATE.to_json()) // 2])

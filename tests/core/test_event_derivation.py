@@ -8,18 +8,7 @@ from uuid import UUID
 from holdfast.core.agent.definition import LLM
 from holdfast.core.base.bounds import STORY_WORDS_CHARS_MAX
 from holdfast.core.base.frozen import replace
-from holdfast.core.session.session_events import (
-    SESSION_KINDS,
-    AnySessionEvent,
-    MessageAccepted,
-    SessionChanged,
-    SessionClosed,
-    SessionCreated,
-    SessionForked,
-    SessionResumed,
-    SessionSuspended,
-    session_events,
-)
+from holdfast.core.session.event_derivation import session_events
 from holdfast.core.session.session_state import (
     SessionState,
     branched,
@@ -33,6 +22,17 @@ from holdfast.core.session.session_state import (
 )
 from holdfast.core.wire.contracts import StopRequest
 from holdfast.core.wire.session_contracts import Branch, Branched, SessionChange
+from holdfast.core.wire.session_events import (
+    SESSION_KINDS,
+    AnySessionEvent,
+    MessageAccepted,
+    SessionChanged,
+    SessionClosed,
+    SessionCreated,
+    SessionForked,
+    SessionResumed,
+    SessionSuspended,
+)
 from tests.core.building import AGENT_ID, DEFINITION, START
 from tests.core.sessions import begin, digest, execution_id, finish, running, said, session, told
 

@@ -7,21 +7,16 @@ They tell; they decide nothing. What happens within the session's executions are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field
 
-from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.base.bounds import STORY_WORDS_CHARS_MAX
-from holdfast.core.base.frozen import Frozen, replace
-from holdfast.core.conversation.display_text import on_a_line
-from holdfast.core.session.session_state import SessionState
-from holdfast.core.wire.session_contracts import Branch, SessionMessage, WhileRunning
+from holdfast.core.base.frozen import Frozen
+from holdfast.core.wire.session_contracts import Branch, WhileRunning
 
 SESSION_EVENTS_MAX: Final = 2_500
 """The most events that one Temporal run of a session holds, the latest. It has fewer, as the server takes 2,000 updates
@@ -136,75 +131,3 @@ class SessionEventsPage(Frozen):
     events: tuple[AnySessionEvent, ...]
     total: int
     previous_run_id: str | None = None
-
-
-def session_events(before: SessionState | None, after: SessionState, run_id: str) -> Iterator[AnySessionEvent]:
-    """Give what is to be told of one transition in the Temporal run `run_id`; a new session has no `before`."""
-    facts = (after.agent_id, run_id, after.definition.name, after.settings.tenant, after.updated_at)
-    if before is None:
-        yield SessionCreated(*facts)
-        if after.place is not None and after.place.agent_id != after.agent_id:
-            yield SessionForked(*facts, origin=after.place)
-        return
-    there = {each.message_id for each in _unkept(before)}
-    for message in _unkept(after):
-        if message.message_id not in there:
-            yield _accepted(partial(MessageAccepted, *facts), message, after)
-    if changed := tuple(_changed(before, after)):
-        place = None if after.clearing else after.place
-        yield SessionChanged(*facts, changed=changed, place=place)
-    if after.suspended and not before.suspended:
-        yield SessionSuspended(*facts, running_id=after.turn.execution_id if after.turn else None)
-    if before.suspended and not after.suspended and not after.closing:
-        yield SessionResumed(*facts, waiting=len(after.queue))
-    if after.closing and not before.closing:
-        yield SessionClosed(*facts, at_once=after.at_once, waiting=len(after.queue))
-
-
-def _accepted(make: Callable[..., MessageAccepted], message: SessionMessage, state: SessionState) -> MessageAccepted:
-    return make(
-        message_id=message.message_id,
-        while_running=message.while_running or state.settings.while_running,
-        chars=len(message.text),
-        excerpt=on_a_line(message.text, STORY_WORDS_CHARS_MAX),
-    )
-
-
-def _unkept(state: SessionState) -> Iterator[SessionMessage]:
-    """Give every message that no snapshot holds; a message comes in by being accepted, and in no other way."""
-    yield from state.queue
-    yield from state.unanswered
-    if state.turn is not None:
-        yield from state.turn.said
-        yield from state.turn.injected
-
-
-def _changed(before: SessionState, after: SessionState) -> Iterator[SessionPart]:
-    old, new = before.definition, after.definition
-    if _but_parts(old) != _but_parts(new):
-        yield "definition"
-    if old.system_prompt != new.system_prompt:
-        yield "system_prompt"
-    if old.llm != new.llm:
-        yield "llm"
-    if old.budget != new.budget:
-        yield "budget"
-    if before.subagents != after.subagents:
-        yield "subagents"
-    if before.settings.while_running != after.settings.while_running:
-        yield "while_running"
-    if _conversation_changed(before, after):
-        yield "conversation"
-
-
-def _but_parts(definition: AgentDefinition) -> AgentDefinition:
-    """Return the definition without the parts that a change can name alone."""
-    blank = AgentDefinition(name=definition.name)
-    return replace(definition, system_prompt=blank.system_prompt, llm=blank.llm, budget=blank.budget)
-
-
-def _conversation_changed(before: SessionState, after: SessionState) -> bool:
-    """Return whether the session was cleared, or went to another place; an execution's end is neither."""
-    if before.turn is not None:
-        return after.clearing and not before.clearing
-    return (before.place, before.snapshot) != (after.place, after.snapshot)
