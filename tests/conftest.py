@@ -13,10 +13,11 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from holdfast.client import Settings
+from holdfast.connection.data_directory import ServerAddress
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Offer
-from holdfast.server.embedded import EmbeddedServer, ServerAddress
+from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.script import Script
 from tests.serving import Serve, Served, served
 

@@ -7,6 +7,7 @@ import gc
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -97,6 +98,106 @@ def test_workflows_have_no_clock_randomness_io_threads_or_environment(path: Path
             called = ast.unparse(node.func)
             impure = called.rpartition(".")[2] in IMPURE_CALLS and called.partition(".")[0] != "workflow"
             assert not impure or (path.name, called) in WORKFLOW_CLOCKS, f"{path.name}:{node.lineno} calls {called}"
+
+
+LAYERS = (
+    "core.base",
+    "core.conversation",
+    "core.agent",
+    "core.wire",
+    "core.loop",
+    "core.session",
+    "runtime",
+    "models",
+    "testing",
+    "storage",
+    "telemetry",
+    "local",
+    "connection",
+    "sinks",
+    "client",
+    "server",
+    "view",
+    "cli",
+)
+"""The packages of `holdfast`; each may import those before it."""
+TOP = {"holdfast", "holdfast.__main__", "holdfast.api"}
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in SHIPPED}
+
+
+def ours(path: Path) -> set[str]:
+    """Modules of ours that a file imports, also within functions and for type checkers alone."""
+    found: set[str] = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {each if each in MODULES else node.module for each in full}
+    return found & MODULES.keys() - {name_of(path)}
+
+
+def layer(module: str) -> int:
+    [place] = [number for number, each in enumerate(LAYERS) if f"{module}.".startswith(f"holdfast.{each}.")]
+    return place
+
+
+def test_imports_point_downward_between_the_packages() -> None:
+    inner = {name: path for name, path in MODULES.items() if name.startswith("holdfast.") and name not in TOP}
+    inner.pop("holdfast.core")  # the folder itself
+    upward = [
+        f"{name} imports {other}"
+        for name, path in inner.items()
+        for other in ours(path) & inner.keys()
+        if layer(other) > layer(name)
+    ]
+    assert upward == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {name: ours(path) for name, path in MODULES.items() if path.name != "__init__.py"}
+    while leaves := [name for name, others in graph.items() if not others & graph.keys()]:
+        for name in leaves:
+            del graph[name]
+    while roots := [name for name in graph if not any(name in others for others in graph.values())]:
+        for name in roots:
+            del graph[name]
+    assert graph == {}, "each of these is in a circle, or between two"
+
+
+FOLDER_MODULES_MAX = 25
+
+
+def test_a_folder_holds_no_more_modules_than_one_can_survey() -> None:
+    sizes = Counter(path.parent.relative_to(ROOT) for path in SHIPPED if path.name != "__init__.py")
+    assert {str(folder): size for folder, size in sizes.items() if size > FOLDER_MODULES_MAX} == {}
+
+
+FORBIDDEN_STEMS = {
+    *("tell", "told", "telling", "say", "said", "saying", "hear", "heard", "hearing", "ask", "asked", "asking"),
+    *("keep", "kept", "keeping", "known", "given", "wanted", "begun", "beginning"),
+    *VAGUE_NAMES,
+}
+
+
+def words_of(name: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)}
+
+
+def test_modules_and_classes_are_named_by_nouns_of_the_field() -> None:
+    """`docs/vocabulary.md` has the words; these say nothing of what a module or a class is."""
+    bad = [name for name in MODULES if words_of(name.rpartition(".")[2]) & FORBIDDEN_STEMS]
+    for path in SHIPPED:
+        classes = [node.name for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)]
+        bad += [f"{name_of(path)}.{name}" for name in classes if words_of(name) & FORBIDDEN_STEMS]
+    assert bad == []
 
 
 def test_the_client_and_the_core_never_import_the_deployment() -> None:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-from holdfast.connection.data_directory import DatabaseWatch, DataDirectory, ServerAddress
+from holdfast.connection.data_directory import DatabaseWatch, DataDirectory, ServerAddress, running_server
 from holdfast.core.base.errors import (
     DataDirectoryInUse,
     HoldfastError,
@@ -32,8 +32,6 @@ from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.server.ports import HOST, IN_USE, Ports, check_ports, choose_ports, names_port, port_taken, refuse_taken
 from holdfast.server.server_process import Launch, ServerProcess, serves, set_retention
 from holdfast.server.ui_gateway import UiGateway, hidden_host
-
-__all__ = ["EmbeddedServer", "ServerAddress", "running_server"]
 
 RETENTION_SECONDS: Final = 30 * 24 * 3600
 OTHER_START_SECONDS_MAX: Final = 15.0

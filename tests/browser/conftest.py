@@ -15,7 +15,8 @@ from playwright.async_api import Page, async_playwright, expect
 
 from holdfast import ExecutionBudget
 from holdfast.client import Settings
-from holdfast.server.embedded import EmbeddedServer, ServerAddress
+from holdfast.connection.data_directory import ServerAddress
+from holdfast.server.embedded import EmbeddedServer
 from tests.browser.stage import OFFER, begin, play
 from tests.serving import Served, served
 from tests.workflows.waiting import waiting_calls

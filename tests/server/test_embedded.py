@@ -22,7 +22,7 @@ import pytest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from holdfast.connection.data_directory import DataDirectory, running_server
+from holdfast.connection.data_directory import DataDirectory, ServerAddress, running_server
 from holdfast.core.base.errors import (
     DataDirectoryInUse,
     InvalidInput,
@@ -32,7 +32,7 @@ from holdfast.core.base.errors import (
 )
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.server import embedded, server_process
-from holdfast.server.embedded import EmbeddedServer, ServerAddress
+from holdfast.server.embedded import EmbeddedServer
 from holdfast.server.ports import Ports, choose_ports
 
 pytestmark = pytest.mark.temporal
