@@ -25,7 +25,7 @@ from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.subagents import SPAWN_TOOL
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.conversation.error_records import error_record
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
@@ -38,10 +38,10 @@ from holdfast.server.worker_process import READY
 from holdfast.sinks.sink import Sink
 from holdfast.sinks.sink_urls import sinks_from
 from holdfast.storage.data_converter import records_of
-from holdfast.storage.fetch_result_tool import KeptResults
+from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.objects import objects_at
 from holdfast.storage.parts import EncodedParts
-from holdfast.storage.read_records_tool import RecordReading
+from holdfast.storage.read_records_tool import RecordTools
 from holdfast.telemetry.metrics import metrics_address
 from workers import make_tools_worker, make_worker
 
@@ -61,9 +61,9 @@ INTERRUPTED: Final = 130
 """The exit code after a second signal, or one before we serve."""
 
 
-def load_offer(modules: Sequence[str]) -> Offer:
+def load_offer(modules: Sequence[str]) -> Toolset:
     """Import `modules` and return what they offer, in order. Raises InvalidInput for what cannot be imported."""
-    offer = Offer.of_modules(_imported(name) for name in modules)
+    offer = Toolset.of_modules(_imported(name) for name in modules)
     offer.equip(AgentDefinition(name="all", tools="all", hooks="all"))  # refuses two tools or hooks of one name
     for hook in offer.hooks:
         if hook.traits.tools is not None and not any(hook.traits.concerns(name) for name in _callable(offer)):
@@ -72,7 +72,7 @@ def load_offer(modules: Sequence[str]) -> Offer:
     return offer
 
 
-def _callable(offer: Offer) -> tuple[str, ...]:
+def _callable(offer: Toolset) -> tuple[str, ...]:
     return (*(tool.name for tool in offer.tools), SPAWN_TOOL)
 
 
@@ -92,11 +92,11 @@ async def serve(
     """
     objects = objects_at(settings.storage_place)
     records = records_of(converter_of(settings))
-    results = KeptResults(EncodedParts(objects, records.codec))
+    results = ResultStore(EncodedParts(objects, records.codec))
     offer = load_offer(modules)
     if not tools_only:
         offer = offer_reading(offer, results)
-        offer = RecordReading(records, whose).offered(offer)
+        offer = RecordTools(records, whose).offered(offer)
     check_remote(offer.tools)
     delivering = _sinks_for(sinks, tools_only=tools_only)
     model = None if tools_only else _model_for(settings, offer)
@@ -144,7 +144,7 @@ async def serve(
         await model.close()
 
 
-def _idle_agents(agents: AgentRegistry, offer: Offer) -> list[str]:
+def _idle_agents(agents: AgentRegistry, offer: Toolset) -> list[str]:
     """Return a line for each agent that takes no tool or no hook though there are some: most often a forgotten line."""
     lines = agents.choices(tools=offer.tools, hooks=offer.hooks, capabilities=offer.capabilities)
     idle = [line for line in lines if "none (" in line]
@@ -159,7 +159,7 @@ def _sinks_for(given: Sequence[str], *, tools_only: bool) -> tuple[Sink, ...]:
     return () if tools_only else sinks_from(given)
 
 
-def _model_for(settings: Settings, offer: Offer) -> OpenAIModel:
+def _model_for(settings: Settings, offer: Toolset) -> OpenAIModel:
     """Return the model, after a look at the agents: one that names what we do not have is told now, not in a run."""
     agents = AgentRegistry.of(*load_agents(settings.agents_dir).values())
     agents.check(tools=offer.tools, hooks=offer.hooks, capabilities=offer.capabilities, compilers=offer.compilers)

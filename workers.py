@@ -19,7 +19,7 @@ from activities.guardian_link import GuardianLink
 from activities.heartbeats import Heartbeats
 from activities.hooks import Hooks
 from activities.inference import Inference
-from activities.records import RecordKeeping
+from activities.records import RecordActivities
 from activities.sinks import EventSinks
 from activities.tools import Catalog, ToolSlots, take_up, tool_activities
 from activities.transcripts import TranscriptCache
@@ -29,7 +29,7 @@ from holdfast.connection.temporal_client import may_be_pushed
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.remote_tools import RemoteTool
 from holdfast.core.agent.tools import AnyTool
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.wire.contracts import waiting_queue
 from holdfast.core.wire.sink_contracts import EVENT_SINK, SinkStart, sink_id, sink_queue
@@ -87,7 +87,7 @@ class Workers:
 def make_worker(  # noqa: PLR0913  # the worker is put together here
     client: TemporalClient,
     settings: Settings,
-    offer: Offer,
+    offer: Toolset,
     model: OpenAIModel,
     cache: TranscriptCache | None = None,
     serving: WorkerSettings = WorkerSettings(),  # noqa: B008  # frozen
@@ -110,7 +110,7 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     prices = prices or PriceList(model=model.settings.model, base_url=model.settings.base_url)
     inference = Inference(model, offer, cache or TranscriptCache(), told.spans)
     records = records_of(client.data_converter)
-    keeping, catalog = RecordKeeping(records), Catalog(offer, prices)
+    keeping, catalog = RecordActivities(records), Catalog(offer, prices)
     ours: list[Callable[..., Any]] = [
         inference.run,
         inference.summarise,
@@ -202,7 +202,7 @@ async def _begin_sinks(client: TemporalClient, starts: Sequence[SinkStart]) -> N
 def make_tools_worker(
     client: TemporalClient,
     settings: Settings,
-    offer: Offer,
+    offer: Toolset,
     serving: WorkerSettings,
     results: Results | None = None,
     guardian: GuardianLink | None = None,
@@ -251,21 +251,21 @@ def _tools_part(
     )
 
 
-class _Told(NamedTuple):
+class _Traces(NamedTuple):
     """What tells the traces of a worker; nothing does where they are off."""
 
     spans: Spans | None = None
     workflows: tuple[Interceptor, ...] = ()
 
 
-def _told(settings: Settings) -> _Told:
+def _told(settings: Settings) -> _Traces:
     if not settings.telemetry.traces:
-        return _Told()
+        return _Traces()
     from holdfast.telemetry.traces import tracing  # noqa: PLC0415  # an extra
     from workflows.tracing import WorkflowsTraced  # noqa: PLC0415  # an extra
 
     told = tracing(settings.telemetry)
-    return _Told(told.spans, (WorkflowsTraced(told),)) if told else _Told()
+    return _Traces(told.spans, (WorkflowsTraced(told),)) if told else _Traces()
 
 
 def _alike(serving: WorkerSettings, *interceptors: Interceptor) -> _Alike:

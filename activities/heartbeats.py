@@ -22,7 +22,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from activities.guardian_link import Details, GuardedAttempt, GuardianLink
 from activities.late_results import heartbeat_directly, to_its_end
-from activities.pacing import Pacing
+from activities.pacing import Pacer
 from activities.stale_attempts import ASK_TIMEOUT, FIRST, late_seconds, refuse_if_unwanted
 from activities.suspect_calls import Turns
 from holdfast.core.wire.contracts import WORKER_SHUTDOWN, SpentSoFar
@@ -44,10 +44,10 @@ class Pulse:
     """What the heartbeats of one activity carry: what the attempt before it left, unless the activity says more."""
 
     def __init__(
-        self, guarded: GuardedAttempt | None = None, turns: Turns | None = None, pacing: Pacing | None = None
+        self, guarded: GuardedAttempt | None = None, turns: Turns | None = None, pacing: Pacer | None = None
     ) -> None:
         self.turns: Final = turns or Turns()
-        self.pacing: Final = pacing or Pacing()
+        self.pacing: Final = pacing or Pacer()
         self._carried: Callable[[], object] | None = None
         self._spent: Callable[[], SpentSoFar | None] = lambda: None
         self.changes: Final = asyncio.Event()
@@ -112,7 +112,7 @@ class Heartbeats(Interceptor):
     def __init__(self, guardian: GuardianLink | None = None) -> None:
         self.guardian = guardian
         self.turns: Final = Turns()
-        self.pacing: Final = Pacing()
+        self.pacing: Final = Pacer()
         self.pushed = False
         """Whether the server pushes cancels to this worker."""
 
@@ -128,10 +128,10 @@ class Heartbeats(Interceptor):
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # the SDK's name
         """Wrap every activity."""
-        return _Heartbeating(super().intercept_activity(next), self)
+        return _HeartbeatTask(super().intercept_activity(next), self)
 
 
-class _Heartbeating(ActivityInboundInterceptor):
+class _HeartbeatTask(ActivityInboundInterceptor):
     def __init__(self, next: ActivityInboundInterceptor, heartbeats: Heartbeats) -> None:  # noqa: A002  # the SDK's name
         super().__init__(next)
         self._heartbeats = heartbeats

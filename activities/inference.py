@@ -15,14 +15,14 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from activities.heartbeats import pulse
-from activities.instrumented_model import ToldModel
+from activities.instrumented_model import InstrumentedModel
 from activities.retry_time import TELL_TIMEOUT, Patience
 from activities.transcripts import Transcript, TranscriptCache
 from holdfast.core.agent.context_view import CompilerContext
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.retries import OutputLimits, allowed_output, given_up
 from holdfast.core.agent.tools import ToolSchema
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import SUMMARY_BYTES_MAX
 from holdfast.core.base.errors import CompilerFailed, ModelFailure
 from holdfast.core.base.safe_text import clamped_json
@@ -46,7 +46,7 @@ from holdfast.core.wire.contracts import (
     TranscriptPage,
     TranscriptRequest,
 )
-from holdfast.core.wire.transcript import Opening
+from holdfast.core.wire.transcript import TranscriptPrefix
 from holdfast.models.openai_chat.model import OpenAIModel
 from holdfast.runtime.answer_check import checked
 from holdfast.runtime.model_progress import CANCELLED, Progress
@@ -64,8 +64,8 @@ QUERY_TIMEOUT: Final = timedelta(seconds=10)
 class Inference:
     """The model call with what it needs: the endpoint, the tools' schemas, the transcripts."""
 
-    def __init__(self, model: OpenAIModel, offer: Offer, cache: TranscriptCache, spans: Spans | None = None) -> None:
-        self._model = ToldModel(model, spans)
+    def __init__(self, model: OpenAIModel, offer: Toolset, cache: TranscriptCache, spans: Spans | None = None) -> None:
+        self._model = InstrumentedModel(model, spans)
         self._tools = {tool.name: tool for tool in offer.tools}
         self._compilers = {compiler.name: compiler for compiler in offer.compilers}
         self._cache = cache
@@ -151,7 +151,7 @@ class Inference:
             )
         )
 
-    def _schemas(self, opening: Opening) -> tuple[ToolSchema, ...]:
+    def _schemas(self, opening: TranscriptPrefix) -> tuple[ToolSchema, ...]:
         own = (self._tools[name].schema for name in opening.tools if name in self._tools)
         return (*own, opening.spawn) if opening.spawn else tuple(own)
 

@@ -30,7 +30,7 @@ OPENAI: Final = "api.openai.com"
 """Where the client goes when nobody says another place."""
 
 
-class ToldModel:
+class InstrumentedModel:
     """A model that asks `model`, and tells how that went."""
 
     def __init__(self, model: OpenAIModel, spans: Spans | None) -> None:

@@ -29,7 +29,7 @@ LATE_TURNS_MAX: Final = 3
 others waiting to its end."""
 
 
-class Pacing:
+class Pacer:
     """The beginnings of one worker process's tool calls."""
 
     def __init__(self) -> None:

@@ -43,7 +43,7 @@ from holdfast.core.wire.session_contracts import (
     BranchRequest,
     FindSession,
     FoundSession,
-    KeepSession,
+    SaveSession,
 )
 from holdfast.storage.records import Records
 
@@ -57,7 +57,7 @@ LOOK_SECONDS_MAX: Final = 9.0
 """How old what was read may be when it is replaced: another worker gets the call of a frozen one after 10 s."""
 
 
-class RecordKeeping:
+class RecordActivities:
     """The activities around one record store."""
 
     def __init__(self, records: Records) -> None:
@@ -97,7 +97,7 @@ class RecordKeeping:
             return await self._records.branch(request)
 
     @activity.defn(name=KEEP_SESSION_ACTIVITY)
-    async def keep_session(self, kept: KeepSession) -> None:
+    async def keep_session(self, kept: SaveSession) -> None:
         """Keep what a session leaves of itself, unless something newer was kept meanwhile.
 
         A worker that was frozen takes up what it had been given, long after another one has done it. One that was

@@ -25,7 +25,7 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.agent.policies import ContextPolicy
 from holdfast.core.agent.tools import AnyTool, ToolContext, ToolReply
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.wire.approval_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
@@ -150,7 +150,7 @@ async def take_up(asked: TakenUp) -> TakenUp:
 class Catalog:
     """Answers which of this worker's tools and hooks an agent gets, and whether arguments fit a tool."""
 
-    def __init__(self, offer: Offer, prices: PriceList) -> None:
+    def __init__(self, offer: Toolset, prices: PriceList) -> None:
         self._offer = offer
         self._prices = prices
 

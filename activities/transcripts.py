@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.core.base.append_list import Log
+from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.frozen import canonical
 from holdfast.core.conversation.messages import Message
 from holdfast.core.wire.contracts import InferenceInput, TranscriptPage, TranscriptRequest
-from holdfast.core.wire.transcript import Mark, Opening, advanced, root, size
+from holdfast.core.wire.transcript import Mark, TranscriptPrefix, advanced, root, size
 
 CACHE_BYTES_MAX: Final = 256 * 1024 * 1024
 """How much conversation one worker keeps, in payload bytes; the least recently used goes first."""
@@ -35,16 +35,21 @@ class TranscriptMismatch(HoldfastError):
 class Transcript:
     """A conversation with the mark of every place in it: `marks[n]` stands before message n."""
 
-    opening: Opening
-    messages: Log[Message]
-    marks: Log[Mark]
-    sizes: Log[int]
+    opening: TranscriptPrefix
+    messages: AppendList[Message]
+    marks: AppendList[Mark]
+    sizes: AppendList[int]
     """`sizes[n]` is about how many bytes opening and first n messages take in memory."""
 
     @classmethod
-    def of(cls, opening: Opening) -> Transcript:
+    def of(cls, opening: TranscriptPrefix) -> Transcript:
         """Return the conversation in which nothing has been said."""
-        return cls(opening, Log(), Log((root(opening),)), Log((len(canonical(opening)) + RUN_OVERHEAD_BYTES,)))
+        return cls(
+            opening,
+            AppendList(),
+            AppendList((root(opening),)),
+            AppendList((len(canonical(opening)) + RUN_OVERHEAD_BYTES,)),
+        )
 
     @property
     def bytes(self) -> int:

@@ -29,7 +29,7 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.messages import user_message
@@ -37,7 +37,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Call, Turn
+from holdfast.testing.script import Call, Reply
 from workers import make_worker
 
 RUNS: Final = 200
@@ -129,7 +129,7 @@ class Endpoint:
     def __init__(self) -> None:
         self.accounts: dict[str, Account] = {}
 
-    def answer(self, body: dict[str, Any]) -> Turn:
+    def answer(self, body: dict[str, Any]) -> Reply:
         """Spend what is allowed, and ask for more."""
         run, name = body["model"].split("/")
         account, rng = self.accounts[run], self.accounts[run].rng
@@ -145,15 +145,15 @@ class Endpoint:
         ending = "length" if output == most else None
         text = "words and " * rng.choice((1, 5, 200))
         calls = () if account.calls > CALLS_MAX or not body.get("tools") else _calls(rng, account.agents[name])
-        return Turn(text=text, calls=calls, usage=told, finish_reason=ending if not calls else None)
+        return Reply(text=text, calls=calls, usage=told, finish_reason=ending if not calls else None)
 
 
-def _broken(account: Account, name: str, usage: Usage) -> Turn:
+def _broken(account: Account, name: str, usage: Usage) -> Reply:
     """Break an answer off after some pieces, each a token, with or without a word on what it used."""
     pieces = account.rng.randint(0, min(usage.output_tokens, BROKEN_TOKENS_MAX))
     used = Usage(input_tokens=usage.input_tokens, output_tokens=pieces)
     account.spend(name, used)
-    cut = Turn(
+    cut = Reply(
         text="a" * pieces,
         piece_chars=1,
         pieces_max=1 + pieces,  # the first one opens the answer
@@ -233,7 +233,7 @@ async def measure(address: str, folder: Path, runs: int, seed: int) -> dict[str,
                 ended[name] = account, await _ended(client, account, stop_after=rng.choice((None,) * 9 + (1.0,)))
 
         try:
-            async with make_worker(client.temporal, settings, Offer(tools=(fetch,), hooks=(talk,)), model):
+            async with make_worker(client.temporal, settings, Toolset(tools=(fetch,), hooks=(talk,)), model):
                 await asyncio.gather(*(run(number) for number in range(runs)))
         finally:
             await model.close()

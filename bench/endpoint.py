@@ -19,7 +19,7 @@ from aiohttp import web
 
 from bench.task import TOOL, Task, page_text
 from holdfast.testing.openai_format import answer_pieces
-from holdfast.testing.script import Call, Turn, say
+from holdfast.testing.script import Call, Reply, say
 
 HOST: Final = "127.0.0.1"
 REQUEST_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -103,7 +103,7 @@ class Endpoint:
         return response
 
 
-def _next_page(raw: bytes) -> Turn:
+def _next_page(raw: bytes) -> Reply:
     """Return the turn that answers a request; of the conversation only the last call is looked at."""
     found = PAGES.search(raw)
     if found is None:
@@ -113,7 +113,7 @@ def _next_page(raw: bytes) -> Turn:
     last = PAGE.search(raw, place) if place >= 0 else None
     number = 0 if last is None else int(last[1]) + 1
     wanted = Call(TOOL, {"page": number, "size": task.page_bytes}, id=f"call_{number}")
-    return Turn(calls=(wanted,)) if number < task.steps else say(task.answer)
+    return Reply(calls=(wanted,)) if number < task.steps else say(task.answer)
 
 
 def _chunk(delta: dict[str, Any], finish_reason: str | None) -> bytes:

@@ -10,13 +10,13 @@ from bench.task import TOOL, Task, page_text
 from holdfast import tool
 from holdfast.core.agent.context_view import CompilerContext, compiler
 from holdfast.core.conversation.messages import Message
-from holdfast.testing.script import Turn, call, say, turn_number
+from holdfast.testing.script import Reply, call, say, turn_number
 
 SHOWN_MESSAGES: Final = 20
 """An even number: a call and its answer stay together."""
 
 
-def script(request: dict[str, Any]) -> Turn:
+def script(request: dict[str, Any]) -> Reply:
     """Return the turn that answers `request`: the next page, or the last answer."""
     asked = next(message["content"] for message in request["messages"] if message["role"] == "user")
     task = Task.parse(asked)

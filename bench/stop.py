@@ -22,12 +22,12 @@ from holdfast import AgentDefinition, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
 from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.runtime.process_exit import leave
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 from workers import make_worker
 
 CALL_SECONDS: Final = 60.0
@@ -69,7 +69,7 @@ class Stood:
         self.cancelled: dict[str, float] = {}
 
     @property
-    def offer(self) -> Offer:
+    def offer(self) -> Toolset:
         """Return the tool."""
 
         @tool(name="stand")
@@ -88,7 +88,7 @@ class Stood:
             """Pay."""
             return name
 
-        return Offer(tools=(stand, pay))
+        return Toolset(tools=(stand, pay))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Place:
         return sum(name.encode() in each.raw for each in self.endpoint.requests)
 
 
-def plays(request: dict[str, Any]) -> Turn:
+def plays(request: dict[str, Any]) -> Reply:
     """Return the turn that brings a run to where it is to be stopped: the first word of its question says where."""
     question = next(each["content"] for each in request["messages"] if each["role"] == "user")
     match question.split()[0]:
@@ -123,7 +123,7 @@ def plays(request: dict[str, Any]) -> Turn:
         case "streaming":
             return say("word " * 5_000, piece_seconds=PIECE_SECONDS)
         case "backoff":
-            return Turn(status=429, text="busy", headers={"retry-after": str(BACKOFF_SECONDS)})
+            return Reply(status=429, text="busy", headers={"retry-after": str(BACKOFF_SECONDS)})
         case "tool":
             return call("stand", name=question)
         case _:

@@ -21,7 +21,7 @@ from bench.stage import Stage, cpu_seconds, perform, set_stage
 from holdfast import AgentDefinition, ExecutionStatus, StopReason
 from holdfast.client import Client
 from holdfast.runtime.process_exit import leave
-from holdfast.testing.script import Call, Turn, calls
+from holdfast.testing.script import Call, Reply, calls
 
 CALLS: Final = 360
 PER_RUN: Final = 20
@@ -49,7 +49,7 @@ told: [seconds], ended: [seconds], goals: [...]}.
 T = TypeVar("T")
 
 
-def plays(request: dict[str, Any]) -> Turn:
+def plays(request: dict[str, Any]) -> Reply:
     """Return as many calls that stand as the last message has words."""
     return calls(*(Call("stand") for _ in request["messages"][-1]["content"].split()))
 

@@ -14,12 +14,12 @@ from bench.stage import fresh_id, perform
 from holdfast import AgentDefinition
 from holdfast.client import Client, Settings
 from holdfast.connection.temporal_client import connect
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.runtime.process_exit import leave
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Call, Turn, calls, say
+from holdfast.testing.script import Call, Reply, calls, say
 from workers import make_worker
 
 CALL_SECONDS: Final = 60.0
@@ -39,7 +39,7 @@ JSON: {{machine, closed: [seconds], ended: [seconds], goals: [{{wanted, measured
 """
 
 
-def plays(request: dict[str, Any]) -> Turn:
+def plays(request: dict[str, Any]) -> Reply:
     """Return what the agent of that prompt says: the leaves nothing, for a long time."""
     who, task = request["messages"][0]["content"], request["messages"][1]["content"]
     if who not in BELOW:
@@ -80,7 +80,7 @@ async def run(trials: int) -> tuple[list[float], list[float]]:
         )
         async with FakeOpenAI(plays) as endpoint:
             model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
-            async with make_worker(await connect(settings), settings, Offer(), model):
+            async with make_worker(await connect(settings), settings, Toolset(), model):
                 client = await Client.connect(settings)
                 await trial(client, endpoint, "warm")  # the first run of a worker pays for its imports
                 found = [await trial(client, endpoint, f"tree{number}") for number in range(trials)]

@@ -20,7 +20,7 @@ from holdfast import AgentDefinition, ExecutionStatus
 from holdfast.client import Client, Settings
 from holdfast.client.watch_events import TextDelta
 from holdfast.connection.temporal_client import connect
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.runtime.process_exit import leave
 from holdfast.server.embedded import EmbeddedServer
@@ -116,7 +116,7 @@ async def run(seconds: float, watchers: Sequence[int]) -> list[Streamed]:
         async with Endpoint() as endpoint:
             client = await Client.connect(settings)
             model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
-            async with make_worker(await connect(settings), settings, Offer(), model):
+            async with make_worker(await connect(settings), settings, Toolset(), model):
                 found = [await streamed(client, seconds, number) for number in watchers]
             await model.close()
     return found

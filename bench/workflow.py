@@ -23,7 +23,7 @@ from bench.stage import READER, fresh_id, perform
 from bench.task import Task
 from holdfast.client import Client, Settings
 from holdfast.connection.temporal_client import connect
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.runtime.process_exit import leave
 from holdfast.server.embedded import EmbeddedServer
@@ -82,7 +82,7 @@ async def run(runs: int, steps: int) -> list[list[float]]:
         async with FakeOpenAI(script) as endpoint:
             client = await Client.connect(settings)
             model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
-            worker = make_worker(await connect(settings), settings, Offer(tools=(read_page,)), model)
+            worker = make_worker(await connect(settings), settings, Toolset(tools=(read_page,)), model)
             task = Task(steps, PAGE_BYTES)
             with clocked() as found:
                 async with worker:

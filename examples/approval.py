@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast import Agent, AgentState, ToolCall, Verdict, tool
+from holdfast import AgentBuilder, AgentState, ToolCall, Verdict, tool
 from holdfast.local import LocalDriver
 from holdfast.testing import Call, ScriptedModel, calls, say
 
@@ -33,7 +33,7 @@ async def cautious(wanted: ToolCall) -> Verdict:
 
 
 AGENT = (
-    Agent.named("clerk")
+    AgentBuilder.named("clerk")
     .prompt("You answer questions about orders.")
     .tools(refund, find_order)
     .approve(refund, expires_seconds=3_600)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast import Agent, AgentState, ExecutionBudget
+from holdfast import AgentBuilder, AgentState, ExecutionBudget
 from holdfast.core.wire.execution_events import SubagentCompleted
 from holdfast.local import LocalDriver
-from holdfast.testing import Call, Script, ScriptedModel, Turn, calls, say
+from holdfast.testing import Call, Reply, Script, ScriptedModel, calls, say
 
 RESEARCHER = (
-    Agent.named("researcher")
+    AgentBuilder.named("researcher")
     .describe("Finds out one thing.")
     .model("small")
     .no_tools()
@@ -22,7 +22,7 @@ RESEARCHER = (
     .build()
 )
 EDITOR = (
-    Agent.named("editor")
+    AgentBuilder.named("editor")
     .prompt("You write short reports. Let researchers find out what you need, side by side.")
     .model("large")
     .no_tools()
@@ -32,7 +32,7 @@ EDITOR = (
 )
 
 
-def researched(request: dict[str, Any]) -> Turn:
+def researched(request: dict[str, Any]) -> Reply:
     """Return what the small model answers: a script can be a function of the request."""
     return say("330 m" if "Eiffel" in str(request["messages"]) else "102 m")
 

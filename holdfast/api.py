@@ -1,6 +1,6 @@
 """The names that `holdfast` offers by its own name; it loads them when the first of them is asked for."""
 
-from holdfast.core.agent.agent_builder import Agent
+from holdfast.core.agent.agent_builder import AgentBuilder
 from holdfast.core.agent.answer_types import format_of, typed
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.capabilities import Capability
@@ -22,7 +22,7 @@ from holdfast.runtime.subprocesses import run_command, run_command_async
 
 __all__ = [
     "LLM",
-    "Agent",
+    "AgentBuilder",
     "AgentDefinition",
     "AgentRegistry",
     "AgentState",

@@ -16,7 +16,7 @@ from holdfast.client import Settings
 from holdfast.connection.data_directory import ServerAddress
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.tools import AnyTool
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.script import Script
 from tests.serving import Serve, Served, served
@@ -71,10 +71,10 @@ def serve(settings: Settings, tmp_path: Path) -> Serve:
     def serving(
         script: Script,
         tools: Sequence[AnyTool] = (),
-        offer: Offer | None = None,
+        offer: Toolset | None = None,
         serving: WorkerSettings | None = None,
     ) -> AbstractAsyncContextManager[Served]:
-        given = offer or Offer(tools=tuple(tools))
+        given = offer or Toolset(tools=tuple(tools))
         return served(settings, tmp_path / "ledger.jsonl", script, given, serving=serving)
 
     return serving

@@ -10,7 +10,7 @@ from pathlib import Path
 from activities.transcripts import TranscriptCache
 from holdfast.client import Client, Settings
 from holdfast.connection.worker_settings import WorkerSettings
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.runtime.tool_runner import Results
 from holdfast.testing.openai_server import FakeOpenAI
@@ -35,7 +35,7 @@ async def served(
     settings: Settings,
     ledger: Path,
     script: Scripts,
-    offer: Offer,
+    offer: Toolset,
     cache: TranscriptCache | None = None,
     serving: WorkerSettings | None = None,
     results: Results | None = None,

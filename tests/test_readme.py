@@ -19,7 +19,7 @@ from holdfast.client import Settings
 from holdfast.core.agent.tools import ToolOptions
 from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 SECONDS_MAX = 90
@@ -49,7 +49,7 @@ def test_the_page_on_agents_names_every_field_and_tool_option() -> None:
     assert not missing
 
 
-def clerk(request: dict[str, Any]) -> Turn:
+def clerk(request: dict[str, Any]) -> Reply:
     """Look an order up and tell of it; to any other question, tell what was asked first."""
     asked = [message["content"] for message in request["messages"] if message["role"] == "user"]
     if request["messages"][-1]["role"] == "tool":

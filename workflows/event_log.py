@@ -21,7 +21,7 @@ from holdfast.core.wire.execution_events import AnyObserved, Observed
 from holdfast.core.wire.session_events import SESSION_EVENTS_MAX, AnySessionEvent, SessionEventsPage
 
 
-class Observing:
+class EventLog:
     """The events of a run that goes on from `previous_run_id`, in which the first `before` events were observed."""
 
     def __init__(self, before: int = 0, previous_run_id: str | None = None) -> None:
@@ -57,7 +57,7 @@ class Observing:
         )
 
 
-class SessionObserving:
+class SessionEventLog:
     """The events of a session in this Temporal run, made of what the session was and has become."""
 
     def __init__(self, state: SessionState | None) -> None:

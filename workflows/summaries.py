@@ -12,7 +12,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.amounts import ESTIMATED
 from holdfast.core.conversation.display_text import amount, call_line, clock, on_a_line, span, summary_line
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.commands import AskApproval, CallTool, RunHooks
+from holdfast.core.loop.commands import CallTool, RequestApproval, RunHooks
 from holdfast.core.session.session_state import SessionState
 from holdfast.core.wire.session_contracts import Branch
 
@@ -73,7 +73,7 @@ def of_time_limit(execution: ExecutionState, fires_at: datetime) -> str:
     return f"budget: {span(seconds)} until {at}"
 
 
-def of_approval(command: AskApproval, expires_at: datetime, since: datetime) -> str:
+def of_approval(command: RequestApproval, expires_at: datetime, since: datetime) -> str:
     """Return `approval of pay(5) until 14:05:09 UTC`."""
     return summary_line(f"approval of {call_line(command.call, CALL_CHARS_MAX)} until {clock(expires_at, since)}")
 

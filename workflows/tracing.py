@@ -80,7 +80,7 @@ class Traced(Protocol):
         ...
 
 
-class Telling(Protocol):
+class SpanSink(Protocol):
     """What a finished span is told to."""
 
     @property
@@ -100,7 +100,7 @@ class Telling(Protocol):
 class WorkflowsTraced(Interceptor):
     """The worker interceptor; it stands behind the SDK's, which has read the header and writes those of our calls."""
 
-    def __init__(self, telling: Telling) -> None:
+    def __init__(self, telling: SpanSink) -> None:
         self._telling = telling
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:  # noqa: A002, ARG002  # the SDK's signature
@@ -115,7 +115,7 @@ class WorkflowsTraced(Interceptor):
 
 
 class _Inbound(WorkflowInboundInterceptor):
-    def __init__(self, next: WorkflowInboundInterceptor, telling: Telling) -> None:  # noqa: A002  # the SDK's name
+    def __init__(self, next: WorkflowInboundInterceptor, telling: SpanSink) -> None:  # noqa: A002  # the SDK's name
         super().__init__(next)
         self._telling = telling
         self.parent = INVALID_SPAN_CONTEXT

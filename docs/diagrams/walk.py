@@ -23,11 +23,11 @@ from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import CallStage, ErrorRecord, InferenceResponse, OpenCall
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.loop.agent_loop import AgentLoop, Transition
+from holdfast.core.loop.agent_loop import AgentLoop, NextState
 from holdfast.core.loop.commands import CallModel, Command, Emit, Finish, RunHooks, SummariseBuffer
 from holdfast.core.loop.events import (
+    ApprovalDecided,
     ApprovalExpired,
-    ApprovalGiven,
     BufferSummarised,
     DriverFailed,
     Event,
@@ -123,7 +123,7 @@ def _walk(notes: Notes, loop: AgentLoop) -> None:
                 waiting.append((after, reached))
 
 
-def stepped(loop: AgentLoop, state: AgentState, event: Event) -> Transition:
+def stepped(loop: AgentLoop, state: AgentState, event: Event) -> NextState:
     """Step, and let what that cancels report at once: a grace is no place of its own."""
     after, commands = loop.step(state, event)
     if after.execution is None or not after.execution.cancelling:
@@ -192,9 +192,9 @@ def _call(state: AgentState, each: OpenCall) -> Iterator[tuple[str, Event]]:
             yield from _hooks(state, Trigger.BEFORE_TOOL, name)
             yield "a hook blocks it", _hooked(Trigger.BEFORE_TOOL, name, Changes(block="no"))
         case CallStage.APPROVAL:
-            yield "approved, or edited", ApprovalGiven(name, Verdict(decision="approve"), LATER)
-            yield "approved, or edited", ApprovalGiven(name, Verdict(decision="edit", arguments={}), LATER)
-            yield "denied, or nobody decided", ApprovalGiven(name, Verdict(decision="deny"), LATER)
+            yield "approved, or edited", ApprovalDecided(name, Verdict(decision="approve"), LATER)
+            yield "approved, or edited", ApprovalDecided(name, Verdict(decision="edit", arguments={}), LATER)
+            yield "denied, or nobody decided", ApprovalDecided(name, Verdict(decision="deny"), LATER)
             yield "denied, or nobody decided", ApprovalExpired(name, LATER)
         case CallStage.RUNNING:
             yield "", ToolReturned(name, "paid", NOON, LATER)

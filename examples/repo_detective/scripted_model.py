@@ -28,7 +28,7 @@ from examples.repo_detective.reading import (
     searches,
     short,
 )
-from holdfast.testing.script import Call, Turn, calls, say
+from holdfast.testing.script import Call, Reply, calls, say
 
 DELAY_SECONDS: Final = 0.3
 """How long each answer takes, so that one can watch."""
@@ -61,7 +61,7 @@ class Round:
         return tuple(answer for call, answer in pairs if call.name == name)
 
 
-def script(request: dict[str, Any]) -> Turn:
+def script(request: dict[str, Any]) -> Reply:
     """Return the turn that answers the request."""
     question, spoken = _conversation(request["messages"])
     rounds: list[Round] = []
@@ -71,7 +71,7 @@ def script(request: dict[str, Any]) -> Turn:
     return _priced(turn, request["messages"])
 
 
-def _turn(question: str, rounds: Sequence[Round]) -> Turn:
+def _turn(question: str, rounds: Sequence[Round]) -> Reply:
     match len(rounds):
         case 0:
             return calls(Call("list_files", {"pattern": "**/*"}), text="I look at what is there.")
@@ -85,7 +85,7 @@ def _turn(question: str, rounds: Sequence[Round]) -> Turn:
             return say(_answer(question, rounds))
 
 
-def _second(question: str, found: Listing) -> Turn:
+def _second(question: str, found: Listing) -> Reply:
     first = first_file(found, question)
     if first is None:
         return say(_answer(question, [Round((), (found.text,))]))
@@ -176,9 +176,9 @@ def _listed(rounds: Sequence[Round]) -> Listing:
     return listing(rounds[0].answers[0] if rounds[0].answers else "")
 
 
-def _priced(turn: Turn, messages: Sequence[Mapping[str, Any]]) -> Turn:
+def _priced(turn: Reply, messages: Sequence[Mapping[str, Any]]) -> Reply:
     """Return the turn with the tokens that a real model would have counted, roughly, and its delay."""
     sent = len(json.dumps(messages, default=str))
     received = len(turn.text or "") + sum(len(call.arguments_text) for call in turn.calls)
     usage = (sent // CHARS_PER_TOKEN, received // CHARS_PER_TOKEN)
-    return Turn(text=turn.text, calls=turn.calls, usage=usage, delay_seconds=DELAY_SECONDS)
+    return Reply(text=turn.text, calls=turn.calls, usage=usage, delay_seconds=DELAY_SECONDS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.testing.script import Call, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, call, calls, say
 
 SPAWN: Final = "spawn"
 PARTS: Final = (
@@ -18,7 +18,7 @@ PARTS: Final = (
 NOTES: Final = {PARTS[0]: ("bridge",), PARTS[1]: ("traffic", "ferry"), PARTS[2]: ("repairs",)}
 
 
-def turn(request: dict[str, Any]) -> Turn:
+def turn(request: dict[str, Any]) -> Reply:
     """Return what the model says to `request`: which of the three it plays, the tools it is offered tell."""
     offered = {each["function"]["name"] for each in request.get("tools", ())}
     if SPAWN in offered:
@@ -28,7 +28,7 @@ def turn(request: dict[str, Any]) -> Turn:
     return say("no objections", usage=(400, 10))
 
 
-def _lead(messages: list[dict[str, Any]]) -> Turn:
+def _lead(messages: list[dict[str, Any]]) -> Reply:
     found = _results(messages)
     if not found:
         wanted = (Call(SPAWN, {"agent": "researcher", "task": part}) for part in PARTS)
@@ -40,7 +40,7 @@ def _lead(messages: list[dict[str, Any]]) -> Turn:
     return say(f"{draft} (The critic: {found[-1]}.)", usage=(1_200, 120))
 
 
-def _researcher(messages: list[dict[str, Any]]) -> Turn:
+def _researcher(messages: list[dict[str, Any]]) -> Reply:
     found = _results(messages)
     if not found:
         return call("list_notes")

@@ -9,13 +9,13 @@ import json
 import re
 from typing import Any, Final
 
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 
 ORDER: Final = re.compile(r"\b[0-9]{4}\b")
 MONEY: Final = re.compile(r"money|refund|pa(y|id)|\bback\b", re.IGNORECASE)
 
 
-def turn(request: dict[str, Any]) -> Turn:
+def turn(request: dict[str, Any]) -> Reply:
     """Return what the model says to `request`: it looks the order up, and pays it back when asked to."""
     messages: list[dict[str, Any]] = request["messages"]
     asked = max(place for place, each in enumerate(messages) if each["role"] == "user")

@@ -30,7 +30,7 @@ from holdfast.core.base.errors import InvalidInput, StateInvalid
 from holdfast.core.wire.workflow_names import session_workflow_id
 
 if TYPE_CHECKING:
-    from holdfast.client import Agent, Client, Holdfast, SessionSummary
+    from holdfast.client import AgentHandle, Client, Holdfast, SessionSummary
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ def asked(settings: Settings, ask: Callable[[Holdfast], Awaitable[T]]) -> T:
     return asyncio.run(asking())
 
 
-def asked_agent(settings: Settings, given: str, ask: Callable[[Agent], Awaitable[T]]) -> T:
+def asked_agent(settings: Settings, given: str, ask: Callable[[AgentHandle], Awaitable[T]]) -> T:
     """Ask the agent that is meant."""
 
     async def asking(holdfast: Holdfast) -> T:

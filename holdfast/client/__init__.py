@@ -8,14 +8,14 @@ from holdfast.connection.settings import Settings
 from holdfast.core.base.errors import MissingPart
 
 if TYPE_CHECKING:
-    from holdfast.client.agent_handle import Agent
+    from holdfast.client.agent_handle import AgentHandle
     from holdfast.client.approvals import WaitingCall, WaitingCalls
     from holdfast.client.holdfast import Holdfast
     from holdfast.client.listing import ExecutionSummary, SessionSummary
     from holdfast.client.runs import Client
 
 __all__ = [
-    "Agent",
+    "AgentHandle",
     "AttemptFailed",
     "Client",
     "ExecutionSummary",
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Agent": "agent_handle",
+    "AgentHandle": "agent_handle",
     "Client": "runs",
     "ExecutionSummary": "listing",
     "Holdfast": "holdfast",

@@ -1,4 +1,4 @@
-"""`Agent`: a handle on one agent that lives: talk to it, wait for answers, steer it, go back. Knows no workflow code.
+"""`AgentHandle`: a handle on a long-lived agent: send messages, await answers, steer it, go back. No workflow code.
 
 The agent's session is the workflow `AgentSession`; `core.wire.workflow_names` gives its id. Whatever is asked of it
 starts it where it is not on the server: an idle session leaves, and comes back with the next message.
@@ -25,7 +25,7 @@ from holdfast.client.receipts import Answers
 from holdfast.client.runs import Client
 from holdfast.client.session_event_reader import session_events
 from holdfast.client.session_history import executions_of
-from holdfast.client.session_updates import Beginning, SessionUpdates, checked_definition
+from holdfast.client.session_updates import InitialSession, SessionUpdates, checked_definition
 from holdfast.client.session_validation import check_said, checked, update_id
 from holdfast.client.validation import check_definition, check_id, check_stop
 from holdfast.client.watch_events import Watched
@@ -73,7 +73,7 @@ BRANCH_SECONDS_MAX: Final = 90.0
 """How long going to another place of a conversation may take: a worker reads all of it."""
 
 
-class Agent:
+class AgentHandle:
     """One agent and its session. Make one with `Holdfast.agent`; making it asks nobody and starts nothing.
 
     Any number of handles, in any number of processes, may talk to one agent. What one handle sends arrives in order.
@@ -84,7 +84,7 @@ class Agent:
         client: Client,
         records: Records,
         agent_id: str,
-        beginning: Beginning,
+        beginning: InitialSession,
     ) -> None:
         self.agent_id: Final = agent_id
         """The agent's id, a UUID."""
@@ -350,7 +350,7 @@ class Agent:
         *,
         agent_id: str | None = None,
         subagents: Iterable[AgentDefinition] = (),
-    ) -> Agent:
+    ) -> AgentHandle:
         """Begin another agent that goes on from a place of this one's conversation, and return its handle.
 
         Args:
@@ -369,11 +369,13 @@ class Agent:
             text = f"agent {self.agent_id} has no conversation yet that another could go on from"
             text = text if place is None else "a step is one of an execution, and none is named"
             raise InvalidInput(f"{text}; name an execution by its id (`holdfast records` lists them)")
-        fork = Agent(
+        fork = AgentHandle(
             self._client,
             self._records,
             str(uuid4()) if agent_id is None else check_id(agent_id, "agent id"),
-            Beginning(view.definition, (*subagents, *self._beginning.subagents, *view.subagents), view.settings, place),
+            InitialSession(
+                view.definition, (*subagents, *self._beginning.subagents, *view.subagents), view.settings, place
+            ),
         )
         await fork.open()
         return fork

@@ -9,12 +9,12 @@ from uuid import uuid4
 
 from temporalio.service import RPCError
 
-from holdfast.client.agent_handle import Agent
+from holdfast.client.agent_handle import AgentHandle
 from holdfast.client.approvals import WaitingCalls
 from holdfast.client.id_lookup import find
 from holdfast.client.listing import SessionSummary, session_summary
 from holdfast.client.runs import Client
-from holdfast.client.session_updates import Beginning
+from holdfast.client.session_updates import InitialSession
 from holdfast.client.session_validation import check_query, check_settings
 from holdfast.client.validation import check_definition, check_id, check_limit
 from holdfast.connection.execution_reader import ASK_TIMEOUT
@@ -62,7 +62,7 @@ class Holdfast:
         while_running: WhileRunning = "queue",
         tenant: str = "",
         idle_seconds: float | None = None,
-    ) -> Agent:
+    ) -> AgentHandle:
         """Return a handle on an agent; this asks nobody. The session begins with the first message, or with `open`.
 
         Everything but the id counts for an agent that is not there yet; one that is keeps what it has, and `change`
@@ -89,7 +89,7 @@ class Holdfast:
             idle_seconds=idle_seconds,
             continue_events=self.client.settings.continue_events,
         )
-        return Agent(self.client, self._records, chosen, Beginning(definition, tuple(subagents), settings))
+        return AgentHandle(self.client, self._records, chosen, InitialSession(definition, tuple(subagents), settings))
 
     async def find(self, reference: str) -> str:
         """Return the id, a UUID, of the agent that is meant: by its session.

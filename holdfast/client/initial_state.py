@@ -12,12 +12,12 @@ from holdfast.core.agent.state import UNBORN_ID, AgentState
 from holdfast.core.base import bounds
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
-from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.carry_over import SealedHistory
 from holdfast.core.wire.contracts import ExecutionInput
 
 
 @dataclass(frozen=True, slots=True)
-class GivenState:
+class InitialState:
     """A state that was given to `Client.start`."""
 
     state: AgentState
@@ -80,7 +80,7 @@ class GivenState:
             start = replace(start, budget=state.running.budget)
         else:
             state = state.for_next_execution(state.updated_at)
-        past = Past()
+        past = SealedHistory()
         carried = past.carried(replace(state, agent_id=start.agent_id) if self.agent_id else state)
         if past.size > bounds.CARRIED_BYTES_MAX:
             told = f"the state's conversation and steps take {past.size:,} bytes"

@@ -46,7 +46,7 @@ EVENTS_END = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class ToldRun:
+class RunSource:
     """One run. `found()` finds it.
 
     `state` is its last state where that is at hand: of a run that has ended, or whose worker is away. Without it a
@@ -72,7 +72,7 @@ class ToldRun:
         return (self.listed and self.listed.agent) or ""
 
     @classmethod
-    async def found(cls, holdfast: Holdfast, execution_id: str) -> ToldRun:
+    async def found(cls, holdfast: Holdfast, execution_id: str) -> RunSource:
         """Return the run of that id, on the server or, where that has forgotten it, in the record store.
 
         Raises InvalidInput, ExecutionNotFound, ServerUnavailable where it is under way and no worker answers.
@@ -87,7 +87,7 @@ class ToldRun:
             raise error from None
 
     @classmethod
-    async def _on_server(cls, holdfast: Holdfast, execution_id: str) -> ToldRun:
+    async def _on_server(cls, holdfast: Holdfast, execution_id: str) -> RunSource:
         client = holdfast.client
         handle = client.temporal.get_workflow_handle(execution_id)
         described = check_run(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id))
@@ -205,9 +205,9 @@ class ToldRun:
         return self.holdfast.client.temporal.get_workflow_handle(self.execution_id, run_id=run_id or None)
 
 
-def _with_state(run: ToldRun, state: AgentState) -> ToldRun:
+def _with_state(run: RunSource, state: AgentState) -> RunSource:
     """Return the run with its last state."""
-    return ToldRun(run.holdfast, run.execution_id, state, run.listed, run.record)
+    return RunSource(run.holdfast, run.execution_id, state, run.listed, run.record)
 
 
 def _layout(page: StatePage) -> tuple[object, ...]:

@@ -26,7 +26,7 @@ from holdfast import __version__
 from holdfast.client.approvals import WAITING_RUNS, WaitingCalls, waiting_calls
 from holdfast.client.definition_files import find_agent, find_subagents
 from holdfast.client.id_lookup import check_reference, check_run, find
-from holdfast.client.initial_state import GivenState
+from holdfast.client.initial_state import InitialState
 from holdfast.client.listing import ExecutionSummary, at_start, summary
 from holdfast.client.session_validation import check_query
 from holdfast.client.stop_requests import stop_run
@@ -160,7 +160,7 @@ class Client:
         """
         found = find_agent(agent, self.settings.agents_dir) if isinstance(agent, str) else agent
         definition = check_definition(found)
-        if (given := None if state is None else GivenState(state)) is not None:
+        if (given := None if state is None else InitialState(state)) is not None:
             given.check(question, execution_id, budget)
             definition = check_definition(given.definition(definition))
             execution_id, agent_id = given.execution_id or execution_id, agent_id or given.agent_id

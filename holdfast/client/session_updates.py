@@ -73,7 +73,7 @@ REFUSALS: Final[Mapping[str, type[HoldfastError]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class InitialSession:
     """What a session is to begin with where there is none; without a definition it has to be there, or kept."""
 
     definition: str | AgentDefinition | None
@@ -86,7 +86,7 @@ class Beginning:
 class SessionUpdates:
     """Asks the session of one agent."""
 
-    def __init__(self, client: Client, records: Records, agent_id: str, beginning: Beginning) -> None:
+    def __init__(self, client: Client, records: Records, agent_id: str, beginning: InitialSession) -> None:
         self._client = client
         self._records = records
         self._agent_id = agent_id

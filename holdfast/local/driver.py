@@ -24,7 +24,7 @@ from holdfast.core.agent.request_metadata import checked_metadata
 from holdfast.core.agent.state import UNBORN_ID, AgentState
 from holdfast.core.agent.subagents import known_subagents
 from holdfast.core.agent.tools import AnyTool
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import SUBAGENT_GRACE_SECONDS
 from holdfast.core.base.errors import Conflict, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
@@ -35,20 +35,20 @@ from holdfast.core.conversation.stop_reasons import StopMode, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.commands import (
-    AskApproval,
     CallModel,
     CallTool,
     CancelInFlight,
     Command,
     Emit,
     Finish,
+    RequestApproval,
     RunHooks,
     SpawnSubagent,
     StartTimer,
     SummariseBuffer,
 )
 from holdfast.core.loop.events import (
-    ApprovalGiven,
+    ApprovalDecided,
     DefinitionChanged,
     DriverFailed,
     Event,
@@ -66,16 +66,16 @@ from holdfast.core.wire.contracts import StopRequest
 from holdfast.core.wire.execution_events import Listener, Observed
 from holdfast.core.wire.execution_record import asked_of, without_record
 from holdfast.core.wire.record_store import ExecutionStore
-from holdfast.local.executor import Approver, Work
+from holdfast.local.executor import Approver, Executor
 from holdfast.local.inbox import Inbox
 from holdfast.local.listeners import Heard, Kind, Listeners
-from holdfast.local.model_calls import Asking
+from holdfast.local.model_calls import ModelCalls
 from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.remote_tools import refuse_remote
 from holdfast.runtime.tool_runner import Results, offer_reading
 from holdfast.runtime.user_code import was_cancelled
-from holdfast.storage.read_records_tool import RecordReading
+from holdfast.storage.read_records_tool import RecordTools
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
 
@@ -99,7 +99,7 @@ class _Change:
     """What the agent is to become, ready to be used."""
 
     loop: AgentLoop
-    work: Work
+    work: Executor
     budget: ExecutionBudget | None
 
 
@@ -145,10 +145,10 @@ class LocalDriver:
         clock: Callable[[], datetime] = _now,
         new_id: Callable[[], str] = _new_id,
     ) -> None:
-        offer = Offer(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities))
+        offer = Toolset(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities))
         self._offer, self._results, self._records = offer_reading(offer, results), results, records
         if records is not None:
-            self._offer = RecordReading(records, self._whose).offered(self._offer)
+            self._offer = RecordTools(records, self._whose).offered(self._offer)
         self._agents, self._model, self._approver = tuple(agents), model, approver
         self._clock, self._new_id = clock, new_id
         self._prices = prices or PriceList()
@@ -167,10 +167,10 @@ class LocalDriver:
         self._execution_id = self._agent_id = ""
         self._children: list[LocalDriver] = []
         self._metadata: Mapping[str, JsonValue] = {}
-        self._asked: dict[str, AskApproval] = {}
+        self._asked: dict[str, RequestApproval] = {}
         """Calls about which somebody was asked, the latest of each id."""
 
-    def _equipped(self, definition: AgentDefinition, depth_left: int | None) -> tuple[AgentLoop, Work]:
+    def _equipped(self, definition: AgentDefinition, depth_left: int | None) -> tuple[AgentLoop, Executor]:
         """Return the rules and the work of the agent; InvalidInput when it names what this driver lacks."""
         if problem := schema_problem(definition.response_format):
             raise InvalidInput(f"agent {definition.name!r}: response_format.json_schema: {problem}")
@@ -184,8 +184,8 @@ class LocalDriver:
             depth_left=depth_left,
             step_by_step=True,
         )
-        asking = Asking(equipment, loop.subagents, self._model)
-        return loop, Work(loop, equipment, asking, self._approver, self._run_child, self._clock, self._results)
+        asking = ModelCalls(equipment, loop.subagents, self._model)
+        return loop, Executor(loop, equipment, asking, self._approver, self._run_child, self._clock, self._results)
 
     @overload
     def on(self, kinds: type[ObservedT], listener: Callable[[ObservedT], object]) -> LocalDriver: ...
@@ -356,7 +356,7 @@ class LocalDriver:
         asked = self._asked.get(call_id)
         if asked is not None and (problem := self._work.edit_problem(asked, verdict)) is not None:
             raise InvalidArguments(f"{problem}; the call {call_id} ({asked.call.name}) is still waiting")
-        self._inbox.put(ApprovalGiven(call_id=call_id, verdict=verdict, at=self._clock()))
+        self._inbox.put(ApprovalDecided(call_id=call_id, verdict=verdict, at=self._clock()))
 
     def _driver_of(self, execution_id: str) -> LocalDriver | None:
         if self._execution_id == execution_id:
@@ -409,7 +409,7 @@ class LocalDriver:
                 self._start(self._work.spawn(command, state), partial(subagent_cancelled, command.call_id))
             case RunHooks():
                 self._start(self._work.run_hooks(command))
-            case AskApproval():
+            case RequestApproval():
                 self._asked[command.call.id] = command
                 self._start(self._work.ask_approval(command), among=self._waits)
             case CancelInFlight():

@@ -14,7 +14,7 @@ from holdfast.core.agent.hooks import HookContext
 from holdfast.core.agent.retries import TOOL_RETRIES
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import AnyTool, ToolContext, ToolReply, ended_without_answer
-from holdfast.core.agent.toolset import Equipment
+from holdfast.core.agent.toolset import AgentToolset
 from holdfast.core.base.bounds import MODEL_GRACE_SECONDS, REASON_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments
 from holdfast.core.base.frozen import canonical
@@ -25,10 +25,10 @@ from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.loop.approvals import problem_with_edit
-from holdfast.core.loop.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
+from holdfast.core.loop.commands import CallModel, CallTool, RequestApproval, RunHooks, SpawnSubagent, SummariseBuffer
 from holdfast.core.loop.events import (
+    ApprovalDecided,
     ApprovalExpired,
-    ApprovalGiven,
     BufferSummarised,
     Event,
     HooksReturned,
@@ -41,7 +41,7 @@ from holdfast.core.loop.events import (
     ToolReturned,
 )
 from holdfast.core.loop.rules import Rules
-from holdfast.local.model_calls import Asking
+from holdfast.local.model_calls import ModelCalls
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.hook_runner import run_hooks
 from holdfast.runtime.model_progress import Progress
@@ -61,12 +61,12 @@ RunChild = Callable[[SpawnSubagent, AgentState], Awaitable[AgentState]]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Executor:
     """The side effects of one agent. Every method carries out one command; cancelling it ends what it does."""
 
     rules: Rules
-    equipment: Equipment
-    asking: Asking
+    equipment: AgentToolset
+    asking: ModelCalls
     approver: Approver | None
     run_child: RunChild
     clock: Callable[[], datetime]
@@ -125,7 +125,7 @@ class Work:
         call = command.context.call
         return HooksReturned(command.context.trigger, call.id if call else None, tuple(runs), self.clock())
 
-    async def ask_approval(self, command: AskApproval) -> Event:
+    async def ask_approval(self, command: RequestApproval) -> Event:
         """Ask the approver; without one, wait until somebody decides elsewhere or the time for it is over."""
         expires_at = command.expires_at
         limit = asyncio.timeout(None if expires_at is None else (expires_at - self.clock()).total_seconds())
@@ -138,9 +138,9 @@ class Work:
             record = error_record(error, "approver")
             why = clamped(f"{record.type}: {record.message}", REASON_CHARS_MAX)
             verdict = Verdict(decision="deny", by="approver", reason=why)
-        return ApprovalGiven(call_id=command.call.id, verdict=verdict, at=self.clock())
+        return ApprovalDecided(call_id=command.call.id, verdict=verdict, at=self.clock())
 
-    async def _verdict(self, command: AskApproval) -> Verdict:
+    async def _verdict(self, command: RequestApproval) -> Verdict:
         """Ask the approver, again where it edits the call so that it does not fit its tool.
 
         Raises InvalidArguments when it does so too often, and whatever the approver raises.
@@ -153,7 +153,7 @@ class Work:
             LOGGER.warning("the approver's edit of %s does not fit and is asked for again: %s", call.name, problem)
         raise InvalidArguments(f"{APPROVER_ASKED_MAX} edits did not fit; the last one: {problem}")
 
-    def edit_problem(self, asked: AskApproval, verdict: Verdict) -> str | None:
+    def edit_problem(self, asked: RequestApproval, verdict: Verdict) -> str | None:
         """Return what is wrong with the arguments of an edit, if anything: by the core's rules, and by the tool's."""
         if verdict.arguments is None:
             return None

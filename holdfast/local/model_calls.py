@@ -16,7 +16,7 @@ from holdfast.core.agent.retries import OutputLimits, allowed_output, given_up, 
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import spawn_schema
 from holdfast.core.agent.tools import ToolSchema
-from holdfast.core.agent.toolset import Equipment
+from holdfast.core.agent.toolset import AgentToolset
 from holdfast.core.base.bounds import RESPONSE_BYTES_MAX
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.frozen import replace
@@ -32,10 +32,10 @@ LOGGER: Final = logging.getLogger("holdfast.model")
 """Where waiting for an endpoint is told in-process."""
 
 
-class Asking:
+class ModelCalls:
     """What one agent's model calls have in common."""
 
-    def __init__(self, equipment: Equipment, subagents: Mapping[str, AgentDefinition], model: Model) -> None:
+    def __init__(self, equipment: AgentToolset, subagents: Mapping[str, AgentDefinition], model: Model) -> None:
         self._policy = equipment.definition.context
         self._patience = equipment.definition.model_patience_seconds
         self._compiler = equipment.compiler

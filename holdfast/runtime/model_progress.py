@@ -64,8 +64,8 @@ class Progress:
         self._sent = True
         self._unseen = False
         self._came_bytes = 0
-        self._text = _Kept(RESPONSE_BYTES_MAX)
-        self._reasoning = _Kept(REASONING_BYTES_MAX)
+        self._text = _BoundedText(RESPONSE_BYTES_MAX)
+        self._reasoning = _BoundedText(REASONING_BYTES_MAX)
         self._model = self._response_id = ""
 
     @classmethod
@@ -175,7 +175,7 @@ class Progress:
         )
 
 
-class _Kept:
+class _BoundedText:
     """A text that grows: its beginning up to a limit, its end, and how long it is."""
 
     def __init__(self, chars_max: int) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.core.agent.tools import AnyTool, ToolContext, ToolReply, bounded_result, reply_with, whole_text
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.truncation import FETCH_TOOL
 from holdfast.core.conversation.error_records import error_record
@@ -35,7 +35,7 @@ class Results(Protocol):
         ...
 
 
-def offer_reading(offer: Offer, results: Results | None) -> Offer:
+def offer_reading(offer: Toolset, results: Results | None) -> Toolset:
     """Return `offer` with the tool that reads on in long results, where any tool could bring one."""
     if results is None or not offer.tools or any(tool.name == FETCH_TOOL for tool in offer.tools):
         return offer

@@ -1,4 +1,4 @@
-"""`Offering`: one batch to one sink until it is taken or put aside, however often that takes."""
+"""`BatchDelivery`: one batch to one sink until it is taken or put aside, however often that takes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOLD_AT: Final = (0, 10)
 """After how many waits a failure that goes on is told."""
 
 
-class Offering:
+class BatchDelivery:
     """Offers what the place has as its batch."""
 
     def __init__(self, place: Place, sink: Sink, consumer: str) -> None:

@@ -24,9 +24,9 @@ from holdfast.core.base.bounds import (
 from holdfast.core.base.errors import ExecutionNotFound
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.sink_contracts import SinkStart
-from holdfast.sinks.batch_delivery import Offering, backoff, said
-from holdfast.sinks.discovery import Looking
-from holdfast.sinks.event_follower import Following, Mark, Readers
+from holdfast.sinks.batch_delivery import BatchDelivery, backoff, said
+from holdfast.sinks.discovery import Discovery
+from holdfast.sinks.event_follower import EventFollower, Mark, Readers
 from holdfast.sinks.position import Place, Superseded
 from holdfast.sinks.sink import Sink
 from holdfast.sinks.streams import EventStream
@@ -73,13 +73,13 @@ class Delivery:
         self._sink = sink
         self._consumer: Final = start.consumer
         self._place = Place(records, temporal.namespace, start)
-        self._offering = Offering(self._place, sink, self._consumer)
-        self._looking = Looking(temporal, start.task_queue, self._place)
+        self._offering = BatchDelivery(self._place, sink, self._consumer)
+        self._looking = Discovery(temporal, start.task_queue, self._place)
         self._readers = Readers(temporal)
         self._waiting: asyncio.Queue[NumberedEvent | _Ended] = asyncio.Queue(SINK_WAITING_MAX)
         self._taken: dict[str, int] = {}
         """Up to which event a stream has been put into the queue."""
-        self._following: dict[str, tuple[Following, asyncio.Task[None]]] = {}
+        self._following: dict[str, tuple[EventFollower, asyncio.Task[None]]] = {}
         self._ending: set[str] = set()
         """Those whose end stands in the queue."""
         self._rested: dict[str, _Rest] = {}
@@ -196,11 +196,11 @@ class Delivery:
         key = stream.key
         self._rested.pop(key, None)
         after = max(self._taken.get(key, 0), self._place.told.setdefault(key, 0))
-        following = Following(self._readers, stream, after, self._waiting_put)
+        following = EventFollower(self._readers, stream, after, self._waiting_put)
         before = [task for each, task in self._following.values() if each.stream.workflow_id == stream.workflow_id]
         self._following[key] = following, asyncio.create_task(self._followed(following, before, ended=ended))
 
-    async def _followed(self, following: Following, before: list[asyncio.Task[None]], *, ended: bool) -> None:
+    async def _followed(self, following: EventFollower, before: list[asyncio.Task[None]], *, ended: bool) -> None:
         """Follow a stream to its end, however often that takes; a session's after its Temporal runs before."""
         if before:
             await asyncio.wait(before)
@@ -214,7 +214,7 @@ class Delivery:
         self._ending.add(key)
         self._following.pop(key, None)
 
-    async def _read_through(self, following: Following) -> None:
+    async def _read_through(self, following: EventFollower) -> None:
         tries, key = 0, following.stream.key
         while True:
             try:

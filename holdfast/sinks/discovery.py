@@ -43,7 +43,7 @@ Wanted = Callable[[str], bool]
 """Says of a stream's key whether the stream is to be listed."""
 
 
-class Looking:
+class Discovery:
     """Lists the streams of one task queue for one consumer, those that began first before the others."""
 
     def __init__(self, temporal: TemporalClient, task_queue: str, place: Place) -> None:

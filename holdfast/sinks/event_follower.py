@@ -67,7 +67,7 @@ class Readers:
         return await self.reader(stream).stands_at(*mark)
 
 
-class Following:
+class EventFollower:
     """One stream under way to a sink."""
 
     def __init__(self, readers: Readers, stream: EventStream, after: int, put: Put) -> None:

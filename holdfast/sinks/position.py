@@ -31,7 +31,7 @@ MARGIN: Final = timedelta(minutes=5)
 """How long after its end an execution may be missing in the server's lists; so long it is remembered as done."""
 
 
-class _Kept(Frozen):
+class _SavedPosition(Frozen):
     """What is written. `events` are those of the batch under way, `singly` whether they are offered one by one."""
 
     format: Literal[1] = 1
@@ -119,7 +119,7 @@ class Place:
         self.done = {id_: at for id_, at in self.done.items() if at >= oldest}
 
     async def _write(self) -> None:
-        kept = _Kept(
+        kept = _SavedPosition(
             runner=self._runner,
             looked_until=self.looked_until,
             told=self.told,
@@ -130,7 +130,7 @@ class Place:
         await self._records.write_sink(f"{self._folder}/place", canonical(kept))
 
 
-def _read(data: bytes) -> _Kept:
+def _read(data: bytes) -> _SavedPosition:
     if len(data) > SINK_STATE_BYTES_MAX:
         raise ValueError(f"{len(data):,} bytes")
-    return _Kept.model_validate_json(data)
+    return _SavedPosition.model_validate_json(data)

@@ -44,7 +44,7 @@ from holdfast.core.base.bounds import (
 from holdfast.core.base.errors import PayloadRefused, StorageFailed
 from holdfast.core.session.session_state import SessionInput
 from holdfast.core.wire.contracts import BufferPage, EventsPage, PartPage, StatePage, TranscriptPage
-from holdfast.core.wire.records import KeptState, Snapshot
+from holdfast.core.wire.records import Snapshot, SnapshotReference
 from holdfast.core.wire.refused_start import RefusedStart
 from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.storage.bound_codec import REFUSED_ENCODING, SEALED_ENCODING, codec_for_run
@@ -79,13 +79,13 @@ SEGMENT: Final = "holdfast-segment"
 """The mark of plain bytes that a codec has gone over."""
 
 KEPT: Final = "holdfast-kept"
-"""The mark of what has come of a `KeptState`: the store's objects are encoded, this is not once more."""
+"""The mark of what has come of a `SnapshotReference`: the store's objects are encoded, this is not once more."""
 
 OPEN: Final = b"1"
 """What the mark says where there is no codec."""
 
 KEPT_ENCODING: Final = b"holdfast/kept"
-"""The encoding of a `KeptState`: the digest of its snapshot. Only its storage driver can read it."""
+"""The encoding of a `SnapshotReference`: the digest of its snapshot. Only its storage driver can read it."""
 
 NOT_ENCODED: Final = "(a failure that was not encrypted: whoever reported it does not have the key file)"
 """What is said of a failure that nobody with the key has written."""
@@ -187,7 +187,7 @@ class MarkingCodec(PayloadCodec, WithSerializationContext):
 
 
 class PayloadFormat(PydanticPayloadConverter):
-    """Values as JSON; the answers of queries are marked, and a `KeptState` is its digest."""
+    """Values as JSON; the answers of queries are marked, and a `SnapshotReference` is its digest."""
 
     _in_workflow = False
 
@@ -203,7 +203,7 @@ class PayloadFormat(PydanticPayloadConverter):
         for value, payload in zip(values, payloads, strict=True):
             if isinstance(value, PAGES):
                 payload.data += ANSWER_END
-            elif isinstance(value, KeptState):
+            elif isinstance(value, SnapshotReference):
                 payload.CopyFrom(Payload(metadata={"encoding": KEPT_ENCODING}, data=value.snapshot.encode()))
         return payloads
 

@@ -43,7 +43,7 @@ CONTINUES: Final = 0b10 << 6
 CAUSE_CHARS_MAX: Final = 300
 
 
-class KeptResults:
+class ResultStore:
     """The long results of all executions that are kept at one place."""
 
     def __init__(self, parts: EncodedParts) -> None:

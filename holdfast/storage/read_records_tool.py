@@ -12,7 +12,7 @@ from typing import Final
 
 from holdfast.core.agent.capabilities import Capability
 from holdfast.core.agent.tools import AnyTool, ToolContext, tool
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import RECORD_SHOWN_CHARS_MAX, RECORDED_CALL_CHARS_MAX, RECORDED_TEXT_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments, InvalidInput, RecordNotFound
 from holdfast.core.base.safe_text import clamped
@@ -33,14 +33,14 @@ Whose = Callable[[str], Awaitable[str]]
 """Says of an execution which agent's it is."""
 
 
-class RecordReading:
+class RecordTools:
     """The tool, over one record store."""
 
     def __init__(self, records: ExecutionStore, whose: Whose) -> None:
         self._records = records
         self._whose = whose
 
-    def offered(self, offer: Offer) -> Offer:
+    def offered(self, offer: Toolset) -> Toolset:
         """Return `offer` with the tool, for agents that name it or the capability; as it is where it has one."""
         if any(tool.name == RECORDS_TOOL for tool in offer.tools):
             return offer

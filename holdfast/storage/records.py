@@ -38,7 +38,7 @@ from holdfast.core.base.errors import (
 from holdfast.core.base.framing import framed
 from holdfast.core.base.frozen import canonical
 from holdfast.core.wire.branch_points import cut, messages_before
-from holdfast.core.wire.carry_over import Past, said_parts, snapshot_of, whole
+from holdfast.core.wire.carry_over import SealedHistory, said_parts, snapshot_of, whole
 from holdfast.core.wire.contracts import RecordRequest
 from holdfast.core.wire.execution_record import parts_needed, record_of
 from holdfast.core.wire.records import ExecutionRecord, Part, Snapshot
@@ -79,7 +79,7 @@ class Records:
         self.codec = codec
         self._objects = objects
         self._recent = Recent(cache_bytes_max)
-        self._sealed: dict[str, Past] = {}
+        self._sealed: dict[str, SealedHistory] = {}
 
     @classmethod
     def in_folder(cls, folder: Path) -> Records:
@@ -107,7 +107,7 @@ class Records:
         return self._understood(digest, await self._read_content(SNAPSHOTS, digest))
 
     async def frames(self, digest: str) -> bytes:
-        """Return what a `KeptState` stands for: the snapshot and its parts but the steps'. Raises StorageFailed."""
+        """Return what a `SnapshotReference` names: the snapshot and its parts but the steps'. Raises StorageFailed."""
         data = await self._read_content(SNAPSHOTS, digest)
         return framed((data, *await self._parts(said_parts(self._understood(digest, data)))))
 
@@ -121,7 +121,7 @@ class Records:
         What is sealed of an agent's conversation is remembered, of AGENTS_MAX agents and STORED_CACHE_BYTES_MAX at the
         most: later executions seal what is new alone.
         """
-        past = self._sealed.pop(state.agent_id, None) or Past()
+        past = self._sealed.pop(state.agent_id, None) or SealedHistory()
         self._sealed[state.agent_id] = past
         while len(self._sealed) > AGENTS_MAX or self._sealed_bytes() > STORED_CACHE_BYTES_MAX:
             self._sealed.pop(next(iter(self._sealed)))

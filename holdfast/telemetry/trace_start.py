@@ -28,15 +28,15 @@ from holdfast.telemetry.spans import AGENT_NAME, CONVERSATION_ID, ERROR_TYPE, EX
 SCOPE: Final = "holdfast"
 
 
-class AskingTraced(Interceptor):
+class TracedClient(Interceptor):
     """The client interceptor; it stands before the SDK's, which passes on the span that is current then."""
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002  # the SDK's name
         """Wrap what the client asks for."""
-        return _Asking(next)
+        return _TracedCalls(next)
 
 
-class _Asking(OutboundInterceptor):
+class _TracedCalls(OutboundInterceptor):
     async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002  # the SDK's name
         given = input.args[0] if input.args else None
         if kind_of(input.workflow) != "run" or not isinstance(given, ExecutionInput):

@@ -25,7 +25,7 @@ from temporalio.contrib.opentelemetry import OpenTelemetryPlugin, create_tracer_
 from holdfast.runtime.process_exit import before_leaving
 from holdfast.telemetry.settings import Telemetry
 from holdfast.telemetry.spans import Spans
-from holdfast.telemetry.trace_start import AskingTraced
+from holdfast.telemetry.trace_start import TracedClient
 
 SERVICE: Final = "holdfast"
 """What the service is called where OTEL_SERVICE_NAME says nothing."""
@@ -54,7 +54,7 @@ class Tracing:
     @property
     def interceptors(self) -> Sequence[ClientInterceptor]:
         """What begins a trace where a client starts a run or says something to a session."""
-        return [AskingTraced()]
+        return [TracedClient()]
 
     @property
     def spans(self) -> Spans:

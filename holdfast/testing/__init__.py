@@ -30,7 +30,7 @@ from holdfast.testing.builders import (
 from holdfast.testing.comparison import differences
 from holdfast.testing.holds import Hold
 from holdfast.testing.ledger import Ledger
-from holdfast.testing.script import Call, Script, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, Script, call, calls, say
 from holdfast.testing.scripted_model import ScriptedModel
 from holdfast.testing.scripted_tools import ResultsExhausted, ScriptedTool, scripted_tool
 
@@ -42,11 +42,11 @@ __all__ = [
     "FakeOpenAI",
     "Hold",
     "Ledger",
+    "Reply",
     "ResultsExhausted",
     "Script",
     "ScriptedModel",
     "ScriptedTool",
-    "Turn",
     "a_call",
     "a_message",
     "a_response",

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.conversation.messages import Message
-from holdfast.testing.response_format import AskedFormat, AskedObject
-from holdfast.testing.script import Turn, call_ids, turn_number
+from holdfast.testing.response_format import AskedFormat, RequestedObject
+from holdfast.testing.script import Reply, call_ids, turn_number
 
 CREATED = 1_700_000_000  # a constant, so that equal requests get equal answers
 PIECE_CHARS_MIN = 12
@@ -53,7 +53,7 @@ def _wire_tool(tool: ToolSchema) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def answer_pieces(turn: Turn, request: Mapping[str, Any]) -> tuple[bytes, ...]:
+def answer_pieces(turn: Reply, request: Mapping[str, Any]) -> tuple[bytes, ...]:
     """Return the answer's body for the request, in the pieces in which it goes out."""
     if turn.body is not None:
         if isinstance(turn.body, tuple):
@@ -93,7 +93,7 @@ def _head(request: Mapping[str, Any], kind: str) -> dict[str, Any]:
     }
 
 
-def _usage(turn: Turn) -> dict[str, Any]:
+def _usage(turn: Reply) -> dict[str, Any]:
     if turn.usage is None:
         return {}
     prompt, completion = turn.usage
@@ -101,7 +101,7 @@ def _usage(turn: Turn) -> dict[str, Any]:
     return {"usage": usage}
 
 
-def _completion(turn: Turn, request: Mapping[str, Any]) -> dict[str, Any]:
+def _completion(turn: Reply, request: Mapping[str, Any]) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": turn.text, "refusal": None}
     if turn.calls:
         message["tool_calls"] = [
@@ -112,7 +112,7 @@ def _completion(turn: Turn, request: Mapping[str, Any]) -> dict[str, Any]:
     return {**_head(request, "chat.completion"), "choices": [choice], **_usage(turn)}
 
 
-def answer_chunks(turn: Turn, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def answer_chunks(turn: Reply, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Return what a streamed answer to the request consists of, before it is put into bytes."""
     options: dict[str, Any] = request.get("stream_options") or {}
     wants_usage: bool = options.get("include_usage", False)
@@ -127,7 +127,7 @@ def answer_chunks(turn: Turn, request: Mapping[str, Any]) -> Iterator[dict[str, 
         yield {**head, "choices": [], **_usage(turn)}
 
 
-def _deltas(turn: Turn, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _deltas(turn: Reply, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"role": "assistant", "content": None if turn.text is None else "", "refusal": None}
     for piece in _split(turn.text or "", turn.piece_chars):
         yield {"content": piece}
@@ -298,7 +298,7 @@ class _ChatRequest(BaseModel):
             raise ValueError("'stream_options' is only allowed when 'stream' is enabled")
         if self.max_tokens is not None and self.max_completion_tokens is not None:
             raise ValueError("'max_tokens' and 'max_completion_tokens' exclude each other")
-        if isinstance(self.response_format, AskedObject) and not any(each.mentions_json for each in self.messages):
+        if isinstance(self.response_format, RequestedObject) and not any(each.mentions_json for each in self.messages):
             raise ValueError("'messages' must contain the word 'json' to use 'response_format' of type 'json_object'")
         _check_pairing(self.messages)
         return self

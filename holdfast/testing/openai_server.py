@@ -35,7 +35,7 @@ from holdfast.core.base.errors import HoldfastError, InvalidInput, MissingPart, 
 from holdfast.testing.holds import SECONDS_MAX
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_format import CREATED, Refusal, answer_pieces, error_body, read_request
-from holdfast.testing.script import Attempts, Script, Scripts, Turn, choose_turn, conversation_key, turn_number
+from holdfast.testing.script import Attempts, Reply, Script, Scripts, choose_turn, conversation_key, turn_number
 
 try:
     from aiohttp import web
@@ -60,7 +60,7 @@ Outcome: TypeAlias = Literal["pending", "answered", "disconnected-by-client", "d
 class _Answer:
     """What goes out for one request; `key` names the model call in the ledger, where it is one."""
 
-    turn: Turn
+    turn: Reply
     pieces: tuple[bytes, ...]
     streamed: bool = False
     model: str = ""
@@ -72,7 +72,7 @@ class _Answer:
 def _refuse(refusal: Refusal) -> _Answer:
     body = error_body(refusal.status, refusal.message, refusal.param, refusal.code)
     detail = {"status": refusal.status, "message": refusal.message}
-    return _Answer(turn=Turn(status=refusal.status), pieces=(body,), refused=True, detail=detail)
+    return _Answer(turn=Reply(status=refusal.status), pieces=(body,), refused=True, detail=detail)
 
 
 def _parts(answer: _Answer) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
@@ -271,7 +271,7 @@ class FakeOpenAI:
             case "GET", "/v1/models":
                 names = ("scripted",) if self._scripts is None else self._scripts
                 models = [{"id": name, "object": "model", "created": CREATED, "owned_by": "holdfast"} for name in names]
-                return _Answer(turn=Turn(), pieces=(json.dumps({"object": "list", "data": models}).encode(),))
+                return _Answer(turn=Reply(), pieces=(json.dumps({"object": "list", "data": models}).encode(),))
             case method, path:
                 return _refuse(Refusal(f"Invalid URL ({method} {path}).", code="unknown_url", status=404))
 
@@ -328,12 +328,12 @@ class FakeOpenAI:
         await response.write_eof()
         return response, "answered"
 
-    async def _write(self, response: web.StreamResponse, pieces: Sequence[bytes], turn: Turn) -> None:
+    async def _write(self, response: web.StreamResponse, pieces: Sequence[bytes], turn: Reply) -> None:
         for piece in _writes(pieces, turn.write_bytes):
             await response.write(piece)
             await self._pause(turn.piece_seconds)
 
-    async def _wait(self, turn: Turn) -> None:
+    async def _wait(self, turn: Reply) -> None:
         """Hang, or wait until the test lets the answer go, but not longer than the server runs."""
         if turn.hang:
             await self._pause(None)

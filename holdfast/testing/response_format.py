@@ -30,26 +30,26 @@ class _Spec(_Strict):
         return self
 
 
-class AskedText(_Strict):
+class RequestedText(_Strict):
     """An answer in words."""
 
     type: Literal["text"]
 
 
-class AskedObject(_Strict):
+class RequestedObject(_Strict):
     """Some JSON object."""
 
     type: Literal["json_object"]
 
 
-class AskedSchema(_Strict):
+class RequestedSchema(_Strict):
     """JSON as a schema says."""
 
     type: Literal["json_schema"]
     json_schema: _Spec
 
 
-AskedFormat = Annotated[AskedText | AskedObject | AskedSchema, Field(discriminator="type")]
+AskedFormat = Annotated[RequestedText | RequestedObject | RequestedSchema, Field(discriminator="type")]
 
 
 def _within(schema: object) -> Iterator[dict[str, Any]]:

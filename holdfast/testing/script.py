@@ -46,7 +46,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Reply:
     """One answer of the model, or the fault that takes its place.
 
     An answer goes out in pieces: a streamed one has a piece per chunk (one that opens it, the text's, the calls', one
@@ -88,7 +88,7 @@ class Turn:
     """The same, with a reset of the connection."""
     hang: bool = False
     """Nothing is ever sent (any more)."""
-    failures: tuple[Turn, ...] = ()
+    failures: tuple[Reply, ...] = ()
     """Answers to the first attempts at this turn, in order; later attempts get the turn itself."""
 
     @property
@@ -97,18 +97,18 @@ class Turn:
         return self.finish_reason or ("tool_calls" if self.calls else "stop")
 
 
-Script: TypeAlias = Sequence[Turn] | Callable[[dict[str, Any]], Turn]
+Script: TypeAlias = Sequence[Reply] | Callable[[dict[str, Any]], Reply]
 """The turns in order, or a function from the request's body to its turn (it should depend on nothing else)."""
 
 Scripts: TypeAlias = Script | Mapping[str, Script]
 """One script for any model name, or a script per model name (any other model is then unknown)."""
 
-ENDED = Turn(text="The script has ended.")
+ENDED = Reply(text="The script has ended.")
 """What the model says when it is asked more often than the script foresaw."""
 
 
 class TurnOptions(TypedDict, total=False):
-    """What `say` and `calls` take besides their own arguments; the meanings are `Turn`'s."""
+    """What `say` and `calls` take besides their own arguments; the meanings are `Reply`'s."""
 
     usage: tuple[int, int] | None
     finish_reason: str | None
@@ -124,22 +124,22 @@ class TurnOptions(TypedDict, total=False):
     disconnect: bool
     reset: bool
     hang: bool
-    failures: tuple[Turn, ...]
+    failures: tuple[Reply, ...]
 
 
-def say(text: str, **options: Unpack[TurnOptions]) -> Turn:
+def say(text: str, **options: Unpack[TurnOptions]) -> Reply:
     """Return a turn that answers with a text."""
-    return Turn(text=text, **options)
+    return Reply(text=text, **options)
 
 
-def call(name: str, /, **arguments: Any) -> Turn:  # noqa: ANN401 - any JSON value is an argument
+def call(name: str, /, **arguments: Any) -> Reply:  # noqa: ANN401 - any JSON value is an argument
     """Return a turn that asks for one tool call: `call("add", a=1, b=2)`."""
-    return Turn(calls=(Call(name, arguments),))
+    return Reply(calls=(Call(name, arguments),))
 
 
-def calls(*wanted: Call, text: str | None = None, **options: Unpack[TurnOptions]) -> Turn:
+def calls(*wanted: Call, text: str | None = None, **options: Unpack[TurnOptions]) -> Reply:
     """Return a turn that asks for several tool calls at once: `calls(Call("add", {"a": 1}), Call("ping"))`."""
-    return Turn(text=text, calls=wanted, **options)
+    return Reply(text=text, calls=wanted, **options)
 
 
 def turn_number(request: Mapping[str, Any]) -> int:
@@ -148,7 +148,7 @@ def turn_number(request: Mapping[str, Any]) -> int:
     return sum(message["role"] == "assistant" for message in messages)
 
 
-def choose_turn(script: Script, request: dict[str, Any]) -> Turn:
+def choose_turn(script: Script, request: dict[str, Any]) -> Reply:
     """Return the turn that answers the request, `ENDED` past the script's end."""
     if callable(script):
         return script(request)
@@ -169,7 +169,7 @@ class Attempts:
     def __init__(self) -> None:
         self._counts = OrderedDict[str, int]()
 
-    def played(self, turn: Turn, key: str) -> Turn:
+    def played(self, turn: Reply, key: str) -> Reply:
         """Return what answers this attempt at the call `key`, and count it."""
         if not turn.failures:
             return turn
@@ -180,6 +180,6 @@ class Attempts:
         return turn.failures[attempt] if attempt < len(turn.failures) else turn
 
 
-def call_ids(turn: Turn, number: int) -> tuple[str, ...]:
+def call_ids(turn: Reply, number: int) -> tuple[str, ...]:
     """Return the ids of the turn's calls when it is the conversation's turn `number`."""
     return tuple(f"call_{number}_{i}" if wanted.id is None else wanted.id for i, wanted in enumerate(turn.calls))

@@ -12,7 +12,7 @@ from holdfast.core.base.errors import InvalidInput, ModelFailure
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.wire.provider_errors import UNAVAILABLE, Refused, refusal, refusal_within
-from holdfast.testing.script import Turn
+from holdfast.testing.script import Reply
 
 FAILURE_CHARS_MAX: Final = 500
 
@@ -21,7 +21,7 @@ NEEDS_SERVER: Final = (
 )
 
 
-def failure_of(turn: Turn) -> ModelFailure | None:
+def failure_of(turn: Reply) -> ModelFailure | None:
     """Return the failure that `turn` is to whoever asks, none for an answer.
 
     The table is that of `holdfast.models.openai_chat.provider_errors`.
@@ -65,7 +65,7 @@ def _unusable(used: Usage = NOTHING_USED) -> ModelFailure:
     return ModelFailure("the scripted answer is no chat completion", kind="UnusableAnswer", again=True, usage=used)
 
 
-def _status_failure(turn: Turn) -> ModelFailure:
+def _status_failure(turn: Reply) -> ModelFailure:
     words = turn.text or ""
     if turn.body is not None:
         words = _body(turn).decode("utf-8", "replace")
@@ -88,10 +88,10 @@ def final(kind: str, told: str) -> ModelFailure:
 
 def refused(told: str) -> ModelFailure:
     """Return the failure of a request that the API would not take."""
-    return _status_failure(Turn(status=HTTPStatus.BAD_REQUEST, text=told))
+    return _status_failure(Reply(status=HTTPStatus.BAD_REQUEST, text=told))
 
 
-def _body(turn: Turn) -> bytes:
+def _body(turn: Reply) -> bytes:
     body = turn.body or b""
     if isinstance(body, tuple):
         return b"".join(body)

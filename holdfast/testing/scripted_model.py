@@ -30,9 +30,9 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.testing.openai_format import Refusal, read_request, request_body
 from holdfast.testing.script import (
     Attempts,
+    Reply,
     Script,
     Scripts,
-    Turn,
     call_ids,
     choose_turn,
     conversation_key,
@@ -81,7 +81,7 @@ class ScriptedModel:
             turn = await played(turn, body, request.listener)
         return answer(turn, body, request)
 
-    def _turn(self, body: dict[str, Any]) -> Turn:
+    def _turn(self, body: dict[str, Any]) -> Reply:
         script = self._script if self._scripts is None else self._scripts.get(body["model"])
         if script is None:
             raise final("ModelNotFound", f"the scripts know no model {body['model']!r}")
@@ -91,7 +91,7 @@ class ScriptedModel:
             raise refused(f"The script raised {type(problem).__name__}: {problem}.") from problem
 
 
-def answer(turn: Turn, body: Mapping[str, Any], request: ModelRequest) -> InferenceResponse:
+def answer(turn: Reply, body: Mapping[str, Any], request: ModelRequest) -> InferenceResponse:
     """Return `turn` in the core's terms, as the answer to the `request`, whose `body` is in OpenAI's format.
 
     Usage that is missing or impossible is bounded from above, as for a real endpoint that reports none.

@@ -12,11 +12,11 @@ from holdfast.core.base.bounds import REPORTED_TOKENS_MAX
 from holdfast.core.base.safe_text import encodable
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.testing.openai_format import answer_chunks
-from holdfast.testing.script import Turn, turn_number
+from holdfast.testing.script import Reply, turn_number
 from holdfast.testing.scripted_errors import cut, failure_within
 
 
-async def waited(turn: Turn) -> None:
+async def waited(turn: Reply) -> None:
     """Wait as long as the turn does before it goes on."""
     if turn.hang:
         await asyncio.Event().wait()
@@ -24,7 +24,7 @@ async def waited(turn: Turn) -> None:
         await turn.hold.stand()
 
 
-async def played(turn: Turn, body: Mapping[str, Any], listener: AnswerListener | None) -> Turn:
+async def played(turn: Reply, body: Mapping[str, Any], listener: AnswerListener | None) -> Reply:
     """Tell the listener each piece of the answer to `body`; return the turn as far as it was told.
 
     Raises the ModelFailure of a turn that ends before its answer is complete.
@@ -52,7 +52,7 @@ async def played(turn: Turn, body: Mapping[str, Any], listener: AnswerListener |
 class _Answer:
     """What has been told of an answer."""
 
-    def __init__(self, turn: Turn, body: Mapping[str, Any], listener: AnswerListener | None) -> None:
+    def __init__(self, turn: Reply, body: Mapping[str, Any], listener: AnswerListener | None) -> None:
         self.streamed = bool(body.get("stream"))
         self.pieces = tuple(answer_chunks(turn, body)) if self.streamed else (_whole(turn, body),)
         self.breaks = turn.disconnect or turn.reset
@@ -72,7 +72,7 @@ class _Answer:
             await asyncio.sleep(self._turn.piece_seconds)
 
 
-def _whole(turn: Turn, body: Mapping[str, Any]) -> Mapping[str, Any]:
+def _whole(turn: Reply, body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an answer that does not stream as its one piece."""
     prompt, completion = turn.usage or (None, None)
     usage = {"prompt_tokens": prompt, "completion_tokens": completion} if turn.usage else None

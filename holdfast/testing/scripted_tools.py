@@ -54,7 +54,7 @@ class CallRecord:
     error: str = ""
 
 
-class _Playing:
+class _Playback:
     """Plays the results and keeps the records; calls may come from several threads."""
 
     def __init__(self, name: str, results: tuple[object, ...], *, repeat: bool, ledger: Ledger | None) -> None:
@@ -129,7 +129,7 @@ class _Playing:
 class ScriptedTool(Tool[..., Any]):
     """A tool that plays its results; made by `scripted_tool`."""
 
-    playing: _Playing
+    playing: _Playback
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
@@ -178,7 +178,7 @@ def scripted_tool(
     if not results and exhausted == "repeat":
         raise InvalidInput(f"tool {name!r} has no result to give; name one, or exhausted='error' if none may be asked")
     kept = Ledger(ledger) if isinstance(ledger, Path) else ledger
-    playing = _Playing(name, results, repeat=exhausted == "repeat", ledger=kept)
+    playing = _Playback(name, results, repeat=exhausted == "repeat", ledger=kept)
 
     async def played(*, holdfast_context: ToolContext | None = None, **arguments: Any) -> object:  # noqa: ANN401  # JSON
         return await playing.play(arguments, holdfast_context)

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 
 from holdfast.client.holdfast import Holdfast
-from holdfast.client.run_source import ToldRun
+from holdfast.client.run_source import RunSource
 from holdfast.client.run_trees import tree
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import EXPORTED_EVENTS_MAX
@@ -21,7 +21,7 @@ async def gathered(holdfast: Holdfast, execution_id: str) -> Report:
 
     Raises InvalidInput, ExecutionNotFound, ServerUnavailable where it is under way and no worker answers.
     """
-    run = await ToldRun.found(holdfast, execution_id)
+    run = await RunSource.found(holdfast, execution_id)
     state = await run.whole()
     if state.execution is None:
         raise InvalidInput(f"run {run.execution_id} has not begun yet; export it in a moment")
@@ -39,7 +39,7 @@ async def gathered(holdfast: Holdfast, execution_id: str) -> Report:
     )
 
 
-async def _events(run: ToldRun) -> tuple[list[AnyObserved], int]:
+async def _events(run: RunSource) -> tuple[list[AnyObserved], int]:
     """Return the events so far, and how many there are beyond EXPORTED_EVENTS_MAX."""
     kept: list[AnyObserved] = []
     left_out = 0
@@ -52,7 +52,7 @@ async def _events(run: ToldRun) -> tuple[list[AnyObserved], int]:
     return kept, left_out
 
 
-async def _subagents(run: ToldRun, state: AgentState) -> tuple[SubagentRow, ...]:
+async def _subagents(run: RunSource, state: AgentState) -> tuple[SubagentRow, ...]:
     """Return the runs below; where the server has forgotten them, what the run's own state knows of them."""
     told = subagents_told(state)
     try:

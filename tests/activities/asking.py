@@ -14,7 +14,7 @@ from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Turn
+from holdfast.testing.script import Reply
 
 KEY = "sk-canary-0123456789"
 REQUEST = ModelRequest(LLM(), "Be brief.", (user_message("What is it?"),), (), None)
@@ -34,7 +34,7 @@ def schema(name: str) -> ToolSchema:
 
 
 @asynccontextmanager
-async def asking(*turns: Turn, api_key: str | None = KEY) -> AsyncGenerator[tuple[FakeOpenAI, OpenAIModel]]:
+async def asking(*turns: Reply, api_key: str | None = KEY) -> AsyncGenerator[tuple[FakeOpenAI, OpenAIModel]]:
     """Serve `turns` and give the endpoint and a model that asks it."""
     async with FakeOpenAI(turns) as endpoint:
         model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key=api_key, model="scripted"))
@@ -44,13 +44,13 @@ async def asking(*turns: Turn, api_key: str | None = KEY) -> AsyncGenerator[tupl
             await model.close()
 
 
-async def answer_to(turn: Turn, asked: ModelRequest = REQUEST) -> InferenceResponse:
+async def answer_to(turn: Reply, asked: ModelRequest = REQUEST) -> InferenceResponse:
     """Return what the model makes of `turn`."""
     async with asking(turn) as (_, model):
         return await model(asked)
 
 
-async def failure_of(turn: Turn) -> ModelFailure:
+async def failure_of(turn: Reply) -> ModelFailure:
     """Return the typed failure that `turn` becomes; AssertionError when it becomes none."""
     async with asking(turn) as (_, model):
         return await failure_with(model)

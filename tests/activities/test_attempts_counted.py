@@ -16,7 +16,7 @@ from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.runtime.model_progress import Progress
 from holdfast.testing.holds import Hold
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 from tests.activities.asking import asking, request
 
 WORDS = "Some words of an answer."
@@ -38,12 +38,12 @@ async def counted(model: OpenAIModel, asked: ModelRequest) -> Usage:
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 502, 503, 529])
 async def test_a_refusal_that_nobody_bills_counts_nothing(status: int) -> None:
-    async with asking(Turn(status=status, text="no")) as (_, model):
+    async with asking(Reply(status=status, text="no")) as (_, model):
         assert await counted(model, request()) == NOTHING_USED
 
 
-@pytest.mark.parametrize("turn", [Turn(status=408), Turn(status=504), Turn(status=400, text="content_filter")])
-async def test_a_refusal_after_work_was_done_counts_what_was_sent(turn: Turn) -> None:
+@pytest.mark.parametrize("turn", [Reply(status=408), Reply(status=504), Reply(status=400, text="content_filter")])
+async def test_a_refusal_after_work_was_done_counts_what_was_sent(turn: Reply) -> None:
     async with asking(turn) as (_, model):
         used = await counted(model, request())
     assert used.input_tokens == request_tokens(request())
@@ -69,7 +69,7 @@ async def test_an_endpoint_that_was_not_reached_counts_nothing() -> None:
     ],
     ids=["closed", "disconnected", "error"],
 )
-async def test_a_cut_stream_counts_what_was_sent_and_what_came(turn: Turn) -> None:
+async def test_a_cut_stream_counts_what_was_sent_and_what_came(turn: Reply) -> None:
     async with asking(turn) as (_, model):
         used = await counted(model, request())
     assert used.input_tokens == request_tokens(request())
@@ -79,7 +79,7 @@ async def test_a_cut_stream_counts_what_was_sent_and_what_came(turn: Turn) -> No
 
 async def test_arguments_of_calls_that_came_count_as_well() -> None:
     turn = call("note", text="é" * 400)
-    async with asking(Turn(calls=turn.calls, piece_chars=400, pieces_max=3)) as (_, model):
+    async with asking(Reply(calls=turn.calls, piece_chars=400, pieces_max=3)) as (_, model):
         used = await counted(model, request())
     assert used.output_tokens >= 400 + CUT_TOKENS_MAX
 

@@ -18,7 +18,7 @@ from activities.transcripts import TranscriptCache
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.model import AnswerPart, ModelRequest
 from holdfast.core.agent.policies import JsonSchemaFormat, ResponseFormat, TextFormat
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.agent.usage_estimates import CUT_TOKENS_MAX
 from holdfast.core.base.frozen import replace as changed
 from holdfast.core.base.usage import NOTHING_USED, Usage
@@ -26,10 +26,10 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.conversation.tool_attempts import LOSSES_MIN
 from holdfast.core.wire.contracts import SPENT_SIGNAL, CallProgress, InferenceAnswer, InferenceInput, SpentSoFar
-from holdfast.core.wire.transcript import Opening, advanced, root
+from holdfast.core.wire.transcript import TranscriptPrefix, advanced, root
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.testing.holds import Hold
-from holdfast.testing.script import Call, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.activities.asking import asking
 
 SAID = (Message(role="user", content="What is it?"),)
@@ -39,7 +39,9 @@ SUM = JsonSchemaFormat(name="sum", json_schema={"type": "object", "required": ["
 
 
 def wanted(response_format: ResponseFormat) -> InferenceInput:
-    opening = Opening(definition=AgentDefinition(name="agent", tools="all", response_format=response_format), tools=())
+    opening = TranscriptPrefix(
+        definition=AgentDefinition(name="agent", tools="all", response_format=response_format), tools=()
+    )
     base = root(opening)
     return InferenceInput(opening=opening, base=base, delta=SAID, target=advanced(base, SAID))
 
@@ -52,16 +54,18 @@ def wanted(response_format: ResponseFormat) -> InferenceInput:
         (call("add"), None),
     ],
 )
-async def test_an_answer_comes_back_with_what_is_wrong_with_its_form(turn: Turn, problem: str | None) -> None:
+async def test_an_answer_comes_back_with_what_is_wrong_with_its_form(turn: Reply, problem: str | None) -> None:
     async with asking(turn) as (endpoint, model):
-        answer = await ActivityEnvironment().run(Inference(model, Offer(), TranscriptCache()).run, wanted(SUM))
+        answer = await ActivityEnvironment().run(Inference(model, Toolset(), TranscriptCache()).run, wanted(SUM))
         assert endpoint.requests[0].body["response_format"]["json_schema"]["name"] == "sum"
     assert answer.response.format_problem == problem
 
 
 async def test_an_answer_in_words_is_never_wrong() -> None:
     async with asking(say("{")) as (endpoint, model):
-        answer = await ActivityEnvironment().run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
+        answer = await ActivityEnvironment().run(
+            Inference(model, Toolset(), TranscriptCache()).run, wanted(TextFormat())
+        )
         assert "response_format" not in endpoint.requests[0].body
     assert answer.response.format_problem is None
 
@@ -108,13 +112,13 @@ class Listening(OpenAIModel):
         return await super().__call__(replace(request, listener=listen))
 
 
-async def cancelled(why: ActivityCancellationDetails, turn: Turn, chars: int) -> InferenceAnswer:
+async def cancelled(why: ActivityCancellationDetails, turn: Reply, chars: int) -> InferenceAnswer:
     """Return what a call returns that is cancelled when so many characters have come and `turn`'s hold stands."""
     assert turn.hold is not None
     environment = ActivityEnvironment()
     async with asking(turn) as (endpoint, model):
         listening = Listening(model.settings, chars)
-        activity = Inference(listening, Offer(), TranscriptCache())
+        activity = Inference(listening, Toolset(), TranscriptCache())
         running = asyncio.ensure_future(environment.run(activity.run, wanted(TextFormat())))
         await turn.hold.until_held()
         if chars:
@@ -172,7 +176,7 @@ async def test_what_attempts_used_that_failed_before_is_told_with_the_answer() -
     before = CallProgress(if_lost=Usage(input_tokens=1), failed_usage=Usage(input_tokens=10, output_tokens=20))
     environment.info = replace(environment.info, heartbeat_details=[before.model_dump(mode="json")])
     async with asking(say("x", usage=(100, 200))) as (_, model):
-        answer = await environment.run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
+        answer = await environment.run(Inference(model, Toolset(), TranscriptCache()).run, wanted(TextFormat()))
     assert answer.failed_usage == Usage(input_tokens=11, output_tokens=20)
     assert answer.response.usage == Usage(input_tokens=100, output_tokens=200)
 
@@ -182,7 +186,7 @@ async def test_details_that_are_not_ours_count_nothing(details: list[object]) ->
     environment = ActivityEnvironment()
     environment.info = replace(environment.info, heartbeat_details=details)
     async with asking(say("x")) as (_, model):
-        answer = await environment.run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
+        answer = await environment.run(Inference(model, Toolset(), TranscriptCache()).run, wanted(TextFormat()))
     assert answer.failed_usage == NOTHING_USED
 
 
@@ -193,9 +197,9 @@ async def test_a_failure_leaves_what_it_used_and_a_wait_of_nothing_is_told_as_on
     told = told_by(environment)
     before = CallProgress(failed_usage=Usage(input_tokens=10))
     environment.info = replace(environment.info, heartbeat_details=[before.model_dump(mode="json")])
-    async with asking(Turn(status=429, headers={"retry-after": after})) as (_, model):
+    async with asking(Reply(status=429, headers={"retry-after": after})) as (_, model):
         with pytest.raises(ApplicationError) as caught:
-            await environment.run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
+            await environment.run(Inference(model, Toolset(), TranscriptCache()).run, wanted(TextFormat()))
     assert (caught.value.type, caught.value.non_retryable) == ("ProviderUnavailable", False)
     assert caught.value.next_retry_delay == SOONEST
     assert caught.value.details == (Usage(input_tokens=10),)
@@ -209,7 +213,7 @@ async def test_a_cut_answer_leaves_what_it_used() -> None:
     told = told_by(environment)
     async with asking(say("I will", usage=(7, 3), usage_in="every", pieces_max=2)) as (_, model):
         with pytest.raises(ApplicationError) as caught:
-            await environment.run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
+            await environment.run(Inference(model, Toolset(), TranscriptCache()).run, wanted(TextFormat()))
     used = Usage(input_tokens=7, output_tokens=3)
     assert caught.value.details == (used,)
     begun_at = environment.info.started_time
@@ -227,7 +231,7 @@ async def test_a_call_that_is_lost_with_worker_after_worker_is_given_up_in_time(
         scheduled_time=environment.info.started_time - timedelta(seconds=601),
     )
     async with asking(say("x")) as (endpoint, model):
-        asked = environment.run(Inference(model, Offer(), TranscriptCache()).run, wanted(TextFormat()))
+        asked = environment.run(Inference(model, Toolset(), TranscriptCache()).run, wanted(TextFormat()))
         if lost < LOSSES_MIN:
             assert (await asked).response.text == "x"
         else:

@@ -21,7 +21,7 @@ from holdfast.core.wire.contracts import CallProgress
 from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.holds import Hold
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Turn, say
+from holdfast.testing.script import Reply, say
 from tests.serving import Serve
 
 pytestmark = pytest.mark.temporal
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.temporal
 AGENT = AgentDefinition(name="teller")
 TEXT = "Once upon a time there was a hare."
 USED = Usage(input_tokens=7, output_tokens=3)
-CUT = Turn(text=TEXT, usage=(7, 3), usage_in="every", pieces_max=3)
+CUT = Reply(text=TEXT, usage=(7, 3), usage_in="every", pieces_max=3)
 SECONDS_MAX = 90
 LOOK_SECONDS = 0.05
 
@@ -90,7 +90,7 @@ async def test_what_failed_attempts_used_is_counted(serve: Serve) -> None:
 
 async def test_what_a_call_used_that_failed_for_good_is_counted(serve: Serve) -> None:
     error = b'data: {"error": {"message": "no credit left", "code": "insufficient_quota"}}\n\n'
-    broke = Turn(text=TEXT, usage=(7, 3), usage_in="every", pieces_max=3, then=error)
+    broke = Reply(text=TEXT, usage=(7, 3), usage_in="every", pieces_max=3, then=error)
     async with serve([say(TEXT, failures=(CUT, broke))]) as served:
         execution_id = await served.client.start(AGENT, "Tell me.")
         with pytest.raises(ExecutionFailed, match="no credit left"):
@@ -110,7 +110,7 @@ async def test_a_failed_attempts_usage_counts_against_the_budget(serve: Serve) -
 
 
 async def test_retry_after_zero_is_no_wait(serve: Serve) -> None:
-    at_once = Turn(status=429, headers={"retry-after": "0"})
+    at_once = Reply(status=429, headers={"retry-after": "0"})
     async with serve([say(TEXT, failures=(at_once,) * 5)]) as served:
         started = time.monotonic()
         state = await served.client.result(await served.client.start(AGENT, "Tell me."))
@@ -130,7 +130,7 @@ async def test_an_agent_that_does_not_stream_runs_the_same(serve: Serve) -> None
 @pytest.mark.timeout(300)
 async def test_what_a_killed_worker_had_used_is_counted(serve: Serve) -> None:
     hold = Hold()
-    before = Turn(text=TEXT, usage=(7, 3), usage_in="every", pieces_max=3, hold=hold)
+    before = Reply(text=TEXT, usage=(7, 3), usage_in="every", pieces_max=3, hold=hold)
     async with FakeOpenAI([say(TEXT, usage=(100, 20), failures=(before,))]) as endpoint:
         async with serve([]) as served:
             client, settings = served.client, served.client.settings

@@ -16,7 +16,7 @@ from temporalio.testing import ActivityEnvironment
 from activities import pacing as pacing_module
 from activities import tool_attempts
 from activities.heartbeats import pulse
-from activities.pacing import CALM_TURNS, LATE_TURNS_MAX, SLOW_BEGINNINGS, STALL_SECONDS, Pacing
+from activities.pacing import CALM_TURNS, LATE_TURNS_MAX, SLOW_BEGINNINGS, STALL_SECONDS, Pacer
 from activities.tool_attempts import AttemptFailure
 from activities.tools import tool_activities
 from holdfast import tool
@@ -50,7 +50,7 @@ class Loop:
         self.now += seconds + self.held
         self.turns += 1
 
-    async def begin(self, pacing: Pacing, held: float = 0.0) -> int:
+    async def begin(self, pacing: Pacer, held: float = 0.0) -> int:
         """Begin a call that keeps the lock for so long as it begins; return how many turns it waited for that."""
         before = self.turns
         await pacing.take()
@@ -68,27 +68,27 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
 
 
 async def test_the_loop_turns_between_two_calls_that_keep_the_lock(loop: Loop) -> None:
-    pacing = Pacing()
+    pacing = Pacer()
     assert await loop.begin(pacing, HELD_SECONDS) <= 1
     assert [await loop.begin(pacing, HELD_SECONDS) for _ in range(4)] == [CALM_TURNS] * 4
 
 
 async def test_calls_begin_quickly_again_soon_after_the_loop_stood_still(loop: Loop) -> None:
-    pacing = Pacing()
+    pacing = Pacer()
     await loop.begin(pacing, HELD_SECONDS)
     waited = [await loop.begin(pacing) for _ in range(SLOW_BEGINNINGS + 5)]
     assert waited == [CALM_TURNS] * SLOW_BEGINNINGS + [1] * 5
 
 
 async def test_a_loop_that_stands_still_again_and_again_keeps_nobody_waiting(loop: Loop) -> None:
-    pacing = Pacing()
+    pacing = Pacer()
     await loop.begin(pacing)
     loop.held = HELD_SECONDS
     assert [await loop.begin(pacing) for _ in range(3)] == [LATE_TURNS_MAX] * 3
 
 
 async def test_who_waits_no_longer_leaves_the_way_free() -> None:
-    pacing = Pacing()
+    pacing = Pacer()
     await pacing.take()
     waiting = asyncio.create_task(pacing.take())
     await asyncio.sleep(0)

@@ -13,17 +13,17 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities import records as keeping_records
-from activities.records import RecordKeeping
+from activities.records import RecordActivities
 from holdfast import AgentDefinition, tool
 from holdfast.client import Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.errors import StorageFailed
 from holdfast.core.base.frozen import canonical
 from holdfast.core.wire.contracts import RecordRequest
-from holdfast.core.wire.session_contracts import Branch, BranchRequest, FindSession, KeepSession
+from holdfast.core.wire.session_contracts import Branch, BranchRequest, FindSession, SaveSession
 from holdfast.storage.objects import Objects
 from holdfast.storage.records import Records
-from holdfast.testing.script import Call, Turn, calls, say
+from holdfast.testing.script import Call, Reply, calls, say
 from tests.serving import Serve, Served
 from tests.storage.keeping import Kept
 from tests.workflows.chats import Chat, texts
@@ -34,7 +34,7 @@ AGENT = AgentDefinition(name="keeper", tools="all")
 LATER = "2026-01-02T00:00:00Z"
 
 
-def long_answer(request: dict[str, Any]) -> Turn:
+def long_answer(request: dict[str, Any]) -> Reply:
     """Answer with 12,000 characters, whatever the question."""
     return say("a" * 12_000) if request["messages"] else say("")
 
@@ -64,7 +64,7 @@ async def test_an_execution_that_stands_alone_is_kept_with_all_its_steps(serve: 
 
 
 async def test_a_failed_and_a_stopped_execution_are_kept_too(serve: Serve, settings: Settings) -> None:
-    async with serve([Turn(status=400)]) as served:
+    async with serve([Reply(status=400)]) as served:
         execution_id = await served.client.start(AGENT, "break")
         with pytest.raises(Exception, match="400"):
             await served.client.result(execution_id)
@@ -85,7 +85,7 @@ async def test_recording_again_changes_nothing(serve: Serve, settings: Settings)
         execution_id = state.running.execution_id
         before = await records_of(settings).by_id(execution_id)
         await environment(served, execution_id).run(
-            RecordKeeping(records_of(settings)).record, RecordRequest(agent="keeper", task="say hello")
+            RecordActivities(records_of(settings)).record, RecordRequest(agent="keeper", task="say hello")
         )
     assert await records_of(settings).by_id(execution_id) == before
     assert await records_of(settings).by_agent(state.agent_id) == [before]
@@ -97,7 +97,7 @@ async def test_a_run_that_has_not_ended_has_nothing_to_record_yet(serve: Serve, 
         await served.endpoint.until(lambda requests: len(requests) == 1)
         with pytest.raises(ApplicationError, match=r"cannot be asked for its state.*has not ended") as failed:
             await environment(served, execution_id).run(
-                RecordKeeping(records_of(settings)).record, RecordRequest(agent="keeper")
+                RecordActivities(records_of(settings)).record, RecordRequest(agent="keeper")
             )
         await served.client.stop(execution_id)
         await served.client.result(execution_id)
@@ -128,27 +128,27 @@ async def test_a_session_reads_of_its_conversation_what_is_new(serve: Serve, set
 
 
 async def test_what_cannot_be_found_fails_for_good_and_a_store_that_is_away_is_tried_again(tmp_path: Path) -> None:
-    keeping = RecordKeeping(Records(Objects((tmp_path / "here").as_uri())))
+    keeping = RecordActivities(Records(Objects((tmp_path / "here").as_uri())))
     place = Branch(agent_id=str(uuid4()), execution_id=str(uuid4()))
     asked = BranchRequest(branch=place, agent_id=place.agent_id)
     with pytest.raises(ApplicationError, match="no record of the execution") as failed:
         await ActivityEnvironment().run(keeping.branch, asked)
     assert (failed.value.type, failed.value.non_retryable) == ("RecordNotFound", True)
     (tmp_path / "away").write_text("no folder")
-    away = RecordKeeping(Records(Objects((tmp_path / "away").as_uri())))
+    away = RecordActivities(Records(Objects((tmp_path / "away").as_uri())))
     with pytest.raises(ApplicationError) as failed:
-        await ActivityEnvironment().run(away.keep_session, KeepSession(agent_id=place.agent_id, state="{}"))
+        await ActivityEnvironment().run(away.keep_session, SaveSession(agent_id=place.agent_id, state="{}"))
     assert (failed.value.type, failed.value.non_retryable) == (StorageFailed.__name__, False)
 
 
 async def test_of_a_session_the_newest_is_kept_whoever_comes_last(tmp_path: Path) -> None:
-    keeping, agent_id = RecordKeeping(Records(Objects(tmp_path.as_uri()))), str(uuid4())
+    keeping, agent_id = RecordActivities(Records(Objects(tmp_path.as_uri()))), str(uuid4())
     run = ActivityEnvironment().run
     found = await run(keeping.find_session, FindSession(agent_id=agent_id))
     assert (found.kept, found.latest) == (None, None)
     early, late = '{"updated_at":"2026-01-01T00:00:00Z","n":1}', f'{{"updated_at":"{LATER}","n":2}}'
     for state in (early, late, early):
-        await run(keeping.keep_session, KeepSession(agent_id=agent_id, state=state))
+        await run(keeping.keep_session, SaveSession(agent_id=agent_id, state=state))
     assert (await run(keeping.find_session, FindSession(agent_id=agent_id))).kept == late
 
 
@@ -168,13 +168,15 @@ async def test_a_worker_that_was_frozen_after_it_had_looked_replaces_nothing(
     monkeypatch.setattr(records, "read_session", slowly)
     monkeypatch.setattr(keeping_records, "LOOK_SECONDS_MAX", 0.01)
     with pytest.raises(ApplicationError, match="it is read again"):
-        await ActivityEnvironment().run(RecordKeeping(records).keep_session, KeepSession(agent_id=agent_id, state=old))
+        await ActivityEnvironment().run(
+            RecordActivities(records).keep_session, SaveSession(agent_id=agent_id, state=old)
+        )
     assert await read(agent_id) == new.encode()
 
 
 async def test_where_its_latest_execution_is_newer_than_what_is_kept_an_agent_is_found_there(tmp_path: Path) -> None:
     records = Records(Objects(tmp_path.as_uri()))
-    keeping, agent = RecordKeeping(records), Kept(records)
+    keeping, agent = RecordActivities(records), Kept(records)
     record = await agent.turn("question", "answer")
     found = await ActivityEnvironment().run(keeping.find_session, FindSession(agent_id=agent.agent_id))
     assert found.kept is None

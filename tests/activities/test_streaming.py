@@ -17,7 +17,7 @@ from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.models.openai_chat import model as provider
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.testing.holds import Hold
-from holdfast.testing.script import Call, Turn, calls, say
+from holdfast.testing.script import Call, Reply, calls, say
 from tests.activities.asking import KEY, answer_to, asking, failure_of, failure_with, request
 
 TEXT = "Grüße aus Köln, 😀 und so weiter."
@@ -91,7 +91,7 @@ async def test_a_plain_answer_to_a_request_for_a_stream_is_understood() -> None:
     usage = {"prompt_tokens": 7, "completion_tokens": 3}
     body = {"id": "1", "model": "m", "choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
     heard: list[AnswerPart] = []
-    turn = Turn(body=json.dumps(body), headers={"content-type": "application/json"})
+    turn = Reply(body=json.dumps(body), headers={"content-type": "application/json"})
     response = await answer_to(turn, request(listener=heard.append))
     assert (response.text, response.usage) == (TEXT, USED)
     assert "".join(part.text for part in heard) == TEXT
@@ -105,13 +105,13 @@ async def test_a_character_cut_by_the_network_is_whole(write_bytes: int) -> None
     assert response.tool_calls[0].arguments == {"text": "ü😀"}
 
 
-PAY = Turn(calls=(Call("pay", {"cents": 100}),), usage=(7, 3), usage_in="every")
+PAY = Reply(calls=(Call("pay", {"cents": 100}),), usage=(7, 3), usage_in="every")
 
 
 @pytest.mark.parametrize("pieces_max", [1, 2, 3, 4])
 @pytest.mark.parametrize("end", ["closed properly", "closed", "reset"])
 async def test_a_call_without_its_end_is_asked_again_and_never_made(pieces_max: int, end: str) -> None:
-    turn = Turn(
+    turn = Reply(
         calls=PAY.calls,
         usage=PAY.usage,
         usage_in="every",
@@ -130,7 +130,7 @@ async def test_an_answer_that_said_it_is_complete_counts_although_the_rest_is_mi
     breaks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(provider, "TRAILER_SECONDS", 0.1)
-    complete = Turn(calls=PAY.calls, pieces_max=5, disconnect=breaks == "disconnect", hang=breaks == "hang")
+    complete = Reply(calls=PAY.calls, pieces_max=5, disconnect=breaks == "disconnect", hang=breaks == "hang")
     response = await answer_to(complete)
     assert response.tool_calls[0].arguments == {"cents": 100}
     assert response.usage.input_tokens > 20  # bounded from above, as nothing was said of it
@@ -138,7 +138,7 @@ async def test_an_answer_that_said_it_is_complete_counts_although_the_rest_is_mi
 
 @pytest.mark.parametrize("then", [b"data: {corrupt\n\n", b"data: <html>\n\n", b"data: [1]\n\n"])
 async def test_a_corrupt_chunk_makes_the_answer_unusable_and_what_it_used_is_known(then: bytes) -> None:
-    failure = await failure_of(Turn(calls=PAY.calls, usage=(7, 3), usage_in="every", pieces_max=3, then=then))
+    failure = await failure_of(Reply(calls=PAY.calls, usage=(7, 3), usage_in="every", pieces_max=3, then=then))
     assert (failure.kind, failure.again, failure.usage) == ("UnusableAnswer", True, USED)
 
 
@@ -178,9 +178,9 @@ async def test_a_key_in_an_error_within_an_answer_is_not_told() -> None:
 
 async def test_an_unusable_answer_that_names_its_usage_is_counted() -> None:
     body = json.dumps({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}})
-    failure = await failure_of(Turn(body=body))
+    failure = await failure_of(Reply(body=body))
     assert (failure.kind, failure.usage) == ("UnusableAnswer", USED)
-    assert (await failure_of(Turn(body="{}"))).usage == NOTHING_USED
+    assert (await failure_of(Reply(body="{}"))).usage == NOTHING_USED
 
 
 async def test_silence_in_the_middle_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ async def test_an_endpoint_that_says_nothing_more_after_its_end_keeps_the_connec
 
 async def test_a_hundred_megabytes_are_not_read_to_their_end() -> None:
     padding = b"data: " + json.dumps({"choices": [], "padding": "x" * 1_000_000}).encode() + b"\n\n"
-    async with asking(Turn(body=(padding,) * 110)) as (endpoint, model):
+    async with asking(Reply(body=(padding,) * 110)) as (endpoint, model):
         failure = await failure_with(model)
         await endpoint.until(lambda seen: seen[0].outcome == "disconnected-by-client", seconds_max=GENEROUS_SECONDS)
     assert failure.kind == "UnusableAnswer"
@@ -281,6 +281,6 @@ async def test_cancelling_a_call_in_the_middle_closes_its_connection() -> None:
 
 async def test_a_failure_survives_with_its_usage_as_an_exception() -> None:
     with pytest.raises(ModelFailure) as caught:
-        await answer_to(Turn(calls=PAY.calls, usage=(7, 3), usage_in="every", pieces_max=3))
+        await answer_to(Reply(calls=PAY.calls, usage=(7, 3), usage_in="every", pieces_max=3))
     assert caught.value.usage == USED
     assert caught.value.__cause__ is None

@@ -13,9 +13,9 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.frozen import canonical
 from holdfast.core.conversation.messages import Message
 from holdfast.core.wire.contracts import InferenceInput, TranscriptPage, TranscriptRequest
-from holdfast.core.wire.transcript import Mark, Opening, advanced, root, size
+from holdfast.core.wire.transcript import Mark, TranscriptPrefix, advanced, root, size
 
-OPENING = Opening(definition=AgentDefinition(name="agent"), tools=("add",))
+OPENING = TranscriptPrefix(definition=AgentDefinition(name="agent"), tools=("add",))
 SAID = tuple(Message(role="user", content=f"message {number} {'x' * 40}") for number in range(12))
 MESSAGE_BYTES = size(SAID[0])
 

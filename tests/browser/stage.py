@@ -8,9 +8,9 @@ from typing import Any
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Client
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.usage import Prices
-from holdfast.testing.script import Call, Turn, calls, say, turn_number
+from holdfast.testing.script import Call, Reply, calls, say, turn_number
 from tests.serving import Served
 
 PRICES = Prices(input_usd=2.0, output_usd=8.0)
@@ -49,10 +49,10 @@ def refund(number: int, amount: float) -> str:
     return f"paid back {amount:.2f} USD for order {number}"
 
 
-OFFER = Offer(tools=(find_order, refund))
+OFFER = Toolset(tools=(find_order, refund))
 
 
-def play(request: dict[str, Any]) -> Turn:
+def play(request: dict[str, Any]) -> Reply:
     """What the model says: which run it is, its first message tells."""
     words, turn = str(request["messages"][1]["content"]), turn_number(request)
     if words == TASK:

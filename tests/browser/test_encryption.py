@@ -15,7 +15,7 @@ from playwright.async_api import Page, Route, expect
 from holdfast import AgentDefinition
 from holdfast.client import Settings
 from holdfast.connection.temporal_client import converter_of
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.server.codec_server import Access, CodecServer
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.server.ports import choose_ports
@@ -37,7 +37,7 @@ async def encrypted(
     """A server of its own whose Web UI knows the codec server, and a worker with the key."""
     with EmbeddedServer.start(folder / "data", port=0, ui_port=ui_port, ui_codec=endpoint) as started:
         here = replace(settings, address=started.address.address)
-        async with served(here, folder / "ledger", [say("canary-answer")], Offer()) as at_work:
+        async with served(here, folder / "ledger", [say("canary-answer")], Toolset()) as at_work:
             yield at_work, started.address.ui
 
 

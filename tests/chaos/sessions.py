@@ -25,7 +25,7 @@ from holdfast.core.wire.contracts import APPROVAL_SIGNAL, INFERENCE_ACTIVITY, ST
 from holdfast.core.wire.session_contracts import SESSION_QUERY, Receipt, SessionSettings, SessionView
 from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.testing.openai_server import RequestRecord
-from holdfast.testing.script import Call, Turn, calls, say
+from holdfast.testing.script import Call, Reply, calls, say
 from tests.chaos.processes import events_of
 from tests.workflows.chats import Chat
 
@@ -73,7 +73,7 @@ def place_of(request: dict[str, Any]) -> tuple[str, int]:
     return messages[last]["content"], len(messages) - 1 - last
 
 
-def model(request: dict[str, Any]) -> Turn:
+def model(request: dict[str, Any]) -> Reply:
     """Say what both agents say."""
     turns = {
         ("help", 0): say("helped", delay_seconds=0.1),

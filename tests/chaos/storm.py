@@ -14,12 +14,12 @@ from typing import Any, Final, TypeVar
 
 from holdfast import AgentDefinition
 from holdfast.client import Holdfast, Settings
-from holdfast.client.agent_handle import Agent
+from holdfast.client.agent_handle import AgentHandle
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Turn, say
+from holdfast.testing.script import Reply, say
 from tests.chaos.test_server_lost import OwnServer
 
 AnswerT = TypeVar("AnswerT")
@@ -30,7 +30,7 @@ WORKER_SERVES: Final = (2.0, 4.0)
 SERVER_SERVES: Final = (5.0, 10.0)
 
 
-def echo(request: dict[str, Any]) -> Turn:
+def echo(request: dict[str, Any]) -> Reply:
     """Answer what was said last."""
     return say(f"re {request['messages'][-1]['content']}", delay_seconds=0.2)
 
@@ -134,7 +134,7 @@ async def talk(holdfast: Holdfast, name: str, turns: int, figures: Figures) -> N
     await _retried(agent.close, figures)
 
 
-async def _answered(agent: Agent, message_id: str, figures: Figures) -> AgentState:
+async def _answered(agent: AgentHandle, message_id: str, figures: Figures) -> AgentState:
     receipt = await _retried(lambda: agent.send(message_id, message_id=message_id), figures)
     figures.acknowledged.setdefault(message_id, time.monotonic())
     answer = await _retried(lambda: agent.answer(receipt), figures)

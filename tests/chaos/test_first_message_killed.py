@@ -17,12 +17,12 @@ from temporalio.service import RPCError
 
 from holdfast import AgentDefinition
 from holdfast.client import Client, Holdfast, Settings
-from holdfast.client.agent_handle import Agent
+from holdfast.client.agent_handle import AgentHandle
 from holdfast.core.base.errors import AgentNotFound, ServerUnavailable
 from holdfast.core.wire.session_contracts import FIND_SESSION_ACTIVITY
 from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Turn, say
+from holdfast.testing.script import Reply, say
 from tests.chaos.processes import worker
 from tests.chaos.sessions import PAUSE_SECONDS
 from tests.chaos.test_server_lost import OwnServer
@@ -41,7 +41,7 @@ def own(tmp_path: Path) -> Generator[OwnServer]:
     own.server.stop()
 
 
-def echo(request: dict[str, Any]) -> Turn:
+def echo(request: dict[str, Any]) -> Reply:
     return say(f"re {request['messages'][-1]['content']}")
 
 
@@ -72,7 +72,7 @@ async def until_looked_up(client: Client, agent_id: str) -> None:
             await asyncio.sleep(PAUSE_SECONDS)  # nobody tells of an activity that begins
 
 
-async def sent_again(agent: Agent) -> str:
+async def sent_again(agent: AgentHandle) -> str:
     """Send the message until it is acknowledged, and return what it is answered with."""
     async with asyncio.timeout(SECONDS_MAX):
         while True:

@@ -16,7 +16,7 @@ from holdfast.client import Client, Settings
 from holdfast.connection.full_disk import full_disk
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing import assert_every_call_answered
@@ -81,7 +81,7 @@ async def test_runs_wait_while_the_disk_is_full_and_what_is_refused_says_so(
     monkeypatch.setenv("HOLDFAST_LEDGER", str(ledger.path))
     with EmbeddedServer.start(small_disk, port=0, ui_port=0) as server:
         here = replace(settings, address=server.address.address)
-        async with served(here, tmp_path / "model.jsonl", SCRIPT, Offer(tools=(note, pay))) as serving:
+        async with served(here, tmp_path / "model.jsonl", SCRIPT, Toolset(tools=(note, pay))) as serving:
             ids = await asyncio.gather(*(serving.client.start(AGENT, f"order {each}") for each in range(RUNS)))
             await serving.endpoint.until(lambda requests: len(requests) >= RUNS, READY_SECONDS_MAX)
             ballast = fill(small_disk)

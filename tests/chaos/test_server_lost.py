@@ -20,13 +20,13 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing import assert_every_call_answered
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Call, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.chaos.processes import READY_SECONDS_MAX, frozen, worker
 from tests.chaos.sessions import OUT_OF_REACH, PAUSE_SECONDS, acknowledged
 from tests.chaos.tools import note, pay
@@ -85,7 +85,7 @@ async def test_a_server_killed_under_thirty_runs_loses_none_of_them(
     ledger = Ledger(tmp_path / "tools.jsonl")
     monkeypatch.setenv("HOLDFAST_LEDGER", str(ledger.path))
     here = replace(settings, address=own.address)
-    async with served(here, tmp_path / "model.jsonl", SCRIPT, Offer(tools=(note, pay))) as serving:
+    async with served(here, tmp_path / "model.jsonl", SCRIPT, Toolset(tools=(note, pay))) as serving:
         ids = await asyncio.gather(*(serving.client.start(AGENT, f"order {number}") for number in range(RUNS)))
         await serving.endpoint.until(lambda requests: len(requests) >= RUNS, READY_SECONDS_MAX)
         await asyncio.to_thread(own.kill)
@@ -103,7 +103,7 @@ async def test_a_server_killed_under_thirty_runs_loses_none_of_them(
     assert len(notes) == 2 * RUNS, "an effect that is repeated keeps its key"
 
 
-def answering(request: dict[str, Any]) -> Turn:
+def answering(request: dict[str, Any]) -> Reply:
     """Answer what was said last."""
     return say(f"re {request['messages'][-1]['content']}", delay_seconds=0.3)
 
@@ -114,7 +114,7 @@ async def test_a_server_killed_under_twenty_sessions_loses_no_message(
     here = replace(settings, address=own.address)
     said = [f"message {number}" for number in range(MESSAGES)]
     expected = [turn for text in said for turn in (("user", text), ("assistant", f"re {text}"))]
-    async with served(here, tmp_path / "model.jsonl", answering, Offer()) as serving:
+    async with served(here, tmp_path / "model.jsonl", answering, Toolset()) as serving:
         chats = [Chat(serving.client, AgentDefinition(name="friend", tools=())) for _ in range(SESSIONS)]
         talks = [asyncio.create_task(_talk(chat, said)) for chat in chats]
         await serving.endpoint.until(lambda requests: len(requests) >= SESSIONS, READY_SECONDS_MAX)
@@ -142,7 +142,7 @@ async def _talk(chat: Chat, said: Sequence[str]) -> AgentState:
 async def test_a_server_frozen_for_some_seconds_goes_on(settings: Settings, own: OwnServer, tmp_path: Path) -> None:
     here = replace(settings, address=own.address)
     script = [say("thawed", delay_seconds=1)]
-    async with served(here, tmp_path / "model.jsonl", script, Offer()) as serving:
+    async with served(here, tmp_path / "model.jsonl", script, Toolset()) as serving:
         execution_id = await serving.client.start(AgentDefinition(name="speaker", tools="all"), "speak")
         await serving.endpoint.until(lambda requests: len(requests) == 1)
         with frozen(own.pid):

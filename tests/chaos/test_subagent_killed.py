@@ -17,7 +17,7 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
-from holdfast.testing.script import Call, Turn, calls, say, turn_number
+from holdfast.testing.script import Call, Reply, calls, say, turn_number
 from tests.chaos.processes import events_of, worker
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(180)]
@@ -38,7 +38,7 @@ EVENTS_MAX = 40
 """More than either has."""
 
 
-def plays(request: dict[str, Any]) -> Turn:
+def plays(request: dict[str, Any]) -> Reply:
     number = turn_number(request)
     if request["messages"][0]["content"] == "boss":
         wanted = Call("spawn", {"agent": "helper", "task": "note two things"})

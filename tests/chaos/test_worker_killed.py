@@ -22,7 +22,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.server.worker_process import WorkerProcess
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
-from holdfast.testing.script import DEFAULT_USAGE, Call, Turn, calls, say
+from holdfast.testing.script import DEFAULT_USAGE, Call, Reply, calls, say
 from tests.chaos.processes import READY_SECONDS_MAX, events_of, worker
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(240)]
@@ -192,7 +192,7 @@ async def test_a_worker_killed_in_the_middle_of_a_streamed_answer_is_no_part_of_
     settings: Settings, tmp_path: Path
 ) -> None:
     words = " ".join(f"word{number}" for number in range(40))
-    script = [say(words, failures=(Turn(text=words, pieces_max=20, hang=True),))]
+    script = [say(words, failures=(Reply(text=words, pieces_max=20, hang=True),))]
     async with FakeOpenAI(script) as endpoint:
         client = await Client.connect(settings)
         async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:

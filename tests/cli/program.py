@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import pytest
 
-from holdfast.testing.script import Call, Script, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, Script, call, calls, say
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 PROJECT = Path(__file__).parent / "project"
@@ -33,14 +33,14 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, or
 STORY = "Once upon a time, " * 20 + "\x1b[31mthe end."
 """What the teller tells, piece by piece, after"""
 
-BROKEN_OFF = Turn(text="Long ago", piece_chars=4, piece_seconds=0.8, pieces_max=3, disconnect=True)
+BROKEN_OFF = Reply(text="Long ago", piece_chars=4, piece_seconds=0.8, pieces_max=3, disconnect=True)
 """a first attempt."""
 
 LETTER = "Dear customer, six times seven is forty-two, and nine times seven is sixty-three. " * 4
 """What the writer writes, and does not come to an end with."""
 
 
-def clerk(request: dict[str, Any]) -> Turn:
+def clerk(request: dict[str, Any]) -> Reply:
     """Tell how many messages there were and what the last one says, or do what it says."""
     said = [str(message["content"]) for message in request["messages"] if message["role"] == "user"]
     if request["messages"][-1]["role"] == "tool":
@@ -48,7 +48,7 @@ def clerk(request: dict[str, Any]) -> Turn:
     turns = {
         "multiply": call("multiply", a=6, b=7),
         "slow": say("at last " * 600, piece_chars=8, piece_seconds=0.1),
-        "fail": Turn(status=401, text="no such key"),
+        "fail": Reply(status=401, text="no such key"),
     }
     return turns.get(said[-1]) or say(f"{len(said)}: {said[-1]}")
 
@@ -56,7 +56,7 @@ def clerk(request: dict[str, Any]) -> Turn:
 SCRIPTS: Mapping[str, Script] = {
     "scripted": [call("multiply", a=6, b=7), say("42")],
     "slow": [say("at last", delay_seconds=120)],
-    "refused": [Turn(status=401, text="no such key")],
+    "refused": [Reply(status=401, text="no such key")],
     "teller": [say(STORY, piece_seconds=0.05, failures=(BROKEN_OFF,))],
     "clerk": clerk,
     "lead": [call("spawn", agent="clerk", task="one"), say("so it is")],
@@ -66,7 +66,7 @@ SCRIPTS: Mapping[str, Script] = {
         calls(Call("multiply", {"a": 9, "b": 7}), Call("spawn", {"agent": "writer", "task": "a letter"})),
         say("42 and 63"),
     ],
-    "writer": [Turn(text=LETTER, piece_chars=8, piece_seconds=0.02, pieces_max=16, hang=True)],
+    "writer": [Reply(text=LETTER, piece_chars=8, piece_seconds=0.02, pieces_max=16, hang=True)],
     "payer": [call("spawn", agent="guest", task="look"), say("paid")],
     "nobodys-model": [say("free"), say("free again")],
     "napper": [call("nap", seconds=20), say("awake")],

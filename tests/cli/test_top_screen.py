@@ -27,7 +27,7 @@ from holdfast.core.base.digests import call_digest, short_digest
 from holdfast.core.conversation.steps import Outcome
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.server.ports import choose_ports
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 from holdfast.view import overview as client_overview
 from holdfast.view.overview import overview
 from tests.serving import Serve, Served
@@ -44,7 +44,7 @@ def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-def turns(request: dict[str, Any]) -> Turn:
+def turns(request: dict[str, Any]) -> Reply:
     """Hang, or pay and say so, as the prompt has it."""
     if request["messages"][-1]["role"] == "tool":
         return say(f"so: {request['messages'][-1]['content']}")

@@ -21,7 +21,7 @@ from holdfast.client.definition_files import (
     to_markdown,
     to_yaml,
 )
-from holdfast.core.agent.agent_builder import Agent
+from holdfast.core.agent.agent_builder import AgentBuilder
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.policies import JsonSchemaFormat
@@ -173,7 +173,7 @@ budget: {max_cost: 1.5, deadline: 2030-01-01T00:00:00Z}
 You judge.
 """
 WHOLE = (
-    Agent.named("judge")
+    AgentBuilder.named("judge")
     .describe("", label="The judge")
     .prompt("You judge.")
     .model("large")

@@ -24,13 +24,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from holdfast import AgentDefinition, ExecutionStatus, StopReason, remote_tool, tool
-from holdfast.client import Agent, Client, Holdfast, Settings
+from holdfast.client import AgentHandle, Client, Holdfast, Settings
 from holdfast.client.approvals import WaitingCall
 from holdfast.client.watch_events import TextDelta, Watched
 from holdfast.connection.data_directory import ServerAddress
 from holdfast.connection.temporal_client import codec_of
 from holdfast.core.agent.tools import AnyTool
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import PayloadRefused, StopRefused
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.verdicts import Verdict
@@ -38,11 +38,11 @@ from holdfast.core.session.session_state import SessionInput
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL, ApprovalDecision
 from holdfast.core.wire.session_contracts import AGENT_SESSION, CLEAR_UPDATE, CLOSE_UPDATE, SUSPEND_UPDATE
 from holdfast.core.wire.workflow_names import session_workflow_id
-from holdfast.storage.fetch_result_tool import KeptResults
+from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.keys import create_key_file
 from holdfast.storage.objects import objects_at
 from holdfast.storage.parts import EncodedParts
-from holdfast.testing.script import Script, Turn, call, say
+from holdfast.testing.script import Reply, Script, call, say
 from tests.serving import Served, served
 from tests.workflows.histories import history_of, written
 from tests.workflows.waiting import waiting_calls
@@ -72,7 +72,7 @@ BOSS = AgentDefinition.model_validate(
 PAYER = AgentDefinition.model_validate({"name": "payer", "tools": "all", "approvals": [{"tools": ["pay"]}]})
 
 
-def scripted(request: dict[str, Any]) -> Turn:
+def scripted(request: dict[str, Any]) -> Reply:
     """The boss pays, looks, breaks something, asks the helper and answers; whoever else is asked says so at once."""
     messages = request["messages"]
     if messages[0]["content"] != "canary-prompt":
@@ -120,8 +120,8 @@ def sealed(settings: Settings, tmp_path: Path) -> Settings:
 def working(settings: Settings, ledger: Path, script: Script, paid: list[str]) -> AbstractAsyncContextManager[Served]:
     """A worker with the tools, which keeps long results as one of its own process does."""
     objects, codec = objects_at(settings.storage_place), codec_of(settings)
-    results = KeptResults(EncodedParts(objects, codec))
-    return served(settings, ledger, script, Offer(tools=tuple(tools(paid))), results=results)
+    results = ResultStore(EncodedParts(objects, codec))
+    return served(settings, ledger, script, Toolset(tools=tuple(tools(paid))), results=results)
 
 
 def lies_in(*folders: Path) -> bytes:
@@ -137,7 +137,7 @@ async def attempts(client: Client, execution_id: str, number: int) -> None:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-async def begun(agent: Agent) -> WaitingCall:
+async def begun(agent: AgentHandle) -> WaitingCall:
     """Return the agent's call that waits for approval, once there is one."""
     async with asyncio.timeout(SECONDS_MAX):
         while not (waiting := await agent.waiting()):  # noqa: ASYNC110  # nothing tells it
@@ -398,7 +398,7 @@ async def test_a_foreign_worker_without_the_key_can_neither_read_nor_answer(seal
         name="far", description="It is elsewhere.", parameters={"type": "object"}, task_queue=queue, attempts_max=1
     )
     script = [call("far", to="canary"), call("far", to="canary"), say("went on")]
-    offer = Offer(tools=(declared,))
+    offer = Toolset(tools=(declared,))
     async with served(sealed, tmp_path / "ledger", script, offer) as at_work:
         others = await TemporalClient.connect(at_work.client.address, data_converter=pydantic_data_converter)
         async with Worker(others, task_queue=queue, activities=[far]):

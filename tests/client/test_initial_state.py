@@ -19,19 +19,19 @@ from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import tool
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import PAYLOAD_BYTES_MAX
 from holdfast.core.base.errors import ExecutionExists, InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.carry_over import SealedHistory
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.local.driver import LocalDriver
 from holdfast.storage.data_converter import records_of
 from holdfast.storage.keys import create_key_file
 from holdfast.testing.comparison import differences
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 from holdfast.testing.scripted_model import ScriptedModel
 from tests.serving import Serve, served
 
@@ -53,7 +53,7 @@ def sums() -> list[int]:
 
 
 @pytest.fixture
-def offer(sums: list[int]) -> Offer:
+def offer(sums: list[int]) -> Toolset:
     """A tool that can be seen at work."""
 
     @tool
@@ -62,10 +62,10 @@ def offer(sums: list[int]) -> Offer:
         sums.append(a)
         return a + b
 
-    return Offer(tools=(add,))
+    return Toolset(tools=(add,))
 
 
-def local(offer: Offer, script: Sequence[Turn]) -> LocalDriver:
+def local(offer: Toolset, script: Sequence[Reply]) -> LocalDriver:
     """A driver of the same agent in this process."""
     return LocalDriver(clerk(), model=ScriptedModel(script), tools=list(offer.tools))
 
@@ -86,7 +86,7 @@ SCRIPT = (FIRST, call("add", a=3, b=4), say("3 and 7"))
 
 
 async def test_an_execution_that_was_under_way_in_process_ends_on_temporal_as_it_would_have_there(
-    serve: Serve, offer: Offer, sums: list[int]
+    serve: Serve, offer: Toolset, sums: list[int]
 ) -> None:
     left = await first_step(local(offer, [FIRST]))
     locally = await local(offer, SCRIPT).execute(AgentState.from_dict(left.to_dict()))
@@ -112,7 +112,7 @@ async def test_a_call_that_was_under_way_is_made_again(serve: Serve) -> None:
         going_on.wait(60)
         return a + b
 
-    async with serve([FIRST, say("3")], offer=Offer(tools=(add,))) as at_work:
+    async with serve([FIRST, say("3")], offer=Toolset(tools=(add,))) as at_work:
         one = await at_work.client.start(clerk(), "How much?")
         assert await asyncio.to_thread(begun.wait, 60)
         seen = await at_work.client.state(one)
@@ -126,7 +126,7 @@ async def test_a_call_that_was_under_way_is_made_again(serve: Serve) -> None:
         assert [len(each.step.tool_executions) for each in state.running.step_executions] == [1, 0]
 
 
-async def test_an_agent_goes_on_with_its_conversation_in_another_execution(serve: Serve, offer: Offer) -> None:
+async def test_an_agent_goes_on_with_its_conversation_in_another_execution(serve: Serve, offer: Toolset) -> None:
     first = await local(offer, [FIRST, say("3")]).execute("How much?")
     assert first.status is ExecutionStatus.COMPLETED
     async with serve([say("as I said, 3")], offer=offer) as at_work:
@@ -166,13 +166,13 @@ async def test_what_a_state_says_of_itself_counts_before_the_definition(serve: S
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["open", "encrypted"])
 async def test_a_long_conversation_goes_on_through_many_runs(
-    settings: Settings, tmp_path: Path, offer: Offer, *, encrypted: bool
+    settings: Settings, tmp_path: Path, offer: Toolset, *, encrypted: bool
 ) -> None:
     create_key_file(tmp_path / "keys", "first")
     chosen = with_settings(settings, continue_events=1, encryption_key_file=tmp_path / "keys" if encrypted else None)
     said = [Message(role="user", content=f"{number} {LONG_TEXT}") for number in range(SEVERAL)]
     given = AgentState.empty().with_messages(*said)
-    assert Past().carried(given).segments, "this state is too small to need a segment"
+    assert SealedHistory().carried(given).segments, "this state is too small to need a segment"
     async with served(chosen, tmp_path / "ledger", SCRIPT, offer) as at_work:
         state = await at_work.client.run(clerk(), "How much?", state=given)
         told = at_work.endpoint.requests[-1].body["messages"]
@@ -182,7 +182,7 @@ async def test_a_long_conversation_goes_on_through_many_runs(
     assert record.task == "How much?"
 
 
-async def test_the_time_an_execution_has_had_elsewhere_counts(serve: Serve, offer: Offer) -> None:
+async def test_the_time_an_execution_has_had_elsewhere_counts(serve: Serve, offer: Toolset) -> None:
     definition, an_hour_ago = clerk(budget={"max_seconds": 600}), datetime.now(UTC) - timedelta(hours=1)
     model = ScriptedModel([FIRST])
     left = await first_step(LocalDriver(definition, model=model, tools=list(offer.tools), clock=lambda: an_hour_ago))
@@ -196,7 +196,7 @@ async def test_the_time_an_execution_has_had_elsewhere_counts(serve: Serve, offe
 
 
 async def test_what_cannot_be_asked_of_a_state_is_refused_before_anything_starts(
-    settings: Settings, offer: Offer
+    settings: Settings, offer: Toolset
 ) -> None:
     client = await Client.connect(settings)
     left = await first_step(local(offer, [FIRST]))

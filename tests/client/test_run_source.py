@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.client import Client, Holdfast, Settings
 from holdfast.client.events_from_state import retold
-from holdfast.client.run_source import ToldRun
+from holdfast.client.run_source import RunSource
 from holdfast.client.watch_events import AttemptFailed, TextDelta
 from holdfast.connection import execution_reader
 from holdfast.core.agent.state import AgentState
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.temporal
 PAGE = Path(__file__).parents[2] / "docs" / "reading-runs.md"
 
 
-async def events_of(run: ToldRun) -> list[AnyObserved]:
+async def events_of(run: RunSource) -> list[AnyObserved]:
     async with aclosing(run.events()) as events:
         return [each async for each in events]
 
@@ -71,7 +71,7 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
         holdfast = Holdfast(serving.client)
         execution_id = await waiting_run(serving)
         under_way = await gathered(holdfast, execution_id)
-        run = await ToldRun.found(holdfast, execution_id.upper())
+        run = await RunSource.found(holdfast, execution_id.upper())
         facts = await run.debug()
         await let_through(serving, execution_id)
         state = await serving.client.result(execution_id)
@@ -89,7 +89,7 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
     holdfast = await elsewhere(settings)
     by_record = await gathered(holdfast, execution_id)
     check_by_record(by_record, state, ended)
-    found = await ToldRun.found(holdfast, execution_id)
+    found = await RunSource.found(holdfast, execution_id)
     assert (found.agent, found.source, await found.whole(), await found.debug()) == (
         "lead",
         "record",
@@ -152,7 +152,7 @@ async def test_a_run_that_went_on_in_new_ones_is_told_in_order(
     async with served(chosen, tmp_path / "ledger.jsonl", turns, offer()) as serving:
         execution_id = await serving.client.start(SCOUT, "go")
         state = await serving.client.result(execution_id)
-        run = await ToldRun.found(Holdfast(serving.client), execution_id)
+        run = await RunSource.found(Holdfast(serving.client), execution_id)
         told = await events_of(run)
         expected = await watched(serving.client, execution_id)
         assert len(await run.runs()) > 1, "it did not go on in a new run"
@@ -178,7 +178,7 @@ async def test_a_long_run_is_read_in_pages(serve: Serve, monkeypatch: pytest.Mon
     async with serve(turns, offer=offer()) as serving:
         execution_id = await serving.client.start(SCOUT, "go")
         state = await serving.client.result(execution_id)
-        run = await ToldRun.found(Holdfast(serving.client), execution_id)
+        run = await RunSource.found(Holdfast(serving.client), execution_id)
         steps = [page async for page in run.pages(PageRequest(messages_total=0))]
         messages = [page async for page in run.pages(PageRequest(steps_total=0))]
     assert len(steps) > 2
@@ -192,9 +192,9 @@ async def test_a_long_run_is_read_in_pages(serve: Serve, monkeypatch: pytest.Mon
 async def test_what_is_no_run_is_told_as_such(settings: Settings) -> None:
     holdfast = Holdfast(await Client.connect(settings))
     with pytest.raises(InvalidInput, match="is not an id of a run"):
-        await ToldRun.found(holdfast, "no run")
+        await RunSource.found(holdfast, "no run")
     with pytest.raises(ExecutionNotFound, match="no run"):
-        await ToldRun.found(holdfast, str(uuid4()))
+        await RunSource.found(holdfast, str(uuid4()))
 
 
 async def test_a_run_under_way_without_a_worker_is_not_guessed_at(

@@ -13,7 +13,7 @@ from holdfast.client import Client, run_trees
 from holdfast.client.run_trees import ExecutionTree, to_dict, tree
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput
-from holdfast.testing.script import Turn, calls, say, turn_number
+from holdfast.testing.script import Reply, calls, say, turn_number
 from tests.serving import Serve
 from tests.workflows.test_trees import DEEP, TOP, hanging, look, nested, never_answered, spawn
 
@@ -69,9 +69,9 @@ async def test_the_tree_of_a_run_under_way_shows_how_far_each_is(serve: Serve) -
 
 
 async def test_a_failed_subagent_stands_in_the_tree_with_its_reason(serve: Serve) -> None:
-    def turn(request: dict[str, Any]) -> Turn:
+    def turn(request: dict[str, Any]) -> Reply:
         if request["messages"][0]["content"] == "middle":
-            return Turn(status=400, text="not like this")
+            return Reply(status=400, text="not like this")
         return calls(spawn("a task", "middle")) if turn_number(request) == 0 else say("done without")
 
     async with serve(turn) as served:

@@ -22,7 +22,7 @@ from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import tool
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import (
     DEFINITION_BYTES_MAX,
     QUESTION_BYTES_MAX,
@@ -40,7 +40,7 @@ from holdfast.core.base.errors import (
 from holdfast.core.conversation.stop_reasons import StopMode, StopReason
 from holdfast.core.wire.contracts import STATE_QUERY, PageRequest, StatePage
 from holdfast.core.wire.result_contracts import ExecutionResult
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 from tests.serving import Serve, served
 
 pytestmark = pytest.mark.temporal
@@ -285,7 +285,7 @@ async def test_what_only_a_worker_knows_is_not_waited_for_without_end(
 
 
 async def test_a_failed_run_is_raised_with_its_state(serve: Serve) -> None:
-    async with serve([call("add", a=1, b=2), Turn(status=401, text="no such key")], [add]) as at_work:
+    async with serve([call("add", a=1, b=2), Reply(status=401, text="no such key")], [add]) as at_work:
         with pytest.raises(ExecutionFailed) as caught:
             await at_work.client.run(CLERK, "what is 1+2?")
     assert "answered 401: no such key" in str(caught.value)
@@ -388,7 +388,7 @@ async def test_a_server_without_our_search_attributes_does_all_but_name_the_agen
 ) -> None:
     settings = Settings(address=plain_server, task_queue="plain")
     async with served(
-        settings, tmp_path / "ledger.jsonl", [call("add", a=1, b=2), say("3")], Offer(tools=(add,))
+        settings, tmp_path / "ledger.jsonl", [call("add", a=1, b=2), say("3")], Toolset(tools=(add,))
     ) as here:
         state = await here.client.run(CLERK, "what is 1+2?")
         again = await here.client.start(CLERK, "what is 1+2?", budget=ExecutionBudget(max_steps=1))

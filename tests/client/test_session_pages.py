@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import tool
 from holdfast.client import Settings
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 from tests.serving import Serve
 
 pytestmark = pytest.mark.temporal
@@ -29,7 +29,7 @@ def refund(order: int, cents: int) -> str:
     return f"{cents} cents of order {order} are paid back"
 
 
-def model(request: dict[str, Any]) -> Turn:
+def model(request: dict[str, Any]) -> Reply:
     """Pay back what is asked for where there is a tool for it; answer anything else at once."""
     last = request["messages"][-1]
     if request.get("tools") and last["role"] == "user":

@@ -14,9 +14,9 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
 from holdfast import AgentDefinition, AgentState, ExecutionBudget, ExecutionStatus, tool
-from holdfast.client import Agent, Client, Holdfast, Settings, workflow_updates
+from holdfast.client import AgentHandle, Client, Holdfast, Settings, workflow_updates
 from holdfast.client.listing import SessionSummary
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import MESSAGE_ID_CHARS_MAX, QUESTION_BYTES_MAX
 from holdfast.core.base.errors import (
     AgentNotFound,
@@ -33,7 +33,7 @@ from holdfast.core.wire.execution_events import AgentExecutionFailed
 from holdfast.core.wire.session_contracts import Receipt, SessionView
 from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.storage.data_converter import converter
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 from tests.serving import Serve, served
 
 pytestmark = pytest.mark.temporal
@@ -44,24 +44,24 @@ SENT = 40
 WAITERS = 12
 
 
-def echo(request: dict[str, Any]) -> Turn:
+def echo(request: dict[str, Any]) -> Reply:
     """Answer with how many messages there were, and the last of them."""
     messages = request["messages"]
     return say(f"{len(messages)}: {messages[-1]['content']}")
 
 
-def slow(request: dict[str, Any]) -> Turn:
+def slow(request: dict[str, Any]) -> Reply:
     """The same, after a while."""
     return say(f"to {request['messages'][-1]['content']}", delay_seconds=0.4)
 
 
-def by_number(request: dict[str, Any]) -> Turn:
+def by_number(request: dict[str, Any]) -> Reply:
     """Be slow with the first, refuse the second, answer the third at once."""
     match request["messages"][-1]["content"]:
         case "one":
             return say("first", delay_seconds=0.3)
         case "two":
-            return Turn(status=401, text="no such key")
+            return Reply(status=401, text="no such key")
         case _:
             return say("third")
 
@@ -184,7 +184,7 @@ async def test_an_answer_outlasts_workers_and_new_runs(settings: Settings, tmp_p
     agent = holdfast.agent(definition=FRIEND)
     asking = [asyncio.create_task(agent.ask(text)) for text in ("one", "two", "three")]
     for number in range(3):
-        async with served(chosen, tmp_path / "ledger.jsonl", slow, Offer()):
+        async with served(chosen, tmp_path / "ledger.jsonl", slow, Toolset()):
             await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
             assert (await asking.pop(0)).final_response == f"to {('one', 'two', 'three')[number]}"
 
@@ -193,7 +193,7 @@ async def test_the_tenant_is_the_fairness_key_of_the_session_and_its_executions_
     settings: Settings, tmp_path: Path
 ) -> None:
     short = replace(settings, continue_events=1)
-    async with served(short, tmp_path / "ledger.jsonl", echo, Offer()) as at_work:
+    async with served(short, tmp_path / "ledger.jsonl", echo, Toolset()) as at_work:
         agent = Holdfast(at_work.client).agent(definition=FRIEND, tenant="acme")
         states = [await agent.ask(text) for text in ("one", "two", "three")]
         ids = [session_workflow_id(agent.agent_id), *(each.running.execution_id for each in states)]
@@ -373,7 +373,7 @@ async def test_a_session_that_was_closed_takes_nothing(serve: Serve) -> None:
 
 
 async def test_the_policy_of_a_message_is_its_own(serve: Serve) -> None:
-    def answer(request: dict[str, Any]) -> Turn:
+    def answer(request: dict[str, Any]) -> Reply:
         late = request["messages"][-1]["content"] == "one"
         return say("too late", delay_seconds=30) if late else say("at once")
 
@@ -397,7 +397,7 @@ async def test_without_a_worker_nobody_is_told_that_a_message_is_kept_and_sendin
             await agent.send("one", message_id="m1")
     assert f"start one with `holdfast worker --task-queue {settings.task_queue}`" in str(caught.value)
     assert "'m1' may be kept all the same: sending that message_id again is safe" in str(caught.value)
-    async with served(settings, tmp_path / "ledger.jsonl", echo, Offer()):
+    async with served(settings, tmp_path / "ledger.jsonl", echo, Toolset()):
         assert (await agent.ask("one", message_id="m1")).final_response == "1: one"
         assert heard(await agent.state()) == ["one"]
 
@@ -405,7 +405,7 @@ async def test_without_a_worker_nobody_is_told_that_a_message_is_kept_and_sendin
 async def test_the_cause_of_a_sessions_silence_is_told(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with served(settings, tmp_path / "ledger", echo, Offer()) as before:
+    async with served(settings, tmp_path / "ledger", echo, Toolset()) as before:
         agent = Holdfast(before.client).agent(definition=FRIEND)
         await agent.ask("hi")
     monkeypatch.setattr(workflow_updates, "UPDATE_SECONDS_MAX", 1.0)
@@ -467,10 +467,10 @@ async def test_no_call_waits_of_a_run_that_is_about_to_begin(serve: Serve, monke
         agent = Holdfast(at_work.client).agent(definition=FRIEND)
         opened = await agent.open()
 
-        async def begins(_: Agent) -> SessionView:
+        async def begins(_: AgentHandle) -> SessionView:
             return opened.model_copy(update={"running_id": str(uuid4())})
 
-        monkeypatch.setattr(Agent, "view", begins)
+        monkeypatch.setattr(AgentHandle, "view", begins)
         assert await agent.waiting() == ()
         with pytest.raises(DecisionRefused, match="about to begin"):
             await agent.approve("call_0")
@@ -504,14 +504,14 @@ async def test_calls_that_wait_are_listed_and_decided(serve: Serve) -> None:
     assert paid == [5, 1]
 
 
-async def _waits(agent: Agent, *decided: str) -> str:
+async def _waits(agent: AgentHandle, *decided: str) -> str:
     async with asyncio.timeout(90):
         while not (new := [each.call_id for each in await agent.waiting() if each.call_id not in decided]):  # noqa: ASYNC110  # nothing tells a client
             await asyncio.sleep(0.05)
     return new[0]
 
 
-async def _listed(holdfast: Holdfast, agent: Agent, call_id: str) -> None:
+async def _listed(holdfast: Holdfast, agent: AgentHandle, call_id: str) -> None:
     """The listing follows the run by some milliseconds."""
     async with asyncio.timeout(90):
         while not [each for each in await holdfast.waiting(1_000) if each.agent_id == agent.agent_id]:  # noqa: ASYNC110

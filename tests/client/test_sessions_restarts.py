@@ -12,10 +12,10 @@ import pytest
 
 from holdfast import AgentDefinition
 from holdfast.client import Holdfast, Settings
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.server.ports import choose_ports
-from holdfast.testing.script import Turn, say
+from holdfast.testing.script import Reply, say
 from tests.serving import served
 
 pytestmark = pytest.mark.temporal
@@ -24,7 +24,7 @@ FRIEND = AgentDefinition(name="friend", tools=())
 SECONDS_MAX = 90
 
 
-def slowly(request: dict[str, Any]) -> Turn:
+def slowly(request: dict[str, Any]) -> Reply:
     return say(f"to {request['messages'][-1]['content']}", delay_seconds=2)
 
 
@@ -37,7 +37,7 @@ async def test_a_server_that_restarts_loses_no_message_and_no_answer(tmp_path: P
     server = await asyncio.to_thread(start)
     settings = Settings(address=server.address.address, task_queue="restarts", data_dir=data_dir)
     try:
-        async with served(settings, tmp_path / "ledger.jsonl", slowly, Offer()) as at_work:
+        async with served(settings, tmp_path / "ledger.jsonl", slowly, Toolset()) as at_work:
             agent = Holdfast(at_work.client).agent(definition=FRIEND)
             running = asyncio.create_task(agent.ask("one"))
             await at_work.endpoint.until(lambda requests: len(requests) == 1)

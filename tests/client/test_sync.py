@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import AgentDefinition
-from holdfast.client import Agent, Client, Holdfast, Settings, sync
+from holdfast.client import AgentHandle, Client, Holdfast, Settings, sync
 from holdfast.client.sync.portal import Portal
 from holdfast.core.base.errors import InvalidInput, ServerUnavailable
 from holdfast.testing.script import say
@@ -26,7 +26,7 @@ from tests.serving import Serve
 
 ROOT = Path(__file__).resolve().parents[2]
 FRIEND = AgentDefinition(name="friend", tools=())
-TWINS = {sync.Agent: Agent, sync.Client: Client, sync.Holdfast: Holdfast}
+TWINS = {sync.AgentHandle: AgentHandle, sync.Client: Client, sync.Holdfast: Holdfast}
 OTHERS = {"connect", "close", "client", "temporal", "settings", "closed_runs"}
 """Names with a meaning of their own, or with none here."""
 

@@ -14,7 +14,7 @@ import pytest
 from holdfast import AgentDefinition, tool
 from holdfast.client import Holdfast, Settings
 from holdfast.connection.temporal_client import converter_of
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.wire import contracts
 from holdfast.core.wire.session_contracts import RECEIPT_QUERY, SESSION_QUERY
 from holdfast.core.wire.workflow_names import session_workflow_id
@@ -103,7 +103,7 @@ async def test_encrypted_answers_are_readable_through_the_codec_server(
     create_key_file(tmp_path / "keys", "first")
     sealed = replace(settings, encryption_key_file=tmp_path / "keys")
     async with (
-        served(sealed, tmp_path / "ledger.jsonl", SCRIPT, Offer(tools=(read,))) as stage,
+        served(sealed, tmp_path / "ledger.jsonl", SCRIPT, Toolset(tools=(read,))) as stage,
         CodecServer(converter_of(sealed), Access.checked(TOKEN, ())).serving("127.0.0.1", 0) as port,
     ):
         execution_id = await stage.client.start(AGENT, "read it")

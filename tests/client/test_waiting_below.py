@@ -14,10 +14,10 @@ from holdfast import AgentDefinition, tool
 from holdfast.cli.screens import pending_calls
 from holdfast.client import Holdfast, Settings
 from holdfast.client.approvals import WaitingCalls, waiting_below, waiting_calls, waiting_of_session
-from holdfast.client.run_source import ToldRun
-from holdfast.core.agent.toolset import Offer
+from holdfast.client.run_source import RunSource
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ServerUnavailable
-from holdfast.testing.script import Call, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.serving import Serve, served
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(120)]
@@ -37,7 +37,7 @@ async def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-def turn(request: dict[str, Any]) -> Turn:
+def turn(request: dict[str, Any]) -> Reply:
     if request["messages"][-1]["role"] == "tool":
         return say("done")
     match request["messages"][0]["content"]:
@@ -51,7 +51,7 @@ def turn(request: dict[str, Any]) -> Turn:
             return call("pay", amount=3)
 
 
-async def until_waiting(told: ToldRun, count: int = 1) -> WaitingCalls:
+async def until_waiting(told: RunSource, count: int = 1) -> WaitingCalls:
     """Return what waits below once so many calls do: the server learns of it a moment later."""
     async with asyncio.timeout(60):
         while len(found := await told.waiting_below()) < count:
@@ -62,7 +62,7 @@ async def until_waiting(told: ToldRun, count: int = 1) -> WaitingCalls:
 async def test_a_call_of_a_subagents_subagent_is_found_from_the_run(serve: Serve) -> None:
     async with serve(turn, [pay]) as system:
         run = await system.client.start(TOP, "go", subagents=[LEAF, MIDDLE])
-        [found] = await until_waiting(await ToldRun.found(Holdfast(system.client), run))
+        [found] = await until_waiting(await RunSource.found(Holdfast(system.client), run))
         assert (found.agent, found.tool) == ("leaf", "pay")
         await system.client.stop(run)
         await system.client.result(run)
@@ -79,7 +79,7 @@ async def test_a_call_of_a_subagents_subagent_is_found_from_a_run_of_a_session(s
         [of_session] = waiting
         run = (await agent.view()).running_id
         assert run is not None
-        [found] = await until_waiting(await ToldRun.found(holdfast, run))
+        [found] = await until_waiting(await RunSource.found(holdfast, run))
         assert (found.agent, found.tool, of_session) == ("leaf", "pay", found)
         await agent.close(stop=True)
 
@@ -87,7 +87,7 @@ async def test_a_call_of_a_subagents_subagent_is_found_from_a_run_of_a_session(s
 async def test_what_is_left_out_is_told(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     async with serve(turn, [pay]) as system:
         run = await system.client.start(WIDE, "go", subagents=[LEAF])
-        whole = await until_waiting(await ToldRun.found(Holdfast(system.client), run), LEAVES)
+        whole = await until_waiting(await RunSource.found(Holdfast(system.client), run), LEAVES)
         assert not whole.more
         some = await waiting_calls(system.client.temporal, LEAVES - 1, among=f"RootWorkflowId = '{run}'")
         assert (len(some), some.more) == (LEAVES - 1, True)
@@ -101,7 +101,7 @@ async def test_a_server_without_our_attributes_cannot_tell_and_that_is_said(
     settings: Settings, plain_server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain = replace(settings, address=plain_server)
-    async with served(plain, tmp_path / "ledger.jsonl", turn, Offer(tools=(pay,))) as system:
+    async with served(plain, tmp_path / "ledger.jsonl", turn, Toolset(tools=(pay,))) as system:
         run = await system.client.start(TOP, "go", subagents=[LEAF, MIDDLE])
         async with asyncio.timeout(60):
             async for state in system.client.follow(run):

@@ -25,7 +25,7 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.tools import tool
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import PROGRESS_CHARS_MAX
 from holdfast.core.base.errors import ExecutionFailed, ExecutionNotFound, HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.wire.contracts import AGENT_EXECUTION, ExecutionInput
@@ -43,7 +43,7 @@ from holdfast.core.wire.execution_events import (
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.server.ports import choose_ports
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Call, Script, Turn, call, calls, say, turn_number
+from holdfast.testing.script import Call, Reply, Script, call, calls, say, turn_number
 from tests.chaos.processes import worker
 from tests.scenarios.driving import on_temporal
 from tests.scenarios.hooks import HOOKS
@@ -71,9 +71,9 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def slowly(text: str, seconds: float = 0.05, chars: int = 54, **options: Any) -> Turn:  # noqa: ANN401  # of any type
+def slowly(text: str, seconds: float = 0.05, chars: int = 54, **options: Any) -> Reply:  # noqa: ANN401  # of any type
     """An answer that comes piece by piece."""
-    return Turn(text=text, piece_seconds=seconds, piece_chars=chars, **options)
+    return Reply(text=text, piece_seconds=seconds, piece_chars=chars, **options)
 
 
 async def all_of(client: Client, execution_id: str, **options: Any) -> list[Watched]:  # noqa: ANN401  # `watch`'s own
@@ -151,7 +151,7 @@ def assert_deltas_make_up_answers(watched: Sequence[Watched]) -> None:
 async def test_a_watcher_is_told_what_a_listener_in_process_is_told(scenario: Scenario, serve: Serve) -> None:
     """`expect.observed` is what the in-process driver tells: tests/scenarios sees to that."""
     gate, execution_id = Gate(), str(uuid4())
-    async with serve(scenario.plays, offer=Offer(tools=tuple(tools_at(gate)), hooks=HOOKS)) as served:
+    async with serve(scenario.plays, offer=Toolset(tools=tuple(tools_at(gate)), hooks=HOOKS)) as served:
         run = asyncio.create_task(on_temporal(scenario, served, gate, str(uuid4()), execution_id))
         watching = asyncio.create_task(told(served.client, execution_id))
         await run
@@ -308,10 +308,10 @@ HELPER = AgentDefinition(name="helper", tools="all", system_prompt="helper", llm
 BOSS = AgentDefinition(name="boss", tools="all", system_prompt="boss", llm=LLM(model="scripted"), subagents=("helper",))
 
 
-def by_agent(**scripts: list[Turn]) -> Script:
+def by_agent(**scripts: list[Reply]) -> Script:
     """Each agent plays its own script; it is known by its prompt."""
 
-    def turn(request: dict[str, Any]) -> Turn:
+    def turn(request: dict[str, Any]) -> Reply:
         return scripts[request["messages"][0]["content"]][turn_number(request)]
 
     return turn
@@ -384,7 +384,7 @@ async def test_a_stopped_tree_ends_with_its_roots_end(serve: Serve) -> None:
 
 
 async def test_a_run_that_fails_is_told_to_its_end_and_then_raised(serve: Serve) -> None:
-    async with serve([call("add", a=1, b=2), Turn(status=401, text="no such key")], [add]) as served:
+    async with serve([call("add", a=1, b=2), Reply(status=401, text="no such key")], [add]) as served:
         execution_id = await served.client.start(AGENT, "add")
         for _ in range(2):  # live, then late
             watched, failed = await told(served.client, execution_id)
@@ -503,7 +503,7 @@ async def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
     settings = Settings(address=server.address.address, task_queue="restarts", data_dir=data_dir)
     script = [call("add", a=1, b=2), slowly(WORDS, 0.2)]
     try:
-        async with served_by(settings, tmp_path / "ledger.jsonl", script, Offer(tools=(add,))) as served:
+        async with served_by(settings, tmp_path / "ledger.jsonl", script, Toolset(tools=(add,))) as served:
             execution_id = await served.client.start(AGENT, "add")
             watched: list[Watched] = []
             watching = served.client.watch(execution_id)

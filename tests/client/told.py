@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from holdfast import AgentDefinition, tool
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.testing.script import Call, Turn, calls, say, turn_number
+from holdfast.testing.script import Call, Reply, calls, say, turn_number
 from tests.serving import Served
 from tests.workflows.waiting import waiting_calls
 
@@ -33,7 +33,7 @@ LEAD: Final = AgentDefinition.model_validate(
 SCOUT: Final = AgentDefinition(name="scout", system_prompt="scout", tools=("read_file",))
 
 
-def play(request: dict[str, Any]) -> Turn:
+def play(request: dict[str, Any]) -> Reply:
     """Be the models of both agents."""
     turn = turn_number(request)
     if request["messages"][0]["content"] == "scout":
@@ -53,7 +53,7 @@ def play(request: dict[str, Any]) -> Turn:
     ][turn]
 
 
-def offer() -> Offer:
+def offer() -> Toolset:
     """Return the tools."""
 
     @tool
@@ -79,7 +79,7 @@ def offer() -> Offer:
         await asyncio.sleep(0.1)
         return text
 
-    return Offer(tools=(read_file, publish))
+    return Toolset(tools=(read_file, publish))
 
 
 async def waiting_run(served: Served) -> str:

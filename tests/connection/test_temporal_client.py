@@ -12,7 +12,7 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from holdfast import AgentDefinition, tool
 from holdfast.client import Client, Settings
 from holdfast.connection.temporal_client import connect, may_be_pushed
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.testing.openai_server import FakeOpenAI
@@ -47,7 +47,7 @@ async def test_a_stop_reaches_a_tool_of_a_worker_that_no_server_can_push_to(
         model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         connection = await connect(settings, runtime=runtime)
         assert not may_be_pushed(connection), "whether its workers heartbeat is not known"
-        async with make_worker(connection, settings, Offer(tools=(stand,)), model):
+        async with make_worker(connection, settings, Toolset(tools=(stand,)), model):
             client = await Client.connect(settings)
             run = await client.start(AgentDefinition(name="stander", tools=("stand",)), "stand")
             async with asyncio.timeout(60):

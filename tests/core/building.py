@@ -24,11 +24,11 @@ from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, Too
 from holdfast.core.conversation.stop_reasons import StopMode, StopReason, StopSignal
 from holdfast.core.conversation.verdicts import Decision, Verdict
 from holdfast.core.loop.agent_loop import AgentLoop
-from holdfast.core.loop.commands import AskApproval, CallModel, CallTool, CancelInFlight, Command, Emit, RunHooks
+from holdfast.core.loop.commands import CallModel, CallTool, CancelInFlight, Command, Emit, RequestApproval, RunHooks
 from holdfast.core.loop.commands import SpawnSubagent as Spawn
 from holdfast.core.loop.events import (
+    ApprovalDecided,
     ApprovalExpired,
-    ApprovalGiven,
     BufferSummarised,
     ChangeRefused,
     DefinitionChanged,
@@ -252,7 +252,7 @@ class Run:
     ) -> Self:
         given = dict[str, Any]() if arguments is None and decision == "edit" else arguments
         verdict = Verdict(decision=decision, by="ann", reason=reason, arguments=given, digest=digest)
-        self.feed(ApprovalGiven(call_id, verdict, self.tick(after)))
+        self.feed(ApprovalDecided(call_id, verdict, self.tick(after)))
         return self
 
     def expires(self, call_id: str, after: float = 1) -> Self:
@@ -344,7 +344,7 @@ class Run:
     @property
     def asked(self) -> list[str]:
         """The calls that a person is asked about."""
-        return [command.call.id for command in self.wanted(AskApproval)]
+        return [command.call.id for command in self.wanted(RequestApproval)]
 
     @property
     def ended(self) -> tuple[ExecutionStatus, StopReason | None]:

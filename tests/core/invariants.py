@@ -15,13 +15,13 @@ from holdfast.core.conversation.steps import CallStage
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.commands import (
-    AskApproval,
     CallModel,
     CallTool,
     CancelInFlight,
     Command,
     Emit,
     Finish,
+    RequestApproval,
     RunHooks,
     SpawnSubagent,
     StartTimer,
@@ -40,7 +40,7 @@ MOVES = {
 }
 """Where a status can go with any event but a beginning."""
 
-STAGES = {CallTool: CallStage.RUNNING, SpawnSubagent: CallStage.RUNNING, AskApproval: CallStage.APPROVAL}
+STAGES = {CallTool: CallStage.RUNNING, SpawnSubagent: CallStage.RUNNING, RequestApproval: CallStage.APPROVAL}
 
 
 def assert_legal(
@@ -191,7 +191,7 @@ def _assert_commands_fit(loop: AgentLoop, before: AgentState, after: AgentState,
         assert all(isinstance(each, Finish | RunHooks) for each in rest), "something was begun after the end"
         assert all(each.context.trigger in ENDING for each in rest if isinstance(each, RunHooks))
     if after.status.is_terminal:
-        assert {CallModel, CallTool, SpawnSubagent, AskApproval, RunHooks, SummariseBuffer}.isdisjoint(kinds)
+        assert {CallModel, CallTool, SpawnSubagent, RequestApproval, RunHooks, SummariseBuffer}.isdisjoint(kinds)
     for command in commands:
         _assert_command_fits(loop, after, command)
 
@@ -212,7 +212,7 @@ def _assert_command_fits(loop: AgentLoop, after: AgentState, command: Command) -
             assert command.step_number == after.step_count + 1
             assert command.max_output_tokens is None or command.max_output_tokens > 0
             assert execution.summary_under_way is isinstance(command, SummariseBuffer)
-        case CallTool() | AskApproval():
+        case CallTool() | RequestApproval():
             each = open_calls[command.call.id]
             assert (each.index, each.call, each.stage) == (command.index, command.call, STAGES[type(command)])
             assert command.call.malformed is None

@@ -11,7 +11,7 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.bounds import RECORDED_TEXT_CHARS_MAX
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.session.session_state import Known, SessionInput, SessionState, Turn, TurnEnd
+from holdfast.core.session.session_state import DeliveredMessage, SessionInput, SessionState, Turn, TurnEnd
 from holdfast.core.wire.contracts import (
     DefinitionChange,
     PartPage,
@@ -20,15 +20,15 @@ from holdfast.core.wire.contracts import (
     RecordRequest,
     SessionStart,
 )
-from holdfast.core.wire.records import ExecutionRecord, KeptState, Part, Snapshot
+from holdfast.core.wire.records import ExecutionRecord, Part, Snapshot, SnapshotReference
 from holdfast.core.wire.session_contracts import (
     Branch,
     Branched,
     BranchRequest,
     FindSession,
     FoundSession,
-    KeepSession,
     Receipt,
+    SaveSession,
     SessionChange,
     SessionMessage,
     SessionSettings,
@@ -80,7 +80,7 @@ sessions = st.builds(
     queue=some_said,
     interrupting=counts,
     unanswered=some_said,
-    known=st.lists(st.builds(Known, message_id=message_ids, execution_id=ids), max_size=2).map(tuple),
+    known=st.lists(st.builds(DeliveredMessage, message_id=message_ids, execution_id=ids), max_size=2).map(tuple),
     snapshot=st.none() | digests,
     messages_before=counts,
     clearing=st.booleans(),
@@ -127,7 +127,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     ),
     records,
     st.builds(Branched, snapshot=digests, messages_before=counts),
-    st.builds(KeptState, snapshot=digests),
+    st.builds(SnapshotReference, snapshot=digests),
     st.builds(Recorded, snapshot=digests),
     st.builds(RecordRequest, agent=names, task=texts),
     st.builds(PartRequest, digest=digests),
@@ -199,7 +199,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     ),
     st.builds(FindSession, agent_id=ids),
     st.builds(FoundSession, kept=st.none() | texts, latest=st.none() | records),
-    st.builds(KeepSession, agent_id=ids, state=texts),
+    st.builds(SaveSession, agent_id=ids, state=texts),
     st.builds(BranchRequest, branch=branches, agent_id=ids),
     st.builds(SinkStart, consumer=names, task_queue=names),
 )

@@ -10,11 +10,11 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.session.session_state import (
     MESSAGE_ID,
+    NotifyExecution,
     SessionCommand,
     SessionInput,
     SessionState,
     StartExecution,
-    TellExecution,
     TurnEnd,
     ended,
     new_session,
@@ -122,5 +122,5 @@ def message_id(message: Message) -> str:
 def only_told(commands: tuple[SessionCommand, ...]) -> Message | StopRequest | DefinitionChange:
     """Return what the execution under way is told, which must be one thing."""
     (command,) = commands
-    assert isinstance(command, TellExecution)
+    assert isinstance(command, NotifyExecution)
     return command.told

@@ -12,7 +12,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import AgentContext, ExecutionState, ExecutionStatus
 from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.append_list import Log
+from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import SECONDS_MAX
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ImagePart, Message, MessageStore, Section, TextPart, ToolCall
@@ -166,7 +166,7 @@ executions = st.builds(
     started_at=moments,
     completed_at=st.none() | moments,
     budget=budgets,
-    step_executions=st.lists(step_executions, max_size=2).map(Log[StepExecution]),
+    step_executions=st.lists(step_executions, max_size=2).map(AppendList[StepExecution]),
     usage=usages,
     continuation=continuations,
     current_step_started_at=st.none() | moments,
@@ -185,7 +185,7 @@ executions = st.builds(
     unpriced=models,
     error=st.none() | errors,
 )
-_logs = conversations.map(Log[Message])
+_logs = conversations.map(AppendList[Message])
 stores = st.lists(section_names, unique=True, max_size=3).flatmap(
     lambda names: st.tuples(
         *(st.builds(Section, name=st.just(name), messages=_logs) for name in [*names, "messages"])

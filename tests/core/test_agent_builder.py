@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from pydantic import BaseModel
 
-from holdfast.core.agent.agent_builder import Agent
+from holdfast.core.agent.agent_builder import AgentBuilder
 from holdfast.core.agent.answer_types import format_of
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.capabilities import Capability
@@ -42,7 +42,7 @@ def find_order(number: int) -> str:
     return str(number)
 
 
-def told(agent: Agent) -> str:
+def told(agent: AgentBuilder) -> str:
     with pytest.raises(DefinitionInvalid) as caught:
         agent.build()
     assert "\n" not in str(caught.value)
@@ -50,13 +50,13 @@ def told(agent: Agent) -> str:
 
 
 def test_a_name_is_all_it_needs() -> None:
-    assert Agent.named("a").build() == AgentDefinition(name="a")
+    assert AgentBuilder.named("a").build() == AgentDefinition(name="a")
 
 
 def test_every_call_sets_what_it_says() -> None:
     deadline = datetime(2030, 1, 1, tzinfo=UTC)
     built = (
-        Agent.named("clerk")
+        AgentBuilder.named("clerk")
         .describe("knows orders", label="The clerk")
         .prompt("You help.")
         .model("gpt-x", temperature=0.2, max_output_tokens=500, prices=Prices(input_usd=1, output_usd=2))
@@ -92,7 +92,7 @@ def test_every_call_sets_what_it_says() -> None:
 
 
 def test_a_builder_can_be_the_base_of_several_agents() -> None:
-    base = Agent.named("base").tools("add").limit(max_steps=3)
+    base = AgentBuilder.named("base").tools("add").limit(max_steps=3)
     other = base.with_(name="other").tools("echo").limit(max_cost=1)
     assert base.build() == AgentDefinition(name="base", tools=("add",), budget=ExecutionBudget(max_steps=3))
     both = ExecutionBudget(max_steps=3, max_cost=1)
@@ -100,28 +100,28 @@ def test_a_builder_can_be_the_base_of_several_agents() -> None:
 
 
 def test_the_model_and_the_limits_are_added_to() -> None:
-    first = Agent.named("a").with_(llm=LLM(model="m"), budget=ExecutionBudget(max_steps=1))
+    first = AgentBuilder.named("a").with_(llm=LLM(model="m"), budget=ExecutionBudget(max_steps=1))
     built = first.model(temperature=0).limit(max_tokens=5).build()
     assert built.llm == LLM(model="m", temperature=0)
     assert built.budget == ExecutionBudget(max_steps=1, max_tokens=5)
 
 
 def test_a_zero_is_a_limit() -> None:
-    assert Agent.named("a").limit(max_steps=0).build().budget == ExecutionBudget(max_steps=0)
+    assert AgentBuilder.named("a").limit(max_steps=0).build().budget == ExecutionBudget(max_steps=0)
 
 
 def test_an_agent_takes_no_tool_and_no_hook_unless_it_names_them_or_takes_all() -> None:
-    nothing = Agent.named("a").build()
+    nothing = AgentBuilder.named("a").build()
     assert (nothing.tools, nothing.hooks) == ((), ())
-    everything = Agent.named("a").tools("all").hooks("all").build()
+    everything = AgentBuilder.named("a").tools("all").hooks("all").build()
     assert (everything.tools, everything.hooks) == ("all", "all")
-    nothing_again = Agent.like(everything).no_tools().no_hooks().build()
+    nothing_again = AgentBuilder.like(everything).no_tools().no_hooks().build()
     assert (nothing_again.tools, nothing_again.hooks) == ((), ())
 
 
 @pytest.mark.parametrize("names", [("b", "all"), ("all", "b")])
 def test_names_beside_all_are_refused(names: tuple[str, str]) -> None:
-    builder = Agent.named("a").tools(names[0]).tools(names[1])
+    builder = AgentBuilder.named("a").tools(names[0]).tools(names[1])
     with pytest.raises(DefinitionInvalid, match=r"tools: 'all' cannot be an item of a list; write `tools: all`"):
         builder.build()
 
@@ -136,24 +136,28 @@ def test_names_beside_all_are_refused(names: tuple[str, str]) -> None:
     ],
 )
 def test_the_answer_s_form_is_a_word_a_schema_or_a_model(form: Any, expected: object) -> None:  # noqa: ANN401  # its types
-    assert Agent.named("a").answers(form).build().response_format == expected
+    assert AgentBuilder.named("a").answers(form).build().response_format == expected
 
 
 def test_a_model_without_a_schema_is_refused_by_its_name() -> None:
     with pytest.raises(DefinitionInvalid, match="Loose has no JSON Schema"):
-        Agent.named("a").answers(Loose)
+        AgentBuilder.named("a").answers(Loose)
 
 
 @given(definitions)
 def test_a_builder_begun_with_a_definition_gives_it_back(definition: AgentDefinition) -> None:
-    assert Agent.like(definition).build() == definition
-    assert Agent.named("x").with_(**definition.model_dump()).build() == definition
+    assert AgentBuilder.like(definition).build() == definition
+    assert AgentBuilder.named("x").with_(**definition.model_dump()).build() == definition
 
 
 def test_every_problem_is_told_at_once() -> None:
     wrong: Any = "jsn_object"
     message = told(
-        Agent.named("two words").tools("add", "add").limit(max_steps=-1).answers(wrong).with_(bugdet=1, errors="recver")
+        AgentBuilder.named("two words")
+        .tools("add", "add")
+        .limit(max_steps=-1)
+        .answers(wrong)
+        .with_(bugdet=1, errors="recver")
     )
     assert message.startswith("agent 'two words': ")
     for words in (
@@ -170,4 +174,4 @@ def test_every_problem_is_told_at_once() -> None:
 def test_what_has_no_name_is_refused_where_it_stands() -> None:
     names: Any = ["add", "echo"]
     with pytest.raises(InvalidInput, match=r"\['add', 'echo'\] is no name"):
-        Agent.named("a").tools(names)
+        AgentBuilder.named("a").tools(names)

@@ -16,7 +16,7 @@ from holdfast.core.agent.policies import JsonSchemaFormat
 from holdfast.core.base.bounds import ARGUMENTS_DEPTH_MAX, FORMAT_PROBLEM_CHARS_MAX, NAME_CHARS_MAX
 from holdfast.core.base.errors import AnswerInvalid, InvalidInput
 from holdfast.runtime.answer_check import format_problem, schema_problem
-from holdfast.testing.response_format import AskedSchema
+from holdfast.testing.response_format import RequestedSchema
 
 
 class Place(BaseModel):
@@ -80,7 +80,7 @@ def test_a_type_is_asked_for_by_its_schema_and_name() -> None:
 @pytest.mark.parametrize("model", [Place, Order, Tree, Pets, RootModel[Tree]])
 def test_a_strict_schema_is_taken_as_the_provider_takes_it(model: type[BaseModel]) -> None:
     wanted = format_of(model, strict=True)
-    AskedSchema.model_validate(wire(wanted))
+    RequestedSchema.model_validate(wire(wanted))
     assert schema_problem(wanted) is None
 
 

@@ -13,7 +13,7 @@ from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.hooks import Changes
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.tools import tool
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import APPROVALS_MAX
 from holdfast.core.base.errors import InvalidInput, UnknownTool
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
@@ -167,7 +167,7 @@ def refund(order: int, to: str) -> None:
 def test_a_slip_of_the_pen_in_a_rule_is_refused_before_anything_runs(rule: dict[str, Any], said: str) -> None:
     agent = AgentDefinition.model_validate({"name": "agent", "approvals": [rule]})
     with pytest.raises((InvalidInput, UnknownTool), match=re.escape(said)):
-        Offer(tools=(refund,)).equip(agent)
+        Toolset(tools=(refund,)).equip(agent)
 
 
 def test_a_rule_that_names_what_there_is_is_fine() -> None:
@@ -177,7 +177,7 @@ def test_a_rule_that_names_what_there_is_is_fine() -> None:
         {"tools": ["not_offered_*"], "arguments": {"anything": "*"}},
     ]
     agent = AgentDefinition.model_validate({"name": "agent", "approvals": rules})
-    assert Offer(tools=(refund,)).equip(agent).definition == agent
+    assert Toolset(tools=(refund,)).equip(agent).definition == agent
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,16 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import BUFFER_SECTION
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.loop.events import ModelAnswered, ToolReturned
-from holdfast.core.wire.carry_over import JOINED, Past
+from holdfast.core.wire.carry_over import JOINED, SealedHistory
 from holdfast.core.wire.contracts import Carried, ToolCatalog
 from holdfast.core.wire.paging import without_bulk
-from holdfast.core.wire.transcript import Opening
+from holdfast.core.wire.transcript import TranscriptPrefix
 from tests.core.building import DEFINITION, START, Run, call
 
-OPENING = Opening(definition=DEFINITION, tools=())
+OPENING = TranscriptPrefix(definition=DEFINITION, tools=())
 
 
-def carried(past: Past, state: AgentState) -> tuple[Carried, list[bytes]]:
+def carried(past: SealedHistory, state: AgentState) -> tuple[Carried, list[bytes]]:
     """Return what `state` is handed on as, as it comes out of Temporal."""
     steps, messages = past.seal(state)
     value = Carried(
@@ -41,9 +41,9 @@ def carried(past: Past, state: AgentState) -> tuple[Carried, list[bytes]]:
     return Carried.model_validate_json(canonical(value)), [each.data for each in past.sealed]
 
 
-def handed_on(past: Past, state: AgentState) -> tuple[Past, AgentState, Carried, list[bytes]]:
+def handed_on(past: SealedHistory, state: AgentState) -> tuple[SealedHistory, AgentState, Carried, list[bytes]]:
     value, segments = carried(past, state)
-    following = Past()
+    following = SealedHistory()
     return following, following.opened(value, segments), value, segments
 
 
@@ -58,14 +58,14 @@ def steps(run: Run, number: int, result: str) -> Iterator[Run]:
 
 def test_a_short_state_is_handed_on_as_its_tail_alone() -> None:
     run = Run().begin().answer("", call("a")).returns("a", "short")
-    _, state, value, segments = handed_on(Past(), run.state)
+    _, state, value, segments = handed_on(SealedHistory(), run.state)
     assert state == run.state
     assert segments == []
     assert (len(value.steps), [len(each) for each in value.messages]) == (1, [0, 0, 3])
 
 
 def test_whatever_is_handed_on_after_every_step_comes_back_whole() -> None:
-    run, past = Run().begin(), Past()
+    run, past = Run().begin(), SealedHistory()
     for each in steps(run, 60, "x" * 3_000):
         past, each.state, value, _ = handed_on(past, each.state)
         assert len(canonical(value)) < 3 * SEGMENT_BYTES_MIN, "the tail is bounded, however long the conversation"
@@ -77,7 +77,7 @@ def test_whatever_is_handed_on_after_every_step_comes_back_whole() -> None:
 
 
 def test_a_sealed_segment_is_never_written_again_but_for_being_joined_once() -> None:
-    run, past, written, raw = Run().begin(), Past(), dict[str, int](), 0
+    run, past, written, raw = Run().begin(), SealedHistory(), dict[str, int](), 0
     for each in steps(run, 160, "y" * 8_000):
         past, each.state, _, segments = handed_on(past, each.state)
         written |= {sha256(data).hexdigest(): len(data) for data in segments}
@@ -88,7 +88,7 @@ def test_a_sealed_segment_is_never_written_again_but_for_being_joined_once() -> 
 
 
 def test_what_was_moved_away_to_be_summarised_is_sealed_anew() -> None:
-    run, past = Run().begin(), Past()
+    run, past = Run().begin(), SealedHistory()
     for _ in steps(run, 20, "z" * 4_000):
         pass
     past, run.state, _, segments = handed_on(past, run.state)
@@ -111,9 +111,9 @@ def test_segments_that_are_not_those_that_were_sealed_are_refused(how: str) -> N
     run = Run().begin()
     for _ in steps(run, 20, "w" * 4_000):
         pass
-    value, segments = carried(Past(), run.state)
+    value, segments = carried(SealedHistory(), run.state)
     with pytest.raises(StateInvalid, match="segment"):
-        Past().opened(value, dict(damaged(segments))[how])
+        SealedHistory().opened(value, dict(damaged(segments))[how])
 
 
 def test_a_state_of_several_sections_comes_back_with_each_of_them() -> None:
@@ -122,5 +122,5 @@ def test_a_state_of_several_sections_comes_back_with_each_of_them() -> None:
         pass
     section = replace(run.state.store.section("messages"), name="notes")
     run.state = run.state.with_store(run.state.store.with_section(section, before="messages"), at=START)
-    _, state, _, _ = handed_on(Past(), run.state)
+    _, state, _, _ = handed_on(SealedHistory(), run.state)
     assert state == run.state

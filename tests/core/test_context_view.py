@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from holdfast.core.agent.context_view import Compiler, CompilerContext, View, compiled, compiler
 from holdfast.core.agent.policies import ContextPolicy
-from holdfast.core.base.append_list import Log
+from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.errors import CompilerFailed, InvalidInput
 from holdfast.core.conversation.messages import Message, MessageStore, Section, TextPart, ToolCall, pairing_problem
 from tests.core.strategies import conversations
@@ -126,7 +126,7 @@ def said_in(name: str, messages: tuple[Message, ...]) -> Change:
 
 
 def put(name: str, messages: tuple[Message, ...]) -> Change:
-    return lambda store: store.with_section(Section(name=name, messages=Log(messages)))
+    return lambda store: store.with_section(Section(name=name, messages=AppendList(messages)))
 
 
 def moved_all(source: str, target: str) -> Change:
@@ -183,7 +183,7 @@ def test_a_view_of_a_store_that_only_grew_shares_what_was_shown_before() -> None
 
 def test_a_view_says_when_the_beginning_has_changed() -> None:
     first = View.of(CONVERSATION, ContextPolicy(), NOW)
-    summary = Section(name="summary", messages=Log([user("what was said")]))
+    summary = Section(name="summary", messages=AppendList([user("what was said")]))
     second = first.advanced(CONVERSATION.with_section(summary))
     assert not second.continues
     assert second.messages[0].text == "what was said"

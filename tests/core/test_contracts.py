@@ -20,10 +20,10 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire import contracts
 from holdfast.core.wire.contracts import ExecutionInput, InferenceInput, PageRequest, StopRequest
 from holdfast.core.wire.result_contracts import ExecutionResult
-from holdfast.core.wire.transcript import Opening, advanced, root
+from holdfast.core.wire.transcript import TranscriptPrefix, advanced, root
 from tests.core.building import AGENT_ID, DEFINITION, Run
 
-OPENING = Opening(definition=DEFINITION, tools=("add",))
+OPENING = TranscriptPrefix(definition=DEFINITION, tools=("add",))
 QUESTION = user_message("What is it?")
 
 

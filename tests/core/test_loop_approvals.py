@@ -11,8 +11,8 @@ from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.loop.commands import AskApproval, CallTool, CancelInFlight, Finish, RunHooks, StartTimer
-from holdfast.core.loop.events import ApprovalGiven, DecisionUnreadable
+from holdfast.core.loop.commands import CallTool, CancelInFlight, Finish, RequestApproval, RunHooks, StartTimer
+from holdfast.core.loop.events import ApprovalDecided, DecisionUnreadable
 from tests.core.building import COMPLETED, Run, call, hook_at, moment, spawn, stopped
 
 ASK = (ApprovalRule(tools=("add",)),)
@@ -35,7 +35,7 @@ def refused_in(run: Run) -> tuple[str, ...]:
 def test_a_call_that_matches_a_rule_waits_and_the_others_run() -> None:
     run = Run(approvals=ASK).begin().answer("", call("a"), call("b", "echo"))
     assert run.commands == (
-        AskApproval(step_number=1, index=0, call=call("a"), expires_at=None, calls_asked=2),
+        RequestApproval(step_number=1, index=0, call=call("a"), expires_at=None, calls_asked=2),
         CallTool(step_number=1, index=1, call=call("b", "echo")),
     )
     assert run.returns("b").commands == ()
@@ -44,7 +44,7 @@ def test_a_call_that_matches_a_rule_waits_and_the_others_run() -> None:
 def test_of_several_rules_the_first_that_matches_counts() -> None:
     rules = (ApprovalRule(tools=("ad?",), expires_seconds=5), ApprovalRule(tools=("*",)))
     run = Run(approvals=rules).begin().answer("", call("a"), call("b", "echo"))
-    assert [command.expires_at for command in run.wanted(AskApproval)] == [moment(7), None]
+    assert [command.expires_at for command in run.wanted(RequestApproval)] == [moment(7), None]
 
 
 def test_a_call_that_cannot_run_is_not_asked_about() -> None:
@@ -101,8 +101,8 @@ def test_an_edit_larger_than_its_share_of_the_step_is_not_taken_and_the_call_wai
 def test_an_edit_that_breaks_the_tools_schema_is_not_taken_and_the_call_waits_on() -> None:
     run = waiting()
     verdict = Verdict(decision="edit", arguments={"a": "much"})
-    run.feed(ApprovalGiven("a", verdict, run.tick(), problem="a: it is no number"))
-    run.feed(ApprovalGiven("a", verdict, run.tick(), problem="a: it is no number"))
+    run.feed(ApprovalDecided("a", verdict, run.tick(), problem="a: it is no number"))
+    run.feed(ApprovalDecided("a", verdict, run.tick(), problem="a: it is no number"))
     assert [each.call.id for each in run.state.waiting_calls] == ["a"]
     assert refused_in(run) == ("a decision about a (add) was not taken: a: it is no number",)
     assert run.decide("a").wanted(CallTool)
@@ -127,7 +127,7 @@ def test_a_subagents_task_can_be_approved_and_edited_and_is_looked_at_again() ->
 
 def test_without_a_decision_in_time_the_call_counts_as_denied() -> None:
     run = Run(approvals=ASK_ALL_SOON).begin().answer("", call("a"))
-    assert run.wanted(AskApproval)[0].expires_at == moment(12)
+    assert run.wanted(RequestApproval)[0].expires_at == moment(12)
     run.expires("a", after=10)
     assert run.answers == {"a": "Error (ToolExecutionBlocked): the call was not run: nobody decided about it in time"}
     assert run.outcomes == [("a", "denied")]

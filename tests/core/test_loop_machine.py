@@ -35,10 +35,10 @@ from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopMode, StopReason
 from holdfast.core.conversation.verdicts import Decision
 from holdfast.core.loop.commands import (
-    AskApproval,
     CallModel,
     CallTool,
     CancelInFlight,
+    RequestApproval,
     SpawnSubagent,
     StartTimer,
     SummariseBuffer,
@@ -141,7 +141,7 @@ class LoopMachine(RuleBasedStateMachine):
         self.model_asked = self.summary_asked = False
         self.tools: list[CallTool] = []
         self.children: list[SpawnSubagent] = []
-        self.questions: list[AskApproval] = []
+        self.questions: list[RequestApproval] = []
         self.timer: StartTimer | None = None
 
     @initialize(budget=budgets, hooks=hook_lists, rules=rules, grace=st.booleans(), steps=st.booleans())
@@ -448,7 +448,7 @@ class LoopMachine(RuleBasedStateMachine):
                     self.tools.append(command)
                 case SpawnSubagent():
                     self.children.append(command)
-                case AskApproval():
+                case RequestApproval():
                     self.questions.append(command)
                 case StartTimer():
                     self.timer = command

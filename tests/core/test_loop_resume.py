@@ -19,10 +19,10 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import (
-    AskApproval,
     CallModel,
     CallTool,
     Command,
+    RequestApproval,
     RunHooks,
     SpawnSubagent,
     StartTimer,
@@ -32,7 +32,7 @@ from tests.core.building import COMPLETED, Run, call, hook_at, moment, spawn, st
 
 HELPER = AgentDefinition(name="helper")
 PAY = ToolTraits(name="pay", at_most_once=True)
-ASKED = (CallModel, SummariseBuffer, CallTool, SpawnSubagent, AskApproval, RunHooks)
+ASKED = (CallModel, SummariseBuffer, CallTool, SpawnSubagent, RequestApproval, RunHooks)
 QUIET = Usage(input_tokens=10, output_tokens=5)
 LOUD = Usage(input_tokens=200, output_tokens=5)
 
@@ -101,7 +101,7 @@ class Shell:
                 run.fails(command.call.id) if command.call.id == "f" else run.returns(command.call.id)
             case SpawnSubagent():
                 run.child(command.call_id, cost=0.5)
-            case AskApproval():
+            case RequestApproval():
                 run.decide(command.call.id)
             case RunHooks():
                 run.hooks_asked.remove(command)
@@ -116,7 +116,7 @@ def _name(command: Command) -> str:
     match command:
         case CallModel() | SummariseBuffer():
             return f"{command.step_number}-{type(command).__name__}"
-        case CallTool() | AskApproval():
+        case CallTool() | RequestApproval():
             return f"{command.step_number}-{command.index}-{type(command).__name__}"
         case SpawnSubagent():
             return f"{command.step_number}-{command.index}-spawn"

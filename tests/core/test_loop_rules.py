@@ -20,8 +20,8 @@ from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, Continuation, StopReason
 from holdfast.core.conversation.verdicts import Decision, Verdict
 from holdfast.core.loop import events
-from holdfast.core.loop.commands import AskApproval, CallModel, CancelInFlight, SpawnSubagent, StartTimer
-from holdfast.core.loop.events import ApprovalGiven, ExecutionStarted, StopRequested, SubagentReturned
+from holdfast.core.loop.commands import CallModel, CancelInFlight, RequestApproval, SpawnSubagent, StartTimer
+from holdfast.core.loop.events import ApprovalDecided, ExecutionStarted, StopRequested, SubagentReturned
 from tests.core.building import AGENT_ID, BOOM, COMPLETED, DEFINITION, FAILED, USAGE, Run, call, moment, signal, stopped
 from tests.core.ruled import Ruled, triggered
 
@@ -124,7 +124,7 @@ APPROVING = replace(DEFINITION, approvals=(ApprovalRule(tools=("a*",)),))
 
 def test_the_time_limit_strikes_while_a_person_is_waited_for() -> None:
     run = Ruled(APPROVING, budget=ExecutionBudget(max_seconds=60)).begin().answer("", call("a"))
-    assert len(run.wanted(AskApproval)) == 1
+    assert len(run.wanted(RequestApproval)) == 1
     run.timer(after=60)
     assert (run.ended, run.outcomes) == (stopped(StopReason.TIME_LIMIT), [("a", "cancelled")])
 
@@ -133,7 +133,7 @@ def test_the_time_limit_strikes_while_a_person_is_waited_for() -> None:
 def test_the_time_a_person_takes_counts_unless_the_definition_says_otherwise(*, pausing: bool) -> None:
     definition = replace(APPROVING, pause_while_waiting=pausing)
     run = Ruled(definition, budget=ExecutionBudget(max_seconds=60)).begin().answer("", call("a"))
-    run.feed(ApprovalGiven("a", Verdict(decision="approve", by="Ann"), run.tick(50)))
+    run.feed(ApprovalDecided("a", Verdict(decision="approve", by="Ann"), run.tick(50)))
     assert run.called == ["a"]
     run.returns("a").timer(after=20)
     assert run.state.status is (ExecutionStatus.IN_PROGRESS if pausing else ExecutionStatus.STOPPED)
@@ -155,7 +155,7 @@ def test_a_person_approves_edits_or_denies(
     verdict = Verdict(decision=decision, by="Ann", reason="too dear", arguments=arguments)
     run = Ruled(APPROVING).begin().answer("", call("a"))
     assert run.called == []
-    run.feed(ApprovalGiven("a", verdict, run.tick()))
+    run.feed(ApprovalDecided("a", verdict, run.tick()))
     if called is not None:
         (command,) = run.commands
         assert getattr(command, "call").arguments == called  # noqa: B009  # whatever command it is

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.append_list import Log
+from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import (
     ARGUMENTS_DEPTH_MAX,
     CALL_ID_CHARS_MAX,
@@ -322,7 +322,7 @@ def test_a_store_refuses_sections_that_cannot_be_told_apart_or_are_too_many(name
 
 
 def test_a_section_takes_the_place_of_its_name_and_a_new_one_stands_where_it_is_wanted() -> None:
-    notes = Section(name="notes", messages=Log([user("remember")]))
+    notes = Section(name="notes", messages=AppendList([user("remember")]))
     store = MessageStore().with_section(notes)
     assert [section.name for section in store.sections] == [*SECTIONS, "notes"]
     emptied = store.with_section(Section(name="notes"))

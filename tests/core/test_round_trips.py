@@ -15,7 +15,7 @@ from pydantic import BaseModel
 import holdfast.core
 from holdfast.core.agent.capabilities import Capability
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.execution_state import ExecutionStatus, SavedState
 from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
 from holdfast.core.agent.tools import ToolReply, ToolSchema, ToolTraits
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
@@ -66,7 +66,7 @@ from holdfast.core.wire.session_events import (
     SessionResumed,
     SessionSuspended,
 )
-from holdfast.core.wire.transcript import Mark, Opening
+from holdfast.core.wire.transcript import Mark, TranscriptPrefix
 from tests.core.defining import definitions, names
 from tests.core.lasting import VALUES as LASTING
 from tests.core.strategies import (
@@ -123,13 +123,13 @@ hook_contexts = st.builds(
 )
 marks = st.builds(Mark, length=counts, digest=texts)
 openings = st.builds(
-    Opening,
+    TranscriptPrefix,
     definition=definitions,
     tools=st.lists(names, max_size=3).map(tuple),
     spawn=st.none() | tool_schemas,
 )
 
-BASES = (JsonForm, SparseForm)
+BASES = (JsonForm, SavedState, SparseForm)
 """What other types inherit their form from: they have no fields, and nothing makes a value of them."""
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
@@ -294,8 +294,8 @@ def every_type(kind: type[BaseModel] = Frozen) -> Iterator[type[BaseModel]]:
 
 @pytest.mark.timeout(300)  # half a minute of computing, which a busy machine stretches
 def test_whatever_is_in_them_values_of_every_type_come_back_from_json_as_they_were() -> None:
-    for module in pkgutil.iter_modules(holdfast.core.__path__):
-        importlib.import_module(f"holdfast.core.{module.name}")
+    for module in pkgutil.walk_packages(holdfast.core.__path__, "holdfast.core."):
+        importlib.import_module(module.name)
     seen: set[type[Any]] = set()
 
     # the same values each time, so that the last line does not hang on luck

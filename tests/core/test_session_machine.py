@@ -28,10 +28,10 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.session.event_derivation import session_events
 from holdfast.core.session.session_state import (
+    NotifyExecution,
     SessionCommand,
     SessionState,
     StartExecution,
-    TellExecution,
     TurnEnd,
     branched,
     changed,
@@ -315,7 +315,7 @@ class SessionMachine(RuleBasedStateMachine):
                     newest = self.execution.said[-1]
                     if newest in self.in_line and newest not in self.began:
                         self.began.append(newest)
-                case TellExecution(told=told):
+                case NotifyExecution(told=told):
                     assert self.execution is not None
                     self._tell(self.execution, told)
 

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.conversation.messages import Message
-from holdfast.core.wire.transcript import DIGEST_HEX, Opening, advanced, root, size
+from holdfast.core.wire.transcript import DIGEST_HEX, TranscriptPrefix, advanced, root, size
 from tests.core.building import DEFINITION
 from tests.core.strategies import messages
 
-OPENING = Opening(definition=DEFINITION, tools=("add", "echo"))
+OPENING = TranscriptPrefix(definition=DEFINITION, tools=("add", "echo"))
 ROOT = root(OPENING)
 seen = st.lists(messages.map(Message.for_model), max_size=5)
 
@@ -19,7 +19,7 @@ seen = st.lists(messages.map(Message.for_model), max_size=5)
 def test_the_root_stands_for_definition_and_tools() -> None:
     assert ROOT.length == 0
     assert len(ROOT.digest) == DIGEST_HEX
-    assert root(Opening.model_validate_json(canonical(OPENING))) == ROOT
+    assert root(TranscriptPrefix.model_validate_json(canonical(OPENING))) == ROOT
     others = [
         replace(OPENING, tools=("echo", "add")),
         replace(OPENING, tools=()),

@@ -16,7 +16,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from holdfast.client import Client, Settings
 from holdfast.core.agent.tools import AnyTool
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from workers import make_worker
 
@@ -141,7 +141,7 @@ async def working(settings: Settings, base_url: str, tools: Sequence[AnyTool] = 
     client = await Client.connect(settings)
     model = OpenAIModel(ProviderSettings(base_url=base_url, api_key="test-key", model="smollm2"))
     try:
-        async with make_worker(client.temporal, settings, Offer(tools=tuple(tools)), model):
+        async with make_worker(client.temporal, settings, Toolset(tools=tuple(tools)), model):
             yield client
     finally:
         await model.close()

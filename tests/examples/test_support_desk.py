@@ -17,7 +17,7 @@ import pytest
 from examples.support_desk import scripted_model
 from examples.support_desk.tools import look_up_order, refund
 from holdfast import AgentState, ToolContext
-from holdfast.client import Agent, Holdfast, Settings, WaitingCall
+from holdfast.client import AgentHandle, Holdfast, Settings, WaitingCall
 from holdfast.client.definition_files import load_definition
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.base.errors import InvalidInput
@@ -25,7 +25,7 @@ from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.execution_events import ApprovalRequested
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 from tests.serving import Serve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +50,7 @@ def paid(desk: Path) -> list[tuple[int, int]]:
     return [(int(number), int(cents)) for _, number, cents in lines]
 
 
-def clerk(request: dict[str, Any]) -> Turn:
+def clerk(request: dict[str, Any]) -> Reply:
     """Play the model: look the order up that is named, pay back what is asked for, tell what came of it."""
     said = [each for each in request["messages"] if each["role"] != "system"]
     wish = next(each["content"] for each in reversed(said) if each["role"] == "user")
@@ -129,7 +129,7 @@ async def test_each_customer_has_a_conversation_and_a_small_refund_needs_nobody(
     assert paid(desk) == [(1001, 295)]
 
 
-async def asked_about(agent: Agent) -> WaitingCall:
+async def asked_about(agent: AgentHandle) -> WaitingCall:
     """Wait for the call that a person is to decide about."""
     while True:
         for each in await agent.waiting():

@@ -27,7 +27,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.execution_events import AgentStepStarted
 from holdfast.local import LocalDriver
-from holdfast.testing.script import Call, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, call, calls, say
 from holdfast.testing.scripted_model import ScriptedModel
 
 AGENT = AgentDefinition(name="local", tools="all", system_prompt="Be brief.")
@@ -239,7 +239,7 @@ async def test_a_second_execution_goes_on_with_the_conversation_and_starts_its_c
 
 
 async def test_an_agent_goes_on_after_a_run_that_failed_or_was_stopped() -> None:
-    driver = LocalDriver(AGENT, model=ScriptedModel([Turn(status=400)]))
+    driver = LocalDriver(AGENT, model=ScriptedModel([Reply(status=400)]))
     failed = await driver.execute("One?")
     driver = LocalDriver(AGENT, model=ScriptedModel([say("well")]))
     assert (await driver.execute("Two?", state=failed)).final_response == "well"
@@ -371,7 +371,7 @@ async def test_a_stop_without_a_run_is_forgotten() -> None:
 
 
 async def test_the_time_limit_ends_a_model_call_that_never_answers() -> None:
-    driver = LocalDriver(AGENT, model=ScriptedModel([Turn(hang=True)]))
+    driver = LocalDriver(AGENT, model=ScriptedModel([Reply(hang=True)]))
     state = await finished(driver, ExecutionBudget(max_seconds=0.05))
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
 
@@ -411,7 +411,7 @@ async def test_cancelling_the_caller_cancels_the_tool() -> None:
 
 
 async def test_a_failing_model_ends_the_run_failed_with_its_error() -> None:
-    state = await finished(LocalDriver(AGENT, model=ScriptedModel([Turn(status=400, text="no")])))
+    state = await finished(LocalDriver(AGENT, model=ScriptedModel([Reply(status=400, text="no")])))
     assert (state.status, state.stop_reason) == (ExecutionStatus.FAILED, StopReason.ERROR)
     assert [error.message for error in state.errors] == ["the script answers 400: no"]
 

@@ -31,7 +31,7 @@ from holdfast.local import driver as driver_module
 from holdfast.local.executor import Approver
 from holdfast.local.inbox import Inbox
 from holdfast.testing.builders import START
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 from holdfast.testing.scripted_model import ScriptedModel
 
 AGENT = AgentDefinition(name="local", tools="all", system_prompt="Be brief.")
@@ -49,7 +49,7 @@ def add(a: int, b: int) -> int:
 ADD = call("add", a=1, b=2)
 
 
-def one_by_one(*turns: Turn) -> Callable[[object], Turn]:
+def one_by_one(*turns: Reply) -> Callable[[object], Reply]:
     """A script across executions and agents: a plain one begins anew with each conversation it knows."""
     left = iter(turns)
     return lambda _: next(left)
@@ -224,7 +224,7 @@ async def test_nobody_can_speak_for_the_model_or_a_tool(role: str) -> None:
 
 @pytest.mark.parametrize("first", ["say", "stop"])
 async def test_what_is_said_together_with_a_stop_is_in_the_conversation(first: str) -> None:
-    driver = LocalDriver(AGENT, model=ScriptedModel([Turn(hang=True)]))
+    driver = LocalDriver(AGENT, model=ScriptedModel([Reply(hang=True)]))
     asked = asyncio.Event()
     driver.wiretap(lambda event: asked.set() if type(event).__name__ == "InferenceRequestStarted" else None)
     run = asyncio.create_task(promptly(driver))

@@ -26,7 +26,7 @@ from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire import execution_events
 from holdfast.core.wire.execution_events import Observed, StopSignalReceived, ToolCallCompleted
 from holdfast.local import LocalDriver, listeners
-from holdfast.testing.script import Call, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, call, calls, say
 from holdfast.testing.scripted_model import ScriptedModel
 
 AGENT = AgentDefinition(name="local", tools="all", hooks="all")
@@ -89,7 +89,7 @@ async def test_a_run_that_stops_tells_its_signal_and_its_reason() -> None:
 
 
 async def test_a_run_that_fails_tells_its_error() -> None:
-    events, state = await told(LocalDriver(AGENT, model=ScriptedModel([Turn(status=400)])))
+    events, state = await told(LocalDriver(AGENT, model=ScriptedModel([Reply(status=400)])))
     assert names(events) == [
         *("AgentExecutionStarted", *STEP[:2], "StopSignalReceived", *STEP_END[:2]),
         *("AgentExecutionStopped", "AgentExecutionFailed"),

@@ -25,7 +25,7 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import Message, pairing_problem
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.local import LocalDriver
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 from holdfast.testing.scripted_model import ScriptedModel
 
 AGENT = AgentDefinition(name="local", tools="all", system_prompt="Be brief.")
@@ -43,7 +43,7 @@ def add(a: int, b: int) -> str:
     return f"{a + b}" + " indeed" * 100
 
 
-def one_by_one(*turns: Turn) -> Callable[[object], Turn]:
+def one_by_one(*turns: Reply) -> Callable[[object], Reply]:
     """A script across executions: a plain one begins anew with each conversation it knows."""
     left = iter(turns)
     return lambda _: next(left)
@@ -162,7 +162,7 @@ async def test_tool_outputs_are_trimmed_for_the_model_and_kept_whole_in_the_stat
 
 
 async def test_old_messages_move_to_the_buffer_and_then_into_the_summary_and_no_call_loses_its_result() -> None:
-    def turns(request: dict[str, object]) -> Turn:
+    def turns(request: dict[str, object]) -> Reply:
         if not request.get("tools"):
             return say("They added a lot.")
         asked = len([each for each in model.requests if each.tools])

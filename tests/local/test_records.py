@@ -15,7 +15,7 @@ from holdfast.core.wire.record_store import ExecutionStore
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.local import LocalDriver
 from holdfast.storage.records import Records
-from holdfast.testing.script import Call, Turn, calls, say
+from holdfast.testing.script import Call, Reply, calls, say
 from holdfast.testing.scripted_model import ScriptedModel
 from tests.local.test_driver import add
 
@@ -27,7 +27,7 @@ def records(tmp_path: Path) -> Records:
     return Records.in_folder(tmp_path / "records")
 
 
-def plays(request: dict[str, Any]) -> Turn:
+def plays(request: dict[str, Any]) -> Reply:
     """Say what is said to the last question, and to each answer of a tool behind it."""
     messages = request["messages"]
     last = max(place for place, each in enumerate(messages) if each["role"] == "user")

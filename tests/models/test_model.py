@@ -31,15 +31,15 @@ from holdfast.core.conversation.messages import ImagePart, Message, TextPart, To
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.openai_chat.model import JSON_WANTED, OpenAIModel, ProviderSettings
 from holdfast.runtime.answer_check import checked
-from holdfast.testing.script import Call, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.activities.asking import KEY, REQUEST, answer_to, asking, request, schema
 
 
-def completion(message: dict[str, Any], **fields: Any) -> Turn:  # noqa: ANN401  # any JSON value
+def completion(message: dict[str, Any], **fields: Any) -> Reply:  # noqa: ANN401  # any JSON value
     """Return an answer whose message and other fields are as given, however odd."""
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x", **message}}
     usual = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-    return Turn(body=json.dumps({**usual, **fields}))
+    return Reply(body=json.dumps({**usual, **fields}))
 
 
 def wanted(**fields: object) -> dict[str, object]:
@@ -184,7 +184,7 @@ async def test_a_response_format_the_endpoint_refuses_is_told_and_not_asked_agai
         (call("add"), None),
     ],
 )
-async def test_what_the_endpoint_answers_is_checked_against_the_form(turn: Turn, said: str | None) -> None:
+async def test_what_the_endpoint_answers_is_checked_against_the_form(turn: Reply, said: str | None) -> None:
     wanted = JsonObjectFormat()
     response = checked(await answer_to(turn, request(response_format=wanted)), wanted)
     if said is None:
@@ -195,14 +195,14 @@ async def test_what_the_endpoint_answers_is_checked_against_the_form(turn: Turn,
 
 
 async def test_the_client_asks_once_whatever_happens() -> None:
-    async with asking(Turn(status=500), Turn(status=500)) as (endpoint, model):
+    async with asking(Reply(status=500), Reply(status=500)) as (endpoint, model):
         with pytest.raises(Exception, match="500"):
             await model(REQUEST)
         assert len(endpoint.requests) == 1
 
 
 async def test_cancelling_a_call_closes_its_connection() -> None:
-    async with asking(Turn(hang=True)) as (endpoint, model):
+    async with asking(Reply(hang=True)) as (endpoint, model):
         asked = asyncio.create_task(model(REQUEST))
         await endpoint.until(lambda seen: len(seen) == 1)
         asked.cancel()

@@ -16,7 +16,7 @@ from holdfast.core.wire.provider_errors import RETRY_AFTER_MAX
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.models.openai_chat.provider_errors import BODY_CHARS_MAX, provider_failure
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Turn
+from holdfast.testing.script import Reply
 from tests.activities.asking import KEY, asking, failure_of, failure_with, request
 
 AGAIN, FINAL = True, False
@@ -30,15 +30,15 @@ CUSTOM = {"message": {"tool_calls": [{"id": "a", "type": "custom", "custom": {"n
 CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}
 
 
-def refusal(code: int, message: str = "the endpoint's words", /, **fields: object) -> Turn:
+def refusal(code: int, message: str = "the endpoint's words", /, **fields: object) -> Reply:
     """Return an error in OpenAI's shape."""
-    return Turn(status=code, body=json.dumps({"error": {"message": message, **fields}}))
+    return Reply(status=code, body=json.dumps({"error": {"message": message, **fields}}))
 
 
-def completion(**fields: object) -> Turn:
+def completion(**fields: object) -> Reply:
     """Return an answer with status 200 whose fields are as given."""
     usual = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [CHOICE]}
-    return Turn(body=json.dumps({**usual, **fields}))
+    return Reply(body=json.dumps({**usual, **fields}))
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class Row:
     """One row of the table: what the endpoint does, what it becomes, whether it is asked again, what the text names."""
 
     name: str
-    turn: Turn
+    turn: Reply
     type: str
     again: bool
     told: str
 
 
 def status(code: int, kind: str, *, again: bool) -> Row:
-    return Row(str(code), Turn(status=code, text="the endpoint's words"), kind, again, f"answered {code}")
+    return Row(str(code), Reply(status=code, text="the endpoint's words"), kind, again, f"answered {code}")
 
 
 def parts(depth: int) -> str:
@@ -97,17 +97,17 @@ TABLE = [
     Row("billing", refusal(429, code="billing_hard_limit_reached"), "QuotaExceeded", FINAL, "no credit left"),
     Row("billing, 400", refusal(400, code="billing_hard_limit_reached"), "QuotaExceeded", FINAL, "no credit left"),
     Row("context, 413", refusal(413, code="context_length_exceeded"), "ContextTooLong", FINAL, "shorten"),
-    Row("error page", Turn(status=502, body="<h1>Bad</h1>", headers=HTML), "ProviderUnavailable", AGAIN, "502"),
-    Row("no error page", Turn(status=400, body=""), "RequestRefused", FINAL, "answered 400"),
-    Row("cut before the answer", Turn(disconnect=True), "ProviderUnavailable", AGAIN, "cannot be reached"),
-    Row("cut in the answer", Turn(text=LONG, pieces_max=0, disconnect=True), "ProviderUnavailable", AGAIN, LOCAL),
-    Row("HTML", Turn(body="<html>log in</html>", headers=HTML), "UnusableAnswer", AGAIN, "OPENAI_BASE_URL"),
-    Row("HTML called JSON", Turn(body="<html>log in</html>"), "UnusableAnswer", AGAIN, LOCAL),
-    Row("empty body", Turn(body=""), "UnusableAnswer", AGAIN, LOCAL),
-    Row("half a body", Turn(body='{"id": "1", "choi'), "UnusableAnswer", AGAIN, LOCAL),
-    Row("a list", Turn(body="[]"), "UnusableAnswer", AGAIN, "chat completion"),
-    Row("null", Turn(body="null"), "UnusableAnswer", AGAIN, "chat completion"),
-    Row("an empty object", Turn(body="{}"), "UnusableAnswer", AGAIN, "chat completion"),
+    Row("error page", Reply(status=502, body="<h1>Bad</h1>", headers=HTML), "ProviderUnavailable", AGAIN, "502"),
+    Row("no error page", Reply(status=400, body=""), "RequestRefused", FINAL, "answered 400"),
+    Row("cut before the answer", Reply(disconnect=True), "ProviderUnavailable", AGAIN, "cannot be reached"),
+    Row("cut in the answer", Reply(text=LONG, pieces_max=0, disconnect=True), "ProviderUnavailable", AGAIN, LOCAL),
+    Row("HTML", Reply(body="<html>log in</html>", headers=HTML), "UnusableAnswer", AGAIN, "OPENAI_BASE_URL"),
+    Row("HTML called JSON", Reply(body="<html>log in</html>"), "UnusableAnswer", AGAIN, LOCAL),
+    Row("empty body", Reply(body=""), "UnusableAnswer", AGAIN, LOCAL),
+    Row("half a body", Reply(body='{"id": "1", "choi'), "UnusableAnswer", AGAIN, LOCAL),
+    Row("a list", Reply(body="[]"), "UnusableAnswer", AGAIN, "chat completion"),
+    Row("null", Reply(body="null"), "UnusableAnswer", AGAIN, "chat completion"),
+    Row("an empty object", Reply(body="{}"), "UnusableAnswer", AGAIN, "chat completion"),
     Row("an error with 200", refusal(200), "ProviderUnavailable", AGAIN, "the endpoint's words"),
     Row("no choice", completion(choices=[]), "UnusableAnswer", AGAIN, LOCAL),
     Row("choices null", completion(choices=None), "UnusableAnswer", AGAIN, LOCAL),
@@ -120,7 +120,7 @@ TABLE = [
     Row("a call that is no function", completion(choices=[CUSTOM]), "UnusableAnswer", AGAIN, LOCAL),
     Row("parts that are none", completion(choices=[{"message": {"content": ["x"]}}]), "UnusableAnswer", AGAIN, LOCAL),
     Row("a call without function", completion(choices=[NO_FUNCTION]), "UnusableAnswer", AGAIN, LOCAL),
-    Row("text without end", Turn(body=parts(400)), "UnusableAnswer", AGAIN, LOCAL),
+    Row("text without end", Reply(body=parts(400)), "UnusableAnswer", AGAIN, LOCAL),
     Row("a body of 17 MB", completion(padding="x" * 17 * 1024 * 1024), "UnusableAnswer", AGAIN, LOCAL),
     Row("calls a number", completion(choices=[{"message": {"tool_calls": 5}}]), "UnusableAnswer", AGAIN, LOCAL),
 ]
@@ -157,7 +157,7 @@ async def test_the_table_of_failures(row: Row) -> None:
     ],
 )
 async def test_retry_after_is_read_in_either_form_and_bounded(value: str, seconds: float | None) -> None:
-    delay = (await failure_of(Turn(status=429, headers={"retry-after": value}))).after
+    delay = (await failure_of(Reply(status=429, headers={"retry-after": value}))).after
     assert (delay.total_seconds() if delay is not None else None) == seconds
 
 
@@ -173,7 +173,7 @@ async def test_retry_after_is_read_in_either_form_and_bounded(value: str, second
     ],
 )
 async def test_milliseconds_are_read_where_they_are_given(headers: dict[str, str], seconds: float | None) -> None:
-    delay = (await failure_of(Turn(status=429, headers=headers))).after
+    delay = (await failure_of(Reply(status=429, headers=headers))).after
     assert (delay.total_seconds() if delay is not None else None) == seconds
 
 
@@ -182,24 +182,24 @@ async def test_milliseconds_are_read_where_they_are_given(headers: dict[str, str
     [(429, "false", FINAL), (500, "false", FINAL), (400, "true", AGAIN), (404, "true", AGAIN), (500, "odd", AGAIN)],
 )
 async def test_an_endpoint_can_say_itself_whether_to_ask_again(status_: int, told: str, *, again: bool) -> None:
-    failure = await failure_of(Turn(status=status_, headers={"x-should-retry": told, "retry-after": "3"}))
+    failure = await failure_of(Reply(status=status_, headers={"x-should-retry": told, "retry-after": "3"}))
     assert failure.again is again
     assert (failure.after is not None) is again
 
 
 async def test_retry_after_as_a_date_is_the_time_until_then() -> None:
     then = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    delay = (await failure_of(Turn(status=429, headers={"retry-after": then}))).after
+    delay = (await failure_of(Reply(status=429, headers={"retry-after": then}))).after
     assert delay is not None
     assert timedelta(seconds=20) < delay <= timedelta(seconds=30)
 
 
 async def test_retry_after_counts_for_an_overloaded_server_too() -> None:
-    assert (await failure_of(Turn(status=503, headers={"retry-after": "7"}))).after == timedelta(seconds=7)
+    assert (await failure_of(Reply(status=503, headers={"retry-after": "7"}))).after == timedelta(seconds=7)
 
 
 async def test_a_refusal_that_is_final_ignores_retry_after() -> None:
-    assert (await failure_of(Turn(status=401, headers={"retry-after": "7"}))).after is None
+    assert (await failure_of(Reply(status=401, headers={"retry-after": "7"}))).after is None
 
 
 async def test_an_endpoint_that_is_not_there_is_named_with_what_to_check() -> None:
@@ -256,7 +256,7 @@ def _no_room(address: tuple[str, int]) -> Generator[None]:
 
 
 async def test_an_error_of_a_hundred_megabytes_is_not_read_to_its_end() -> None:
-    turn = Turn(status=500, body=(b"x" * 1_000_000,) * 100)
+    turn = Reply(status=500, body=(b"x" * 1_000_000,) * 100)
     async with asking(turn) as (endpoint, model):
         failure = await failure_with(model)
         await endpoint.until(lambda seen: seen[0].outcome == "disconnected-by-client", seconds_max=90)
@@ -267,7 +267,7 @@ async def test_an_error_of_a_hundred_megabytes_is_not_read_to_its_end() -> None:
 
 async def test_silence_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.models.openai_chat.model.FIRST_BYTE_SECONDS", 0.05)
-    failure = await failure_of(Turn(hang=True))
+    failure = await failure_of(Reply(hang=True))
     assert (failure.kind, failure.again) == ("ProviderUnavailable", True)
     assert "did not answer in time" in failure.message
 
@@ -276,9 +276,9 @@ async def test_silence_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("where", ["message", "code", "headers"])
 async def test_a_key_that_the_endpoint_repeats_is_never_told(code: int, where: str) -> None:
     turns = {
-        "message": Turn(status=code, text=f"Incorrect API key provided: {KEY}."),
+        "message": Reply(status=code, text=f"Incorrect API key provided: {KEY}."),
         "code": refusal(code, code=KEY, type=KEY),
-        "headers": Turn(status=code, headers={"www-authenticate": KEY, "retry-after": KEY}),
+        "headers": Reply(status=code, headers={"www-authenticate": KEY, "retry-after": KEY}),
     }
     failure = await failure_of(turns[where])
     assert KEY not in repr(failure)
@@ -290,7 +290,7 @@ async def test_a_key_that_the_endpoint_repeats_is_never_told(code: int, where: s
 async def test_a_key_in_an_answer_that_is_none_is_not_told_in_whole_or_in_part(
     before: int, headers: dict[str, str]
 ) -> None:
-    failure = await failure_of(Turn(body="<" * before + KEY, headers=headers))
+    failure = await failure_of(Reply(body="<" * before + KEY, headers=headers))
     assert failure.kind == "UnusableAnswer"
     assert KEY[:4] not in failure.message
 
@@ -298,11 +298,11 @@ async def test_a_key_in_an_answer_that_is_none_is_not_told_in_whole_or_in_part(
 @pytest.mark.parametrize("visible", [4, 8, len(KEY) - 1])
 async def test_a_key_at_the_edge_of_the_cut_is_not_told_in_part(visible: int) -> None:
     filling = "x" * (BODY_CHARS_MAX - visible)
-    assert KEY[:visible] not in (await failure_of(Turn(status=400, text=filling + KEY))).message.replace("x", "")
+    assert KEY[:visible] not in (await failure_of(Reply(status=400, text=filling + KEY))).message.replace("x", "")
 
 
 async def test_the_endpoints_own_words_are_kept_and_bounded() -> None:
-    failure = await failure_of(Turn(status=400, text="temperature\nmust be\x00 lower " + "x" * 10**5))
+    failure = await failure_of(Reply(status=400, text="temperature\nmust be\x00 lower " + "x" * 10**5))
     assert "temperature must be" in failure.message
     assert len(failure.message) < BODY_CHARS_MAX + 200
 

@@ -19,7 +19,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from holdfast import AgentDefinition
 from holdfast.client import Client, Settings
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import user_message
@@ -36,7 +36,7 @@ from holdfast.core.wire.session_contracts import (
 )
 from holdfast.runtime.process_exit import leave
 from holdfast.server.embedded import EmbeddedServer
-from holdfast.testing.script import Scripts, Turn, call, say
+from holdfast.testing.script import Reply, Scripts, call, say
 from tests.replay.archive import UNRELEASED, Recorded, write
 from tests.replay.collecting import recorded
 from tests.replay.replaying import deviations, report
@@ -71,7 +71,7 @@ class Take:
     settings: Settings
     ledger: Path
 
-    def serve(self, script: Scripts, offer: Offer) -> AbstractAsyncContextManager[Served]:
+    def serve(self, script: Scripts, offer: Toolset) -> AbstractAsyncContextManager[Served]:
         """Run a worker for it."""
         return served(self.settings, self.ledger, script, offer)
 
@@ -94,7 +94,7 @@ def scenario_run(path: Path) -> Run:
 
     async def run(take: Take) -> list[Recorded]:
         scenario, gate = load(path), Gate()
-        async with take.serve(scenario.plays, Offer(tools=tuple(tools_at(gate)), hooks=HOOKS)) as at_work:
+        async with take.serve(scenario.plays, Toolset(tools=tuple(tools_at(gate)), hooks=HOOKS)) as at_work:
             state = await on_temporal(scenario, at_work, gate, id_of(f"agent of {path.stem}"), take.execution_id)
             if found := disappointments(scenario.expect, state, at_work.endpoint.requests):
                 raise AssertionError("\n".join(found))
@@ -157,7 +157,7 @@ def continued(run: Run) -> Run:
 async def large_run(take: Take) -> list[Recorded]:
     """Have more said than a history holds: what is handed on to the next run is kept outside of it."""
     script = [*[call("echo", text="large", times=5_000)] * LARGE_STEPS, say("read")]
-    async with take.serve(script, Offer(tools=tuple(tools_at(Gate())))) as at_work:
+    async with take.serve(script, Toolset(tools=tuple(tools_at(Gate())))) as at_work:
         reader = AgentDefinition(name="reader", tools=("echo",))
         await at_work.client.start(reader, "read", execution_id=take.execution_id, agent_id=take.execution_id)
         found = await take.result(at_work.client)
@@ -170,7 +170,7 @@ def session_run(*, continue_events: int) -> Run:
     """Return what talks with one agent: two at once, one of them changed, one back to the first, one idle."""
 
     async def run(take: Take) -> list[Recorded]:
-        async with take.serve(_echo, Offer(tools=tuple(tools_at(Gate())))) as at_work:
+        async with take.serve(_echo, Toolset(tools=tuple(tools_at(Gate())))) as at_work:
             definition = AgentDefinition(name="friend", tools=("echo",))
             settings = SessionSettings(continue_events=continue_events)
             chat = Chat(at_work.client, definition, settings, agent_id=take.execution_id)
@@ -192,7 +192,7 @@ def session_run(*, continue_events: int) -> Run:
     return run
 
 
-def _echo(request: dict[str, Any]) -> Turn:
+def _echo(request: dict[str, Any]) -> Reply:
     """Call the tool once for each question, then answer."""
     last = request["messages"][-1]
     return say("done") if last["role"] == "tool" else call("echo", text="again")

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.client import Settings
 from holdfast.connection.temporal_client import connect
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.storage.data_converter import converter
 from tests.replay.replaying import replayer
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.temporal
 async def test_the_gate_replays_as_the_worker_works(settings: Settings) -> None:
     client = await connect(settings)
     model = OpenAIModel(ProviderSettings(base_url="http://127.0.0.1:1/v1", api_key="none", model="none"))
-    working = cast("dict[str, object]", make_worker(client, settings, Offer(), model).parts[0].config())
+    working = cast("dict[str, object]", make_worker(client, settings, Toolset(), model).parts[0].config())
     replaying = cast("dict[str, object]", replayer(client.data_converter).config())
     assert replaying["workflows"] == working["workflows"]
     assert type(replaying["workflow_runner"]) is type(working["workflow_runner"])

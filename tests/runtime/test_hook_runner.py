@@ -13,7 +13,7 @@ from holdfast.core.base.bounds import HOOK_STEPS_MAX
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.local import LocalDriver
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 from holdfast.testing.scripted_model import ScriptedModel
 
 AGENT = AgentDefinition(name="local", tools="all", hooks="all")
@@ -49,7 +49,7 @@ def changing(trigger: str, changes: Changes) -> Hook:
     return change
 
 
-async def run(*hooks: Hook, turns: list[Turn] | None = None) -> tuple[AgentState, ScriptedModel]:
+async def run(*hooks: Hook, turns: list[Reply] | None = None) -> tuple[AgentState, ScriptedModel]:
     model = ScriptedModel(turns or [call("double", number=1), say("done")])
     return await LocalDriver(AGENT, model=model, tools=[double], hooks=hooks).execute("Do it."), model
 
@@ -73,7 +73,7 @@ async def test_hooks_run_at_their_places_in_the_order_of_the_loop() -> None:
 
 async def test_an_error_leads_to_on_error() -> None:
     seen: list[str] = []
-    await run(*(noting(seen, trigger) for trigger in Trigger), turns=[Turn(status=400)])
+    await run(*(noting(seen, trigger) for trigger in Trigger), turns=[Reply(status=400)])
     assert seen == ["before_execution", "before_step", "before_inference", "on_error", "after_execution"]
 
 

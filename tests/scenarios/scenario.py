@@ -17,7 +17,7 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.conversation.stop_reasons import StopMode
-from holdfast.testing.script import DEFAULT_USAGE, Call, Scripts, Turn
+from holdfast.testing.script import DEFAULT_USAGE, Call, Reply, Scripts
 from tests.scenarios.expected import Expected
 
 CASES = Path(__file__).parent / "cases"
@@ -52,7 +52,7 @@ class ScriptedCall(Frozen):
 
 
 class ScriptedTurn(Frozen):
-    """One answer of the model, or the fault in its place: the fields of `holdfast.testing.script.Turn`."""
+    """One answer of the model, or the fault in its place: the fields of `holdfast.testing.script.Reply`."""
 
     text: str | None = None
     calls: tuple[ScriptedCall, ...] = ()
@@ -68,8 +68,8 @@ class ScriptedTurn(Frozen):
     failures: tuple[ScriptedTurn, ...] = ()
 
     @property
-    def turn(self) -> Turn:
-        return Turn(
+    def turn(self) -> Reply:
+        return Reply(
             text=self.text,
             calls=tuple(call for scripted in self.calls for call in scripted.calls),
             usage=self.usage,
@@ -169,7 +169,7 @@ class Scenario(Frozen):
         return AgentDefinition.model_validate({**dict(self.agent), **change.agent})
 
     @property
-    def turns(self) -> tuple[Turn, ...]:
+    def turns(self) -> tuple[Reply, ...]:
         """What the model says, turn by turn."""
         return _turns(self.script)
 
@@ -184,7 +184,7 @@ class Scenario(Frozen):
         return {MODEL: self.turns, **{model: _turns(script) for model, script in self.scripts.items()}}
 
 
-def _turns(script: Turns) -> tuple[Turn, ...]:
+def _turns(script: Turns) -> tuple[Reply, ...]:
     return tuple(scripted.turn for scripted in script)
 
 

@@ -12,7 +12,7 @@ import pytest
 from holdfast.client import Settings
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import CALLS_PER_STEP_MAX, CONTINUE_EVENTS
 from holdfast.testing import assert_every_call_answered, assert_same_run
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
@@ -55,7 +55,7 @@ async def test_a_scenario_leaves_the_same_state_in_process_and_on_temporal(
     scenario: Scenario, settings: Settings, tmp_path: Path, continue_events: int
 ) -> None:
     gate, agent_id, execution_id = Gate(), str(uuid4()), str(uuid4())
-    offer = Offer(tools=tuple(tools_at(gate)), hooks=HOOKS)
+    offer = Toolset(tools=tuple(tools_at(gate)), hooks=HOOKS)
     chosen = replace(settings, continue_events=continue_events)
     async with served_at(chosen, tmp_path / "ledger.jsonl", scenario.plays, offer) as served:
         durable = await on_temporal(scenario, served, gate, agent_id, execution_id)

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ExecutionFailed, InvalidInput
 from holdfast.testing.openai_server import RequestRecord
-from holdfast.testing.script import Script, Turn, call, say
+from holdfast.testing.script import Reply, Script, call, say
 from tests.scenarios.tools import Gate, tools_at
 from tests.serving import Serve, Served
 
@@ -25,10 +25,10 @@ REPEATED = "Incorrect API key provided: test-key. Authorization: Bearer test-key
 
 SCRIPTS: dict[str, Script] = {
     "an answer": [call("add", a=1, b=2), say("3")],
-    "401": [Turn(status=401, text=REPEATED)],
-    "400": [call("add", a=1, b=2), Turn(status=400, text=REPEATED)],
-    "500 and then an answer": [say("well", failures=(Turn(status=500, text=REPEATED),))],
-    "HTML and then an answer": [say("well", failures=(Turn(body=REPEATED, headers={"content-type": "text/html"}),))],
+    "401": [Reply(status=401, text=REPEATED)],
+    "400": [call("add", a=1, b=2), Reply(status=400, text=REPEATED)],
+    "500 and then an answer": [say("well", failures=(Reply(status=500, text=REPEATED),))],
+    "HTML and then an answer": [say("well", failures=(Reply(body=REPEATED, headers={"content-type": "text/html"}),))],
 }
 
 
@@ -43,7 +43,7 @@ TATTLERS = tuple(hook(trigger, name=f"tattle_{trigger}")(tattle) for trigger in 
 @asynccontextmanager
 async def ended(serve: Serve, script: Script) -> AsyncGenerator[tuple[Served, str, str]]:
     """Run `script` to whatever end; give the run's id and the error the client told, if any."""
-    async with serve(script, offer=Offer(tools=tuple(tools_at(Gate())), hooks=TATTLERS)) as served:
+    async with serve(script, offer=Toolset(tools=tuple(tools_at(Gate())), hooks=TATTLERS)) as served:
         told = ""
         id_ = await served.client.start(AGENT, "What is it?")
         try:

@@ -21,7 +21,7 @@ from temporalio.api.common.v1 import Payload, Payloads
 from holdfast import AgentDefinition
 from holdfast.client import Settings
 from holdfast.connection.temporal_client import converter_of
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import CODEC_BODY_BYTES_MAX, CODEC_PAYLOADS_MAX, STORED_BYTES_MIN
 from holdfast.core.base.errors import InvalidInput, PortTaken
 from holdfast.server.codec_server import Access, CodecServer
@@ -209,7 +209,7 @@ async def test_a_runs_history_is_decoded_for_the_ui(settings: Settings, tmp_path
 
 
 def served_one(settings: Settings, folder: Path) -> AbstractAsyncContextManager[Served]:
-    return served(settings, folder / "ledger", [say("canary-answer")], Offer())
+    return served(settings, folder / "ledger", [say("canary-answer")], Toolset())
 
 
 def encoded_in(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401  # what JSON holds

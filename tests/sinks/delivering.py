@@ -18,7 +18,7 @@ from activities.transcripts import TranscriptCache
 from holdfast.client import Client, Settings
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.tools import tool
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.wire.contracts import EVENTS_QUERY, EventsPage, EventsRequest
 from holdfast.core.wire.sink_contracts import SinkStart, sink_id
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
@@ -51,7 +51,7 @@ async def worker_with(settings: Settings, sinks: Sequence[Sink] = ()) -> AsyncGe
     async with FakeOpenAI(SCRIPT) as endpoint:
         client = await Client.connect(settings)
         model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
-        worker = make_worker(client.temporal, settings, Offer(tools=(add,)), model, TranscriptCache(), sinks=sinks)
+        worker = make_worker(client.temporal, settings, Toolset(tools=(add,)), model, TranscriptCache(), sinks=sinks)
         try:
             async with worker:
                 yield client

@@ -13,7 +13,7 @@ from holdfast.core.base.errors import StorageFailed
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.sinks import Away, Batch, Refused, batch_delivery
-from holdfast.sinks.batch_delivery import Offering
+from holdfast.sinks.batch_delivery import BatchDelivery
 from holdfast.sinks.position import Place, Superseded
 from holdfast.storage.objects import Objects
 from holdfast.storage.records import Records
@@ -61,7 +61,7 @@ async def loaded(records: Records) -> Place:
 async def offered(place: Place, answer: Answer, events: tuple[NumberedEvent, ...] = NUMBERED[:3]) -> Scripted:
     sink = Scripted(answer)
     place.begin(events)
-    await Offering(place, sink, "test").offer()
+    await BatchDelivery(place, sink, "test").offer()
     return sink
 
 
@@ -106,7 +106,7 @@ async def test_who_comes_after_a_crash_offers_the_same_batch_again(records: Reco
         await offered(await loaded(records), _crash)
     place = await loaded(records)
     sink = Scripted(lambda _: None)
-    await Offering(place, sink, "test").offer(again=True)
+    await BatchDelivery(place, sink, "test").offer(again=True)
     assert (sink.offers, place.told) == ([((1, 2, 3), True)], {EXECUTION: 3})
 
 
@@ -123,7 +123,7 @@ async def test_a_crash_among_single_offers_leaves_the_rest_of_them(records: Reco
     with pytest.raises(KeyboardInterrupt):
         await offered(await loaded(records), refuse_then_crash)
     place, sink = await loaded(records), Scripted(lambda _: None)
-    await Offering(place, sink, "test").offer(again=True)
+    await BatchDelivery(place, sink, "test").offer(again=True)
     assert sink.offers == [((2,), True), ((3,), True)]
 
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from holdfast.client import Agent, Client, Holdfast, Settings
+from holdfast.client import AgentHandle, Client, Holdfast, Settings
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.wire.event_envelope import to_dict
@@ -54,7 +54,7 @@ def of_sessions(events: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, An
     return dict(own)
 
 
-async def lived(agent: Agent, times: int = 1) -> None:
+async def lived(agent: AgentHandle, times: int = 1) -> None:
     """Have a session talk, change, be suspended and go on."""
     for number in range(times):
         await surely(partial(agent.ask, f"one {number}", message_id=str(uuid4())))

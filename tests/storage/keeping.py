@@ -11,7 +11,7 @@ from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.loop.events import ExecutionStarted, ModelAnswered, ToolReturned
-from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.carry_over import SealedHistory
 from holdfast.core.wire.contracts import RecordRequest
 from holdfast.core.wire.execution_record import parts_needed, record_of
 from holdfast.core.wire.records import ExecutionRecord
@@ -32,7 +32,7 @@ class Kept:
 
     async def turn(self, question: str, answer: str, result: str | None = None, steps: int = 1) -> ExecutionRecord:
         """Answer a question, with `steps` tool calls before if there is a `result`, and keep the execution."""
-        run, past = self.run, Past()
+        run, past = self.run, SealedHistory()
         if self.snapshot is not None:
             run.state = past.restored(await self.records.frames(self.snapshot), agent_id=self.agent_id)
         else:
@@ -48,7 +48,7 @@ class Kept:
     def _step(self, event: ExecutionStarted | ModelAnswered | ToolReturned) -> None:
         self.run.state, _ = self.run.loop.step(self.run.state, event)
 
-    async def _keep(self, past: Past, question: str) -> ExecutionRecord:
+    async def _keep(self, past: SealedHistory, question: str) -> ExecutionRecord:
         snapshot = past.snapshot(self.run.state)
         for part in snapshot.parts:
             if not await self.records.has_part(part.digest):

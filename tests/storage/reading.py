@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from holdfast.testing import Turn, call, say
+from holdfast.testing import Reply, call, say
 from holdfast.testing.script import Script, turn_number
 
 _LINE = re.compile(
@@ -33,7 +33,7 @@ def part_of(result: str | None) -> Part:
 def reads_on(limit: int | None = None) -> Script:
     """Return a script: call `huge`, read on in its result twice, then answer with what the last part says."""
 
-    def script(request: dict[str, Any]) -> Turn:
+    def script(request: dict[str, Any]) -> Reply:
         if turn_number(request) == 0:
             return call("huge")
         last = request["messages"][-1]["content"]

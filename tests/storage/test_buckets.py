@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestServer
 
 from holdfast.core.agent.tools import ToolContext
 from holdfast.core.base.errors import ObjectMissing, StorageFailed
-from holdfast.storage.fetch_result_tool import KeptResults
+from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.objects import Objects
 from holdfast.storage.parts import EncodedParts
 from holdfast.storage.records import Records
@@ -97,7 +97,7 @@ async def test_objects_go_to_the_bucket_under_its_prefix_with_the_environments_c
 
 
 async def test_a_result_is_read_on_in_by_ranges(bucket: Bucket) -> None:
-    results = KeptResults(EncodedParts(Objects("s3://holdfast-tests")))
+    results = ResultStore(EncodedParts(Objects("s3://holdfast-tests")))
     text = "".join(f"{number}\n" for number in range(100_000))
     part = part_of(await results.bounded(text, ToolContext("run", "key", 1), 60))
     assert part_of(await results.read("run", part.ref, part.offset, 1_000)).text == text[part.offset :][:1_000]

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import AgentDefinition, StopRun, tool
 from holdfast.core.agent.tools import AnyTool, ToolContext
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import (
     FETCHED_BYTES_MAX,
     RESULT_KEPT_BYTES_MAX,
@@ -22,7 +22,7 @@ from holdfast.core.base.safe_text import json_size
 from holdfast.core.base.truncation import FETCH_TOOL
 from holdfast.local import LocalDriver
 from holdfast.runtime.tool_runner import offer_reading, run_tool
-from holdfast.storage.fetch_result_tool import KeptResults
+from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.objects import Objects
 from holdfast.storage.parts import EncodedParts
 from holdfast.testing import ScriptedModel
@@ -35,15 +35,15 @@ NUMBERED = "".join(f"line {number}\n" for number in range(200_000))
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> KeptResults:
-    return KeptResults(EncodedParts(Objects((tmp_path / "objects").as_uri())))
+def results(tmp_path: Path) -> ResultStore:
+    return ResultStore(EncodedParts(Objects((tmp_path / "objects").as_uri())))
 
 
 def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-async def test_a_short_result_is_shown_whole_and_not_kept(results: KeptResults, tmp_path: Path) -> None:
+async def test_a_short_result_is_shown_whole_and_not_kept(results: ResultStore, tmp_path: Path) -> None:
     text = "x" * TOOL_RESULT_CHARS_MAX
     assert await results.bounded(text, CONTEXT, 60) == text
     assert files_in(tmp_path) == []
@@ -54,7 +54,7 @@ async def test_a_short_result_is_shown_whole_and_not_kept(results: KeptResults, 
     [NUMBERED, "ä€😀" * 30_000, "\x1b" * 60_000, "a" + "😀" * 200_000],
     ids=["lines", "characters of many bytes", "control characters", "odd offsets"],
 )
-async def test_reading_on_gives_the_whole_result(results: KeptResults, text: str) -> None:
+async def test_reading_on_gives_the_whole_result(results: ResultStore, text: str) -> None:
     shown = await results.bounded(text, CONTEXT, 60)
     assert len(shown) <= TOOL_RESULT_CHARS_MAX
     assert json_size(shown) <= TOOL_RESULT_BYTES_MAX
@@ -73,7 +73,7 @@ async def test_reading_on_gives_the_whole_result(results: KeptResults, text: str
     assert read + page == text
 
 
-async def test_a_part_begins_and_ends_with_whole_characters(results: KeptResults) -> None:
+async def test_a_part_begins_and_ends_with_whole_characters(results: ResultStore) -> None:
     ref = part_of(await results.bounded("é" * 100_000, CONTEXT, 60)).ref
     for offset, limit in ((0, 1), (1, 17), (2, 20), (3, 21)):
         part = part_of(await results.read(RUN, ref, offset, limit))
@@ -81,7 +81,7 @@ async def test_a_part_begins_and_ends_with_whole_characters(results: KeptResults
         assert part.offset == offset + offset % 2 + len(part.text.encode())
 
 
-async def test_a_reference_holds_in_its_own_run_alone(results: KeptResults) -> None:
+async def test_a_reference_holds_in_its_own_run_alone(results: ResultStore) -> None:
     canary = "canary-7f3a" * 10_000
     ref = part_of(await results.bounded(canary, ToolContext(OTHER_RUN, "key", 1), 60)).ref
     assert "canary" in await results.read(OTHER_RUN, ref, 0, 100)
@@ -92,7 +92,7 @@ async def test_a_reference_holds_in_its_own_run_alone(results: KeptResults) -> N
         assert "canary" not in str(refused.value)
 
 
-async def test_a_place_that_is_none_is_refused(results: KeptResults) -> None:
+async def test_a_place_that_is_none_is_refused(results: ResultStore) -> None:
     ref = part_of(await results.bounded(NUMBERED, CONTEXT, 60)).ref
     size = len(NUMBERED)
     for offset, limit in ((-1, 10), (0, 0), (size, 10), (10**18, 10)):
@@ -101,7 +101,7 @@ async def test_a_place_that_is_none_is_refused(results: KeptResults) -> None:
     assert await results.read(RUN, ref, size - 1, 10) == "\n"
 
 
-async def test_more_than_is_kept_is_cut_and_said(results: KeptResults, tmp_path: Path) -> None:
+async def test_more_than_is_kept_is_cut_and_said(results: ResultStore, tmp_path: Path) -> None:
     text = "é" * (RESULT_KEPT_BYTES_MAX // 2 + 1_000)
     part = part_of(await results.bounded("a" + text, CONTEXT, 60))
     assert part.total == f"{RESULT_KEPT_BYTES_MAX - 1:,} that are kept (the result had {len(text) * 2 + 1:,})"
@@ -135,7 +135,7 @@ async def test_a_result_that_cannot_be_kept_is_shown_in_part_and_the_call_counts
     kind: type[Objects], folder: str, said: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    results = KeptResults(EncodedParts(kind((tmp_path / folder).as_uri())))
+    results = ResultStore(EncodedParts(kind((tmp_path / folder).as_uri())))
     effects: list[int] = []
 
     @tool(timeout_seconds=1, attempts_max=3)
@@ -158,7 +158,7 @@ def huge() -> str:
     return NUMBERED
 
 
-async def test_in_process_a_model_reads_on_as_on_temporal(results: KeptResults) -> None:
+async def test_in_process_a_model_reads_on_as_on_temporal(results: ResultStore) -> None:
     driver = LocalDriver(
         AgentDefinition(name="a", tools="all"), model=ScriptedModel(reads_on()), tools=[huge], results=results
     )
@@ -174,9 +174,9 @@ async def test_without_a_place_results_are_cut_as_ever() -> None:
     assert text.endswith(f"[cut: the beginning of {len(NUMBERED):,} characters]")
 
 
-async def test_the_tool_is_offered_beside_others_and_can_be_chosen_or_denied(results: KeptResults) -> None:
+async def test_the_tool_is_offered_beside_others_and_can_be_chosen_or_denied(results: ResultStore) -> None:
     def offered(there: list[AnyTool], agent: AgentDefinition) -> bool:
-        return FETCH_TOOL in offer_reading(Offer(tools=tuple(there)), results).equip(agent).tools
+        return FETCH_TOOL in offer_reading(Toolset(tools=tuple(there)), results).equip(agent).tools
 
     assert offered([huge], AgentDefinition(name="a", tools="all"))
     assert offered([huge], AgentDefinition(name="a", tools=("huge", FETCH_TOOL)))
@@ -185,7 +185,7 @@ async def test_the_tool_is_offered_beside_others_and_can_be_chosen_or_denied(res
     assert not offered([], AgentDefinition(name="a", tools="all")), "where no tool could bring a long result"
 
 
-def test_its_name_is_no_other_tools(results: KeptResults) -> None:
+def test_its_name_is_no_other_tools(results: ResultStore) -> None:
     with pytest.raises(InvalidInput, match="'fetch_result' is a name of our own"):
         tool(name=FETCH_TOOL)(huge.function)
     assert results.tool().name == results.tool().traits.name == FETCH_TOOL
@@ -193,7 +193,7 @@ def test_its_name_is_no_other_tools(results: KeptResults) -> None:
     assert "context" not in str(results.tool().schema.parameters)
 
 
-async def test_a_result_that_asks_to_stop_is_kept_too(results: KeptResults) -> None:
+async def test_a_result_that_asks_to_stop_is_kept_too(results: ResultStore) -> None:
     @tool
     def last() -> object:
         return StopRun(NUMBERED, "enough")
@@ -203,7 +203,7 @@ async def test_a_result_that_asks_to_stop_is_kept_too(results: KeptResults) -> N
     assert part_of(reply.text).total == f"{len(NUMBERED):,}"
 
 
-async def test_what_is_no_text_is_kept_as_the_text_it_is_shown_as(results: KeptResults) -> None:
+async def test_what_is_no_text_is_kept_as_the_text_it_is_shown_as(results: ResultStore) -> None:
     @tool
     def odd() -> object:
         return ["\ud800" + "x" * 100_000, b"\xff" * 10]

@@ -17,9 +17,9 @@ from holdfast.client import Settings
 from holdfast.connection.temporal_client import connect
 from holdfast.core.base.bounds import ANSWER_INLINE_BYTES_MAX, SEGMENT_BYTES_MIN
 from holdfast.core.base.errors import ObjectMissing, StorageFailed
-from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.carry_over import SealedHistory
 from holdfast.core.wire.contracts import PartPage
-from holdfast.core.wire.records import KeptState
+from holdfast.core.wire.records import SnapshotReference
 from holdfast.storage.data_converter import PayloadDriver, converter, records_of
 from holdfast.storage.objects import Objects
 from holdfast.storage.records import Records
@@ -35,15 +35,15 @@ class Holder:
 
     @workflow.run
     async def run(self, depth: int, *frames: bytes) -> list[int]:
-        said = [len(Past().restored(each, agent_id=str(workflow.uuid4())).messages) for each in frames]
+        said = [len(SealedHistory().restored(each, agent_id=str(workflow.uuid4())).messages) for each in frames]
         return said if depth else await workflow.execute_child_workflow("Holder", args=[1, *map(passed, KEPT)])
 
 
 KEPT: list[str] = []
 
 
-def passed(digest: str) -> KeptState:
-    return KeptState(snapshot=digest)
+def passed(digest: str) -> SnapshotReference:
+    return SnapshotReference(snapshot=digest)
 
 
 @pytest.mark.temporal

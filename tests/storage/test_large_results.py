@@ -10,13 +10,13 @@ import pytest
 from holdfast import AgentDefinition, tool
 from holdfast.client import Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import TOOL_RESULT_CHARS_MAX
 from holdfast.runtime.tool_runner import offer_reading
-from holdfast.storage.fetch_result_tool import KeptResults
+from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.objects import objects_at
 from holdfast.storage.parts import EncodedParts
-from holdfast.testing import Turn, call, say
+from holdfast.testing import Reply, call, say
 from holdfast.testing.script import turn_number
 from tests.serving import served
 from tests.storage.reading import part_of, reads_on
@@ -39,8 +39,8 @@ async def test_a_result_of_megabytes_is_one_effect_a_short_history_and_can_be_re
         effects.append(1)
         return "".join(f"{number:07}\n" for number in range(size // 8))
 
-    results = KeptResults(EncodedParts(objects_at(settings.storage_place)))
-    offer = offer_reading(Offer(tools=(huge,)), results)
+    results = ResultStore(EncodedParts(objects_at(settings.storage_place)))
+    offer = offer_reading(Toolset(tools=(huge,)), results)
     async with served(settings, tmp_path / "ledger.jsonl", reads_on(), offer, results=results) as there:
         execution_id = await there.client.start(AGENT, "read it")
         state = await there.client.result(execution_id)
@@ -63,14 +63,14 @@ async def test_many_calls_at_once_have_their_references_and_tell_the_truth(setti
         """Return much."""
         return letter * MEGABYTE
 
-    def script(request: dict[str, Any]) -> Turn:
+    def script(request: dict[str, Any]) -> Reply:
         if turn_number(request) > 0:
             return say("done")
         wanted = tuple(each for letter in "abcdefghijklmnop" for each in call("huge", letter=letter).calls)
-        return Turn(calls=wanted)
+        return Reply(calls=wanted)
 
-    results = KeptResults(EncodedParts(objects_at(settings.storage_place)))
-    offer = offer_reading(Offer(tools=(huge,)), results)
+    results = ResultStore(EncodedParts(objects_at(settings.storage_place)))
+    offer = offer_reading(Toolset(tools=(huge,)), results)
     async with served(settings, tmp_path / "ledger.jsonl", script, offer, results=results) as there:
         state = await there.client.run(AGENT, "all")
     executions = state.steps[0].tool_executions
@@ -92,15 +92,15 @@ async def test_another_runs_reference_is_refused(settings: Settings, tmp_path: P
 
     refs: list[str] = []
 
-    def script(request: dict[str, Any]) -> Turn:
+    def script(request: dict[str, Any]) -> Reply:
         if turn_number(request) > 0:
             return say("done")
         if request["messages"][-1]["content"] == "first":
             return call("huge")
         return call("fetch_result", ref=refs[0], offset=0)
 
-    results = KeptResults(EncodedParts(objects_at(settings.storage_place)))
-    offer = offer_reading(Offer(tools=(huge,)), results)
+    results = ResultStore(EncodedParts(objects_at(settings.storage_place)))
+    offer = offer_reading(Toolset(tools=(huge,)), results)
     async with served(settings, tmp_path / "ledger.jsonl", script, offer, results=results) as there:
         first = await there.client.run(AGENT, "first")
         assert first.last_tool_execution

@@ -10,7 +10,7 @@ from holdfast.core.agent.tools import ToolContext
 from holdfast.core.base.bounds import RESULT_PART_BYTES
 from holdfast.core.base.errors import ObjectMissing, PayloadRefused, StorageFailed
 from holdfast.storage.encryption import EncryptionCodec
-from holdfast.storage.fetch_result_tool import KeptResults
+from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.keys import Key, KeyRing
 from holdfast.storage.objects import Objects
 from holdfast.storage.parts import EncodedParts
@@ -69,7 +69,7 @@ async def test_what_somebody_has_put_in_the_place_of_a_result_is_not_believed(tm
 
 
 async def test_a_model_reads_on_in_an_encrypted_result(tmp_path: Path) -> None:
-    results = KeptResults(at(tmp_path))
+    results = ResultStore(at(tmp_path))
     text = "".join(f"canary {number}\n" for number in range(150_000))
     shown = part_of(await results.bounded(text, ToolContext(RUN, "key", 1), 60))
     read = shown.text

@@ -11,14 +11,14 @@ from activities.records import whose
 from holdfast import AgentDefinition, tool
 from holdfast.client import Settings
 from holdfast.core.agent.tools import ToolContext
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import RECORD_SHOWN_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments, InvalidInput
 from holdfast.core.base.truncation import RECORDS_TOOL
 from holdfast.runtime.tool_runner import run_tool
 from holdfast.storage.data_converter import converter, records_of
 from holdfast.storage.objects import Objects
-from holdfast.storage.read_records_tool import CAPABILITY, RecordReading
+from holdfast.storage.read_records_tool import CAPABILITY, RecordTools
 from holdfast.storage.records import Records
 from holdfast.testing.script import Call, calls, say
 from tests.serving import served
@@ -34,14 +34,14 @@ def greet() -> str:
     return "hello"
 
 
-def reading_of(agent: Kept) -> RecordReading:
+def reading_of(agent: Kept) -> RecordTools:
     """Return the tool as a run of that agent has it."""
 
     async def asked(execution_id: str) -> str:
         assert execution_id == CONTEXT.execution_id
         return agent.agent_id
 
-    return RecordReading(agent.records, asked)
+    return RecordTools(agent.records, asked)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ async def test_a_long_execution_is_read_piece_by_piece(records: Records) -> None
 
 
 def test_only_an_agent_that_asks_for_it_gets_the_tool(records: Records) -> None:
-    offer = reading_of(Kept(records)).offered(Offer(tools=(greet,)))
+    offer = reading_of(Kept(records)).offered(Toolset(tools=(greet,)))
 
     def gets(agent: AgentDefinition) -> bool:
         return RECORDS_TOOL in offer.equip(agent).tools
@@ -109,7 +109,7 @@ def test_only_an_agent_that_asks_for_it_gets_the_tool(records: Records) -> None:
 @pytest.mark.temporal
 async def test_another_agents_records_are_not_there(settings: Settings, tmp_path: Path) -> None:
     agent = AgentDefinition(name="rememberer", tools="all", capabilities=(CAPABILITY,))
-    offer = RecordReading(records_of(converter(settings.storage_place, None)), whose).offered(Offer(tools=(greet,)))
+    offer = RecordTools(records_of(converter(settings.storage_place, None)), whose).offered(Toolset(tools=(greet,)))
     script = [calls(Call(RECORDS_TOOL, {})), say("nothing")]
     async with served(settings, tmp_path / "ledger.jsonl", script, offer) as each:
         await each.client.run(agent, "another agent's question")
@@ -122,7 +122,7 @@ async def test_another_agents_records_are_not_there(settings: Settings, tmp_path
 @pytest.mark.temporal
 async def test_in_a_later_execution_an_agent_finds_the_earlier_one(settings: Settings, tmp_path: Path) -> None:
     agent = AgentDefinition(name="rememberer", tools="all", capabilities=(CAPABILITY,))
-    offer = RecordReading(records_of(converter(settings.storage_place, None)), whose).offered(Offer(tools=(greet,)))
+    offer = RecordTools(records_of(converter(settings.storage_place, None)), whose).offered(Toolset(tools=(greet,)))
     script = [say("the blue one"), calls(Call(RECORDS_TOOL, {})), say("I said: the blue one")]
     async with served(settings, tmp_path / "ledger.jsonl", script, offer) as each:
         chat = Chat(each.client, agent)

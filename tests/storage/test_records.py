@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.core.base.errors import InvalidInput, ObjectMissing, RecordNotFound, StorageFailed
-from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.carry_over import SealedHistory
 from holdfast.core.wire.session_contracts import Branch, BranchRequest
 from holdfast.storage.objects import Objects
 from holdfast.storage.records import Records
@@ -204,5 +204,5 @@ async def test_a_conversation_of_a_megabyte_is_branched_with_a_few_kilobytes(tmp
     added = {name: size for name, size in files_in(tmp_path).items() if name not in before}
     assert len(added) == 1
     assert sum(added.values()) < 10 * 1024, added
-    restored = Past().restored(await records_in(tmp_path).frames(cut.snapshot), agent_id=str(uuid4()))
+    restored = SealedHistory().restored(await records_in(tmp_path).frames(cut.snapshot), agent_id=str(uuid4()))
     assert restored.messages == agent.run.state.messages.before(len(agent.run.state.messages) - 5)

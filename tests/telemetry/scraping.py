@@ -14,7 +14,7 @@ from prometheus_client.samples import Sample
 from holdfast.client import Client, Settings
 from holdfast.connection.temporal_client import connect, core_runtime
 from holdfast.connection.worker_settings import WorkerSettings
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.sinks.sink import Sink
 from holdfast.testing.openai_server import FakeOpenAI
@@ -50,7 +50,7 @@ class Metered:
 async def metered(
     settings: Settings,
     script: Script,
-    offer: Offer,
+    offer: Toolset,
     serving: WorkerSettings | None = None,
     address: str | None = None,
     sinks: Sequence[Sink] = (),

@@ -15,7 +15,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ExecutionFailed, InvalidInput, PortTaken
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.verdicts import Verdict
@@ -23,7 +23,7 @@ from holdfast.core.wire.execution_events import AgentExecutionCompleted, AgentEx
 from holdfast.core.wire.metric_definitions import OTHER, Labels
 from holdfast.sinks.sink import Away, Batch
 from holdfast.telemetry.metrics import metrics_address
-from holdfast.testing.script import Call, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.sinks.delivering import end_sink, until
 from tests.telemetry.scraping import Metered, free_port, labels_of, metered
 from tests.telemetry.test_traces import by_agent
@@ -47,13 +47,13 @@ SCRIPT = by_agent(
     boss=[
         calls(Call("add", {"a": 1, "b": 2}), Call("add", {"a": 1}), Call("no_tool_of_ours")),
         calls(Call("spawn", {"agent": "helper", "task": "help"})),
-        say("done", failures=(Turn(status=500, text="busy"),)),
+        say("done", failures=(Reply(status=500, text="busy"),)),
     ],
     helper=[call("add", a=1, b=2), say("helped")],
     spender=[call("add", a=1, b=2), say("never said")],
     waiter=[call("wait")],
     asker=[call("add", a=3, b=4), say("allowed")],
-    refused=[Turn(status=401, text=WORDS)],
+    refused=[Reply(status=401, text=WORDS)],
 )
 
 
@@ -124,7 +124,7 @@ async def test_every_number_is_what_the_runs_say(settings: Settings) -> None:
         return "never"
 
     sink = Taking()
-    async with metered(settings, SCRIPT, Offer(tools=(add, wait)), sinks=[sink]) as here:
+    async with metered(settings, SCRIPT, Toolset(tools=(add, wait)), sinks=[sink]) as here:
         states = await ran(here, begun)
         asked = len(here.endpoint.requests)
         helper, boss = states["helper"], states["boss"]
@@ -197,7 +197,7 @@ async def test_no_replay_counts_anything_again(settings: Settings) -> None:
         await free.wait()
         return "held"
 
-    offer, address = Offer(tools=(add, hold)), f"127.0.0.1:{free_port()}"
+    offer, address = Toolset(tools=(add, hold)), f"127.0.0.1:{free_port()}"
     script = by_agent(mover=[call("add", a=1, b=2), call("hold"), say("done")])
     async with metered(settings, script, offer, LAZY, address) as first:
         id_ = await first.client.start(agent("mover"), "go")

@@ -18,12 +18,12 @@ from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Client, Settings
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.usage import Prices
 from holdfast.core.wire.workflow_names import session_workflow_id
 from holdfast.telemetry.settings import Telemetry
 from holdfast.telemetry.traces import tracing
-from holdfast.testing.script import Call, Script, Turn, call, calls, say, turn_number
+from holdfast.testing.script import Call, Reply, Script, call, calls, say, turn_number
 from tests.replay import replaying
 from tests.replay.archive import files, read
 from tests.serving import Served, served
@@ -56,13 +56,13 @@ async def near(word: str) -> str:
     return word
 
 
-OFFER = Offer(tools=(add, near))
+OFFER = Toolset(tools=(add, near))
 
 
-def by_agent(**scripts: list[Turn]) -> Script:
+def by_agent(**scripts: list[Reply]) -> Script:
     """Each agent plays its own script; it is known by its prompt."""
 
-    def turn(request: dict[str, Any]) -> Turn:
+    def turn(request: dict[str, Any]) -> Reply:
         script, number = scripts[request["messages"][0]["content"]], turn_number(request)
         return script[number] if number < len(script) else say("the script has ended")
 
@@ -73,7 +73,7 @@ def traced(settings: Settings, *, content: bool = False, **others: Any) -> Setti
     return replace(settings, telemetry=Telemetry(traces=True, content=content), **others)
 
 
-BUSY = Turn(status=500, text="busy")
+BUSY = Reply(status=500, text="busy")
 SCRIPT = by_agent(
     boss=[
         calls(Call("add", {"a": 1, "b": 2}, id="call_of_the_model")),
@@ -154,7 +154,7 @@ async def test_another_worker_tells_nothing_again_and_both_ways_of_running_repla
         return "held"
 
     script = [call("add", a=1, b=2), call("hold"), say("done")]
-    offer = Offer(tools=(add, hold))
+    offer = Toolset(tools=(add, hold))
     agent = AgentDefinition(name="moved", tools="all", llm=MODEL)
     quick = replace(LAZY, grace_seconds=0.1)
     async with served(traced(settings), tmp_path / "one", script, offer, serving=quick) as first:
@@ -241,7 +241,7 @@ async def test_each_message_of_a_session_has_a_trace_of_its_own(settings: Settin
 async def test_what_was_said_is_told_when_asked_for_and_a_failure_and_baggage_are_not_more(
     settings: Settings, tmp_path: Path, told: Told
 ) -> None:
-    script = by_agent(good=[call("add", a=1, b=2), say(f"done, {PRIVATE}")], bad=[Turn(status=401, text=PRIVATE)])
+    script = by_agent(good=[call("add", a=1, b=2), say(f"done, {PRIVATE}")], bad=[Reply(status=401, text=PRIVATE)])
     async with served(traced(settings, content=True), tmp_path / "ledger", script, OFFER) as here:
         good = await here.client.start(
             AgentDefinition(name="good", tools="all", system_prompt="good", llm=MODEL), "the question"

@@ -15,7 +15,7 @@ import pytest
 from holdfast.core.base.errors import InvalidInput
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Turn, say
+from holdfast.testing.script import Reply, say
 
 PROCESSES = 8
 LINES_EACH = 100
@@ -105,7 +105,7 @@ def test_only_its_owner_may_read_it(ledger: Ledger) -> None:
 
 
 async def test_the_fake_server_tells_repeated_calls_from_different_ones(ledger: Ledger) -> None:
-    script = [say("Hi.", usage=(7, 3), failures=(Turn(status=500), Turn(disconnect=True)))]
+    script = [say("Hi.", usage=(7, 3), failures=(Reply(status=500), Reply(disconnect=True)))]
     async with (
         FakeOpenAI(script, ledger=ledger.path) as server,
         openai.AsyncOpenAI(base_url=server.base_url, api_key="any", max_retries=0) as client,

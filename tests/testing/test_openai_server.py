@@ -24,7 +24,7 @@ from holdfast.testing import openai_server
 from holdfast.testing.holds import Hold
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI, load_script
-from holdfast.testing.script import Call, Scripts, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, Scripts, call, calls, say
 
 USER = {"role": "user", "content": "Hello"}
 CHAT = b'{"model": "m", "messages": [{"role": "user", "content": %s}]}'
@@ -117,7 +117,7 @@ async def test_a_script_may_be_a_function_of_the_request() -> None:
 
 
 async def test_a_function_that_raises_is_refused_with_its_error() -> None:
-    def broken(_: dict[str, Any]) -> Turn:
+    def broken(_: dict[str, Any]) -> Reply:
         raise KeyError("turn")
 
     async with playing(broken) as (_, client):
@@ -136,7 +136,7 @@ async def test_each_model_plays_its_own_script_and_others_are_unknown() -> None:
 
 
 async def test_a_model_that_answers_nothing_has_null_content() -> None:
-    async with playing([Turn(finish_reason="length")]) as (_, client):
+    async with playing([Reply(finish_reason="length")]) as (_, client):
         choice = (await ask(client)).choices[0]
     assert choice.message.content is None
     assert choice.finish_reason == "length"
@@ -216,14 +216,14 @@ async def test_a_body_in_pieces_goes_out_as_it_is_scripted() -> None:
     smile = json.dumps({"choices": [{"index": 0, "delta": {"content": "😀"}}]}, ensure_ascii=False).encode()
     cut = smile.index(b"\xf0") + 2  # inside the character
     body = (b"data: " + smile[:cut], smile[cut:] + b"\n\n", b"data: [DONE]\n\n")
-    async with playing([Turn(body=body, piece_seconds=0.01)]) as (_, client):
+    async with playing([Reply(body=body, piece_seconds=0.01)]) as (_, client):
         chunks = await stream(client)
     assert [chunk.choices[0].delta.content for chunk in chunks] == ["😀"]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422, 429, 500, 503, 529])
 async def test_an_error_status_comes_in_the_error_shape(status: int) -> None:
-    async with playing([Turn(status=status, text="Too bad.", headers={"Retry-After": "7"})]) as (_, client):
+    async with playing([Reply(status=status, text="Too bad.", headers={"Retry-After": "7"})]) as (_, client):
         for streamed in (False, True):
             with pytest.raises(openai.APIStatusError, match=r"Too bad\.") as caught:
                 await ask(client, stream=streamed)
@@ -233,7 +233,7 @@ async def test_an_error_status_comes_in_the_error_shape(status: int) -> None:
 
 
 async def test_failures_come_before_the_turn_and_are_counted_per_conversation() -> None:
-    script = [say("At last.", failures=(Turn(status=429), Turn(disconnect=True)))]
+    script = [say("At last.", failures=(Reply(status=429), Reply(disconnect=True)))]
     async with playing(script) as (server, client):
         for greeting in ("one", "two"):
             messages = [{"role": "user", "content": greeting}]
@@ -248,7 +248,7 @@ async def test_failures_come_before_the_turn_and_are_counted_per_conversation() 
 
 
 async def test_a_hanging_turn_never_answers_and_does_not_hold_up_the_end() -> None:
-    async with playing([Turn(hang=True)]) as (server, client):
+    async with playing([Reply(hang=True)]) as (server, client):
         asking = asyncio.create_task(ask(client))
         await server.until(lambda requests: len(requests) == 1)
         leaving = time.monotonic()
@@ -281,14 +281,14 @@ async def test_a_client_that_goes_away_is_noticed_at_once(tmp_path: Path, *, str
 @pytest.mark.parametrize(
     ("turn", "content_type", "text"),
     [
-        (Turn(body="<html>Bad gateway</html>", headers={"content-type": "text/html"}), "text/html", "<html>"),
-        (Turn(body=""), "application/json", ""),
-        (Turn(body='{"choices": ['), "application/json", '{"choices": ['),
-        (Turn(body=b'{"choices": []}'), "application/json", '{"choices": []}'),
-        (Turn(status=502, body="upstream"), "application/json", "upstream"),
+        (Reply(body="<html>Bad gateway</html>", headers={"content-type": "text/html"}), "text/html", "<html>"),
+        (Reply(body=""), "application/json", ""),
+        (Reply(body='{"choices": ['), "application/json", '{"choices": ['),
+        (Reply(body=b'{"choices": []}'), "application/json", '{"choices": []}'),
+        (Reply(status=502, body="upstream"), "application/json", "upstream"),
     ],
 )
-async def test_a_body_replaces_the_answer_whatever_it_is(turn: Turn, content_type: str, text: str) -> None:
+async def test_a_body_replaces_the_answer_whatever_it_is(turn: Reply, content_type: str, text: str) -> None:
     async with playing([turn]) as (server, _), aiohttp.ClientSession() as session:
         body = {"model": "m", "messages": [USER]}
         async with session.post(f"{server.base_url}/chat/completions", json=body) as response:

@@ -28,7 +28,7 @@ from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.testing import scripted_model
 from holdfast.testing.holds import Hold
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Call, Scripts, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, Scripts, call, calls, say
 from holdfast.testing.scripted_model import ScriptedModel
 
 Ending = InferenceResponse | tuple[str, bool, timedelta | None, Usage]
@@ -65,7 +65,7 @@ async def ending(model: Model, request: ModelRequest) -> Ending:
         return failure.kind, failure.again, failure.after, failure.usage
 
 
-async def same(turn: Turn, request: ModelRequest = FIRST) -> Ending:
+async def same(turn: Reply, request: ModelRequest = FIRST) -> Ending:
     """Return what `turn` is in Python, having checked that it is the same over HTTP."""
     async with both(lambda _: turn) as (local, remote, _):
         mine, theirs = await ending(local, request), await ending(remote, request)
@@ -75,7 +75,7 @@ async def same(turn: Turn, request: ModelRequest = FIRST) -> Ending:
 
 ANSWERS = {
     "text": say("It is a hare. ü😀\n\x00"),
-    "nothing": Turn(),
+    "nothing": Reply(),
     "empty text": say(""),
     "a lone surrogate": say("\ud800!"),
     "usage": say("x", usage=(7, 3)),
@@ -95,14 +95,14 @@ ANSWERS = {
     "too long": say("ü" * RESPONSE_BYTES_MAX),
     "too many arguments": calls(*[Call("add", {"a": "x" * (ARGUMENTS_BYTES_MAX // 2)})] * 3),
     "too many calls": calls(*[Call("add", {"a": 1})] * (CALLS_KEPT_MAX + 2)),
-    "another good status": Turn(text="made", status=201),
+    "another good status": Reply(text="made", status=201),
     "silence between pieces": say("x", piece_seconds=0.01),
 }
 
 
 @pytest.mark.parametrize("turn", ANSWERS.values(), ids=ANSWERS)
 @pytest.mark.parametrize("request_", [FIRST, SECOND], ids=["first", "second"])
-async def test_an_answer_is_the_same_in_python_and_over_http(turn: Turn, request_: ModelRequest) -> None:
+async def test_an_answer_is_the_same_in_python_and_over_http(turn: Reply, request_: ModelRequest) -> None:
     assert isinstance(await same(turn, request_), InferenceResponse)
 
 
@@ -110,7 +110,7 @@ ANY_TEXT = st.text(st.characters(), max_size=20)  # lone surrogates and control 
 TOKENS = st.integers(-3, 10**13)
 CALLS = st.builds(Call, ANY_TEXT, ANY_TEXT | st.dictionaries(ANY_TEXT, ANY_TEXT | st.floats()), st.none() | ANY_TEXT)
 TURNS = st.builds(
-    Turn,
+    Reply,
     text=st.none() | ANY_TEXT,
     calls=st.lists(CALLS, max_size=3).map(tuple),
     usage=st.none() | st.tuples(TOKENS, TOKENS),
@@ -121,47 +121,47 @@ TURNS = st.builds(
 
 @given(TURNS)
 @settings(max_examples=40, deadline=None)
-async def test_any_turn_is_the_same_in_python_and_over_http(turn: Turn) -> None:
+async def test_any_turn_is_the_same_in_python_and_over_http(turn: Reply) -> None:
     await same(turn)
 
 
 LONG_AGO = format_datetime(datetime(2020, 1, 1, tzinfo=UTC), usegmt=True)
 
 FAILURES = {
-    **{f"{status}": Turn(status=status) for status in (302, 400, 401, 403, 404, 405, 408, 409, 410, 413, 418, 422)},
-    **{f"{status}": Turn(status=status) for status in (425, 429, 500, 501, 502, 503, 504, 529)},
-    "wait": Turn(status=429, headers={"Retry-After": "2"}),
-    "wait a fraction": Turn(status=503, headers={"retry-after": "0.25"}),
-    "wait an hour": Turn(status=503, headers={"retry-after": "3600"}),
-    "wait for ever": Turn(status=503, headers={"retry-after": "1e300"}),
-    "wait backwards": Turn(status=503, headers={"retry-after": "-3"}),
-    "wait until long ago": Turn(status=503, headers={"retry-after": LONG_AGO}),
-    "wait who knows": Turn(status=503, headers={"retry-after": "soon"}),
-    "no wait where it cannot help": Turn(status=400, headers={"retry-after": "2"}),
-    "no quota": Turn(status=429, text="insufficient_quota: top up"),
-    "no quota in the body": Turn(status=429, body='{"error": {"code": "insufficient_quota"}}'),
-    **{word: Turn(status=400, text=f"This is too much: {word} is 8") for word in CONTEXT_WORDS},
-    "too long a context in the body": Turn(status=413, body='{"error": {"code": "context_length_exceeded"}}'),
-    "a web page": Turn(body="<html>sign in</html>"),
-    "nothing at all": Turn(body=""),
-    "broken JSON": Turn(body='{"choices": ['),
-    "no choices": Turn(body='{"choices": []}'),
-    "a list": Turn(body="[]"),
-    "an error page": Turn(status=502, body="<html>bad gateway</html>"),
-    "closed": Turn(disconnect=True),
+    **{f"{status}": Reply(status=status) for status in (302, 400, 401, 403, 404, 405, 408, 409, 410, 413, 418, 422)},
+    **{f"{status}": Reply(status=status) for status in (425, 429, 500, 501, 502, 503, 504, 529)},
+    "wait": Reply(status=429, headers={"Retry-After": "2"}),
+    "wait a fraction": Reply(status=503, headers={"retry-after": "0.25"}),
+    "wait an hour": Reply(status=503, headers={"retry-after": "3600"}),
+    "wait for ever": Reply(status=503, headers={"retry-after": "1e300"}),
+    "wait backwards": Reply(status=503, headers={"retry-after": "-3"}),
+    "wait until long ago": Reply(status=503, headers={"retry-after": LONG_AGO}),
+    "wait who knows": Reply(status=503, headers={"retry-after": "soon"}),
+    "no wait where it cannot help": Reply(status=400, headers={"retry-after": "2"}),
+    "no quota": Reply(status=429, text="insufficient_quota: top up"),
+    "no quota in the body": Reply(status=429, body='{"error": {"code": "insufficient_quota"}}'),
+    **{word: Reply(status=400, text=f"This is too much: {word} is 8") for word in CONTEXT_WORDS},
+    "too long a context in the body": Reply(status=413, body='{"error": {"code": "context_length_exceeded"}}'),
+    "a web page": Reply(body="<html>sign in</html>"),
+    "nothing at all": Reply(body=""),
+    "broken JSON": Reply(body='{"choices": ['),
+    "no choices": Reply(body='{"choices": []}'),
+    "a list": Reply(body="[]"),
+    "an error page": Reply(status=502, body="<html>bad gateway</html>"),
+    "closed": Reply(disconnect=True),
     "closed in the middle": say("x", disconnect=True, pieces_max=1),
-    "an error that is cut": Turn(status=400, disconnect=True, pieces_max=1),
+    "an error that is cut": Reply(status=400, disconnect=True, pieces_max=1),
     "an answer without content": say("x", pieces_max=0),
 }
 
 
 @pytest.mark.parametrize("turn", FAILURES.values(), ids=FAILURES)
-async def test_a_failure_is_of_the_same_kind_in_python_and_over_http(turn: Turn) -> None:
+async def test_a_failure_is_of_the_same_kind_in_python_and_over_http(turn: Reply) -> None:
     assert isinstance(await same(turn), tuple)
 
 
 WORDS = "It is a hare, and it is fast."
-CUT_CALL = Turn(calls=(Call("add", {"a": 1, "b": 22}),), text="Well.", usage=(7, 3), usage_in="every")
+CUT_CALL = Reply(calls=(Call("add", {"a": 1, "b": 22}),), text="Well.", usage=(7, 3), usage_in="every")
 PIECES = range(8)
 """The call above has seven pieces before its finish reason, and then the usage and the end."""
 
@@ -199,7 +199,7 @@ async def test_a_fault_within_an_answer_is_the_same_in_python_and_over_http(then
 
 @pytest.mark.parametrize("request_", [FIRST, PLAIN], ids=["streamed", "plain"])
 @pytest.mark.parametrize("turn", [say(WORDS), say(WORDS, usage_in="every"), say(WORDS, piece_chars=3), CUT_CALL])
-async def test_a_listener_hears_the_same_in_python_and_over_http(turn: Turn, request_: ModelRequest) -> None:
+async def test_a_listener_hears_the_same_in_python_and_over_http(turn: Reply, request_: ModelRequest) -> None:
     heard: tuple[list[AnswerPart], list[AnswerPart]] = [], []
     async with both(lambda _: turn) as (local, remote, _):
         mine = await local(replace(request_, listener=heard[0].append))
@@ -222,7 +222,7 @@ async def test_an_answer_that_is_held_goes_on_when_the_test_lets_it() -> None:
 
 
 async def test_failures_come_before_the_turn_and_are_counted_per_conversation() -> None:
-    turn = say("at last", failures=(Turn(status=503), Turn(status=429, headers={"retry-after": "1"})))
+    turn = say("at last", failures=(Reply(status=503), Reply(status=429, headers={"retry-after": "1"})))
     async with both(lambda _: turn) as (local, remote, _):
         asked = [FIRST, FIRST, SECOND, FIRST, SECOND, SECOND, SECOND]
         mine = [await ending(local, request) for request in asked]
@@ -234,7 +234,7 @@ async def test_failures_come_before_the_turn_and_are_counted_per_conversation() 
 async def test_a_script_is_asked_with_the_same_words() -> None:
     seen: list[object] = []
 
-    def script(body: dict[str, object]) -> Turn:
+    def script(body: dict[str, object]) -> Reply:
         seen.append(body)
         return say("x")
 
@@ -268,7 +268,7 @@ async def test_what_the_api_would_refuse_is_refused() -> None:
 
 
 async def test_a_script_that_raises_says_so() -> None:
-    def script(_: dict[str, object]) -> Turn:
+    def script(_: dict[str, object]) -> Reply:
         raise LookupError("no such turn")
 
     async with both(script) as (local, remote, _):
@@ -281,14 +281,14 @@ async def test_a_script_that_raises_says_so() -> None:
 
 async def test_a_driver_retries_a_scripted_failure() -> None:
     soon = {"retry-after": "0.001"}
-    model = ScriptedModel([say("3", failures=(Turn(status=503, headers=soon), Turn(status=429, headers=soon)))])
+    model = ScriptedModel([say("3", failures=(Reply(status=503, headers=soon), Reply(status=429, headers=soon)))])
     state = await LocalDriver(AgentDefinition(name="a", tools="all"), model=model).execute("?")
     assert state.final_response == "3"
     assert len(model.requests) == 3
 
 
 async def test_a_hanging_turn_ends_when_it_is_cancelled() -> None:
-    asking = asyncio.ensure_future(ScriptedModel([Turn(hang=True)])(FIRST))
+    asking = asyncio.ensure_future(ScriptedModel([Reply(hang=True)])(FIRST))
     done, _ = await asyncio.wait([asking], timeout=0.05)
     assert not done
     asking.cancel()
@@ -299,7 +299,7 @@ async def test_a_hanging_turn_ends_when_it_is_cancelled() -> None:
 async def test_a_body_that_is_an_answer_needs_the_server() -> None:
     body = '{"choices": [{"message": {"content": "x"}}]}'
     with pytest.raises(InvalidInput, match="FakeOpenAI"):
-        await ScriptedModel([Turn(body=body)])(FIRST)
+        await ScriptedModel([Reply(body=body)])(FIRST)
 
 
 async def test_only_the_latest_requests_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

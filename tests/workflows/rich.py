@@ -9,12 +9,12 @@ from uuid import uuid4
 from holdfast import AgentDefinition, tool
 from holdfast.client import Client
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.loop.conversation_summary import INSTRUCTION
 from holdfast.testing.holds import Hold
-from holdfast.testing.script import Call, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.serving import Served
 from tests.workflows.waiting import waiting_calls
 
@@ -44,7 +44,7 @@ class Stage:
         if place != "hook":
             self.hook.release()
 
-    def play(self, request: dict[str, Any]) -> Turn:
+    def play(self, request: dict[str, Any]) -> Reply:
         first = request["messages"][0]["content"]
         if first == INSTRUCTION:
             return self._at("summary", say("SUMMARY"))
@@ -59,11 +59,11 @@ class Stage:
             self._at("re-ask", say('{"right": true}')),
         ][self._asked - 1]
 
-    def _at(self, place: str, turn: Turn) -> Turn:
+    def _at(self, place: str, turn: Reply) -> Reply:
         return say("too late", delay_seconds=60) if place == self.place else turn
 
     @property
-    def offer(self) -> Offer:
+    def offer(self) -> Toolset:
         @tool
         async def nap() -> str:
             """Stand still until let go."""
@@ -83,7 +83,7 @@ class Stage:
             return Changes(metadata={seen: True}, messages=said)
 
         hooks = tuple(hook(trigger, name=f"at_{trigger}", timeout_seconds=5)(note) for trigger in Trigger)
-        return Offer(tools=(nap, pay), hooks=hooks)
+        return Toolset(tools=(nap, pay), hooks=hooks)
 
     async def drive(self, at_work: Served, execution_id: str) -> None:
         """Do what people do in this run, up to its place."""

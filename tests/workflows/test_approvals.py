@@ -15,7 +15,7 @@ from temporalio.client import WorkflowUpdateFailedError
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings, workflow_updates
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import ARGUMENTS_BYTES_MAX
 from holdfast.core.base.errors import DecisionRefused, InvalidArguments, InvalidInput, ServerUnavailable
 from holdfast.core.conversation.verdicts import Decision, Verdict
@@ -32,14 +32,14 @@ AGENT = AgentDefinition.model_validate(RULES)
 CLOSED_SECONDS_MAX = 30.0
 
 
-def till(paid: list[int]) -> Offer:
+def till(paid: list[int]) -> Toolset:
     @tool
     def pay(amount: int) -> str:
         """Pay."""
         paid.append(amount)
         return f"paid {amount}"
 
-    return Offer(tools=(pay,))
+    return Toolset(tools=(pay,))
 
 
 YES = Verdict(decision="approve", by="ann")

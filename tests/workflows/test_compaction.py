@@ -13,13 +13,13 @@ from holdfast import AgentDefinition, ExecutionStatus, tool
 from holdfast.client import Settings
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import PAGE_BYTES_MAX
 from holdfast.core.conversation.messages import BUFFER_SECTION, SUMMARY_SECTION
 from holdfast.core.loop.conversation_summary import INSTRUCTION, SUMMARY_HEAD
 from holdfast.core.wire.contracts import STATE_QUERY, PageRequest
 from holdfast.testing.openai_server import RequestRecord
-from holdfast.testing.script import Call, Turn, calls, say
+from holdfast.testing.script import Call, Reply, calls, say
 from tests.serving import served
 from tests.workflows.histories import history_of, replayed
 
@@ -43,12 +43,12 @@ def summarises(request: dict[str, Any]) -> bool:
 class Reader:
     """A model that reads STEPS results, of which every third one calls for a summary."""
 
-    def __init__(self, size: int = 100, at_once: int = 1, summary: Turn | None = None) -> None:
+    def __init__(self, size: int = 100, at_once: int = 1, summary: Reply | None = None) -> None:
         self.asked = 0
         self._size, self._at_once = size, at_once
         self._summary = summary or say("SUMMARY", usage=(10, 1))
 
-    def __call__(self, request: dict[str, Any]) -> Turn:
+    def __call__(self, request: dict[str, Any]) -> Reply:
         if summarises(request):
             return self._summary
         self.asked += 1
@@ -66,7 +66,7 @@ def texts(request: RequestRecord) -> list[str]:
 async def test_the_model_is_sent_the_summary_in_place_of_what_it_stands_for(
     settings: Settings, tmp_path: Path, cache: TranscriptCache
 ) -> None:
-    async with served(settings, tmp_path / "ledger.jsonl", Reader(), Offer(tools=(read,)), cache) as at_work:
+    async with served(settings, tmp_path / "ledger.jsonl", Reader(), Toolset(tools=(read,)), cache) as at_work:
         execution_id = await at_work.client.start(AGENT, "read on")
         state = await at_work.client.result(execution_id)
         await replayed(at_work.client, execution_id)
@@ -87,7 +87,7 @@ async def test_the_model_is_sent_the_summary_in_place_of_what_it_stands_for(
 
 async def test_a_run_is_followed_and_read_across_its_summaries(settings: Settings, tmp_path: Path) -> None:
     reader = Reader(size=40_000, at_once=4)
-    async with served(settings, tmp_path / "ledger.jsonl", reader, Offer(tools=(read,))) as at_work:
+    async with served(settings, tmp_path / "ledger.jsonl", reader, Toolset(tools=(read,))) as at_work:
         execution_id = await at_work.client.start(AGENT, "read on")
         last: AgentState | None = None
         seen: list[int] = []
@@ -106,11 +106,11 @@ async def test_a_long_conversation_that_waits_for_its_summary_is_readable(settin
         {"name": "late", "tools": "all", "context": {"summary": {**POLICY, "above_input_tokens": 9}}}
     )
 
-    def turn(request: dict[str, Any]) -> Turn:
+    def turn(request: dict[str, Any]) -> Reply:
         answer = reader(request)
         return calls(*answer.calls, usage=(1_000 if reader.asked == STEPS else 1, 1)) if answer.calls else answer
 
-    async with served(settings, tmp_path / "ledger.jsonl", turn, Offer(tools=(read,))) as at_work:
+    async with served(settings, tmp_path / "ledger.jsonl", turn, Toolset(tools=(read,))) as at_work:
         execution_id = await at_work.client.start(late, "read on")
         await at_work.endpoint.until(lambda all_: bool(all_) and summarises(all_[-1].body), seconds_max=90)
         state = await at_work.client.state(execution_id)
@@ -127,8 +127,8 @@ async def test_a_long_conversation_that_waits_for_its_summary_is_readable(settin
 
 
 async def test_a_run_whose_summaries_fail_keeps_its_conversation(settings: Settings, tmp_path: Path) -> None:
-    reader = Reader(size=45_000, at_once=8, summary=Turn(status=400))
-    async with served(settings, tmp_path / "ledger.jsonl", reader, Offer(tools=(read,))) as at_work:
+    reader = Reader(size=45_000, at_once=8, summary=Reply(status=400))
+    async with served(settings, tmp_path / "ledger.jsonl", reader, Toolset(tools=(read,))) as at_work:
         state = await at_work.client.run(AGENT, "read on")
     assert state.final_response == "done"
     assert any(each.startswith("older messages could not be summarised") for each in state.warnings)
@@ -137,9 +137,9 @@ async def test_a_run_whose_summaries_fail_keeps_its_conversation(settings: Setti
 
 async def test_a_summary_that_fails_at_first_is_asked_for_again(settings: Settings, tmp_path: Path) -> None:
     forgetful = WorkerSettings(cached_runs=0)
-    fleeting = Turn(status=500, headers={"retry-after": "0"})
+    fleeting = Reply(status=500, headers={"retry-after": "0"})
     slow = Reader(summary=say("SUMMARY", failures=(fleeting,)))
-    async with served(settings, tmp_path / "ledger.jsonl", slow, Offer(tools=(read,)), serving=forgetful) as at_work:
+    async with served(settings, tmp_path / "ledger.jsonl", slow, Toolset(tools=(read,)), serving=forgetful) as at_work:
         execution_id = await at_work.client.start(AGENT, "read on")
         state = await at_work.client.result(execution_id)
         events = (await history_of(at_work.client, execution_id)).events

@@ -10,7 +10,7 @@ import pytest
 from holdfast import AgentDefinition, Message, tool
 from holdfast.core.agent.context_view import CompilerContext, compiler
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.local import LocalDriver
 from holdfast.testing.script import call, say
 from holdfast.testing.scripted_model import ScriptedModel
@@ -47,7 +47,7 @@ class Notes:
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
 
-    def offer(self) -> Offer:
+    def offer(self) -> Toolset:
         @compiler
         def noting(context: CompilerContext) -> Sequence[Message]:
             self.seen.append(
@@ -61,7 +61,7 @@ class Notes:
             )
             return context.messages
 
-        return Offer(tools=(read,), hooks=(count,), compilers=(noting,))
+        return Toolset(tools=(read,), hooks=(count,), compilers=(noting,))
 
 
 async def test_a_compiler_sees_tags_sections_metadata_and_the_prompt_alike_in_both_drivers(serve: Serve) -> None:

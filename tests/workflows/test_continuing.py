@@ -16,7 +16,7 @@ from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client import Client, Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.tools import AnyTool
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import CONTINUE_EVENTS
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -29,7 +29,7 @@ from holdfast.core.wire.contracts import (
     StopRequest,
 )
 from holdfast.core.wire.execution_events import AgentStepCompleted
-from holdfast.testing.script import Call, Script, Turn, calls, say
+from holdfast.testing.script import Call, Reply, Script, calls, say
 from tests.replay.replaying import replayer
 from tests.serving import Served, served
 from tests.workflows.chains import chain_of
@@ -48,7 +48,7 @@ def look(number: int) -> str:
     return f"{number}: {LONG}"
 
 
-def walk(steps: int) -> list[Turn]:
+def walk(steps: int) -> list[Reply]:
     """Ask for a long result in each of so many steps, then answer."""
     return [*(calls(Call("look", {"number": number})) for number in range(steps)), say("arrived")]
 
@@ -63,7 +63,7 @@ def restless(settings: Settings, tmp_path: Path) -> Restless:
     @asynccontextmanager
     async def serving(script: Script, tools: Sequence[AnyTool] = (look,), events: int = 1) -> AsyncGenerator[Served]:
         often = dataclasses.replace(settings, continue_events=events)
-        async with served(often, tmp_path / "ledger.jsonl", script, Offer(tools=tuple(tools))) as each:
+        async with served(often, tmp_path / "ledger.jsonl", script, Toolset(tools=tuple(tools))) as each:
             yield each
 
     return serving

@@ -17,13 +17,13 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import AnyTool
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.contracts import CHANGE_SIGNAL, INFERENCE_ACTIVITY, DefinitionChange
 from holdfast.testing.holds import Hold
-from holdfast.testing.script import Call, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.replay.replaying import replayer
 from tests.serving import Serve, Served
 from tests.serving import served as served_at
@@ -84,7 +84,7 @@ def gated(hold: Hold) -> list[AnyTool]:
 
 async def test_a_change_during_a_model_call_is_of_the_next_one(serve: Serve) -> None:
     hold = Hold()
-    async with serve([Turn(calls=(Call("look"),), hold=hold), say("done")], [look, listen]) as served:
+    async with serve([Reply(calls=(Call("look"),), hold=hold), say("done")], [look, listen]) as served:
         execution_id = await served.client.start(AGENT, "Go.")
         await hold.until_held()
         await change(served.client, execution_id, OTHER)
@@ -115,7 +115,7 @@ async def test_a_change_before_the_first_task_is_there_from_the_beginning(settin
     client = await Client.connect(settings)
     execution_id = await client.start(AGENT, "Go.")
     await change(client, execution_id, OTHER)
-    offer = Offer(tools=(look, listen))
+    offer = Toolset(tools=(look, listen))
     async with served_at(settings, tmp_path / "ledger.jsonl", [call("listen"), say("done")], offer) as served:
         state = await ended(served, execution_id)
         assert prompts(served) == ["Be blue."] * 2
@@ -134,7 +134,7 @@ async def test_a_change_during_an_approval_has_its_rules_from_the_next_call_on(s
     assert [each.outcome for step in state.steps for each in step.tool_executions] == ["denied", "succeeded"]
 
 
-async def changed_meanwhile(serve: Serve, definition: AgentDefinition, then: Turn, **given: Any) -> AgentState:  # noqa: ANN401  # fields
+async def changed_meanwhile(serve: Serve, definition: AgentDefinition, then: Reply, **given: Any) -> AgentState:  # noqa: ANN401  # fields
     """Change the agent while its first tool runs; return the end."""
     hold = Hold()
     async with serve([call("look"), then], gated(hold)) as served:
@@ -151,7 +151,7 @@ async def test_a_budget_that_is_spent_already_ends_the_run(serve: Serve) -> None
 
 
 async def test_a_new_time_limit_has_its_timer(serve: Serve) -> None:
-    state = await changed_meanwhile(serve, AGENT, Turn(hang=True), budget=ExecutionBudget(max_seconds=6))
+    state = await changed_meanwhile(serve, AGENT, Reply(hang=True), budget=ExecutionBudget(max_seconds=6))
     assert (state.stop_reason, state.step_count) == (StopReason.TIME_LIMIT, 1)
     assert state.budget == ExecutionBudget(max_seconds=6)
 
@@ -187,7 +187,7 @@ async def test_a_change_in_every_step_of_a_run_that_always_goes_on_elsewhere(
     often = dataclasses.replace(settings, continue_events=1)
     script = [*(call("look", number=number) for number in range(5)), say("done")]
     hold = Hold()
-    async with served_at(often, tmp_path / "ledger.jsonl", script, Offer(tools=tuple(gated(hold)))) as served:
+    async with served_at(often, tmp_path / "ledger.jsonl", script, Toolset(tools=tuple(gated(hold)))) as served:
         execution_id = await served.client.start(AGENT, "Go.")
         await hold.until_held()
         changing = asyncio.create_task(_changed_often(served.client, execution_id))

@@ -14,10 +14,10 @@ from temporalio.client import WorkflowFailureError
 from holdfast import AgentDefinition, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.wire.contracts import AGENT_EXECUTION, ExecutionInput
-from holdfast.testing.script import Turn, call, say, turn_number
+from holdfast.testing.script import Reply, call, say, turn_number
 from tests.serving import Serve, served
 from tests.workflows.histories import replayed
 
@@ -41,7 +41,7 @@ async def test_a_cancel_before_any_worker_is_there_stops_the_run_with_a_state(
     client = await Client.connect(settings)
     execution_id = await client.start(AGENT, "wait")
     await client.temporal.get_workflow_handle(execution_id).cancel()
-    async with served(settings, tmp_path / "ledger.jsonl", [say("too late", delay_seconds=60)], Offer()):
+    async with served(settings, tmp_path / "ledger.jsonl", [say("too late", delay_seconds=60)], Toolset()):
         state = await client.result(execution_id)
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)
 
@@ -64,7 +64,7 @@ async def test_a_time_limit_that_passed_without_a_worker_stops_the_run_before_an
     client = await Client.connect(settings)
     past = ExecutionBudget(max_seconds=0.01)
     execution_id = await client.start(AGENT, "too late", budget=past)
-    async with served(settings, tmp_path / "ledger.jsonl", [say("hello")], Offer()) as late:
+    async with served(settings, tmp_path / "ledger.jsonl", [say("hello")], Toolset()) as late:
         state = await client.result(execution_id)
         assert late.endpoint.requests == ()
         await replayed(client, execution_id)
@@ -89,7 +89,7 @@ async def test_an_async_tool_that_blocks_harms_no_neighbour(serve: Serve) -> Non
     assert len(served.endpoint.requests) == 3, "no call was taken for lost and made again"
 
 
-def blocking_or_slow(request: dict[str, Any]) -> Turn:
+def blocking_or_slow(request: dict[str, Any]) -> Reply:
     """One run blocks the loop of async tools for longer than the heartbeat timeout, the other waits for its model."""
     if request["messages"][0]["content"] == "slow":
         return say("done", delay_seconds=3)
@@ -115,7 +115,7 @@ async def test_a_limit_that_strikes_around_the_first_task_replays_whatever_is_as
     started = [await client.start(AGENT, "soon", budget=limit) for limit in limits]
     asked = [asyncio.create_task(client.debug(execution_id)) for execution_id in started]
     await asyncio.sleep(0.5)  # the questions wait at the server for the worker, whose first task brings both
-    async with served(settings, tmp_path / "ledger.jsonl", [say("hello", delay_seconds=5)], Offer()):
+    async with served(settings, tmp_path / "ledger.jsonl", [say("hello", delay_seconds=5)], Toolset()):
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert any(isinstance(each, dict) for each in answers), "a busy machine leaves some without an answer, not all"
         for execution_id in started:

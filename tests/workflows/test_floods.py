@@ -22,7 +22,7 @@ from holdfast.core.wire.contracts import (
     StopRequest,
 )
 from holdfast.core.wire.session_contracts import STOP_UPDATE
-from holdfast.testing.script import Turn, say
+from holdfast.testing.script import Reply, say
 from tests.serving import Serve
 from tests.workflows.chats import Chat
 from tests.workflows.histories import replayed
@@ -102,7 +102,7 @@ async def test_a_stop_is_heard_after_a_flood(serve: Serve, signal: str, value: o
 async def test_room_is_there_again_for_the_next_step(serve: Serve) -> None:
     answers = [say("one " * 30, piece_chars=4, piece_seconds=0.1), say("two")]
 
-    def script(request: dict[str, Any]) -> Turn:
+    def script(request: dict[str, Any]) -> Reply:
         said = [each["content"] for each in request["messages"] if each["role"] == "user"]
         return answers[0] if len(said) == 1 else answers[1]
 

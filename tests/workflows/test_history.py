@@ -15,9 +15,9 @@ from activities.transcripts import TranscriptCache
 from holdfast import AgentDefinition, tool
 from holdfast.client import Client, Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import DELTA_BYTES_MAX, PAYLOAD_BYTES_MAX
-from holdfast.testing.script import Call, Turn, call, calls, say, turn_number
+from holdfast.testing.script import Call, Reply, call, calls, say, turn_number
 from tests.serving import Serve, served
 from tests.workflows.histories import taken
 
@@ -42,7 +42,7 @@ async def sizes(client: Client, execution_id: str) -> tuple[int, int]:
 
 
 async def test_a_step_costs_twelve_events_and_the_same_bytes_early_and_late(serve: Serve) -> None:
-    def as_often_as_asked(request: dict[str, Any]) -> Turn:
+    def as_often_as_asked(request: dict[str, Any]) -> Reply:
         steps = int(request["messages"][1]["content"])
         number = turn_number(request)
         return call("read", size=2_048, seed=number) if number < steps else say("done")
@@ -80,7 +80,7 @@ async def test_a_worker_that_never_saw_the_conversation_reads_it_from_the_workfl
 ) -> None:
     script = [*(call("read", size=500, seed=n) for n in range(12)), say("done")]
     forgetful = TranscriptCache(bytes_max=0)
-    async with served(settings, tmp_path / "ledger.jsonl", script, Offer(tools=(read,)), forgetful) as without_memory:
+    async with served(settings, tmp_path / "ledger.jsonl", script, Toolset(tools=(read,)), forgetful) as without_memory:
         state = await without_memory.client.run(AGENT, "read on")
     assert state.final_response == "done"
     said = [len(request.body["messages"]) for request in without_memory.endpoint.requests]

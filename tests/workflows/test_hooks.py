@@ -15,10 +15,10 @@ from holdfast import AgentDefinition, ExecutionStatus, tool
 from holdfast.client import Settings
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.hooks import Changes, Hook, HookContext, HookFunction, Trigger, hook
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import LISTED_STEPS
 from holdfast.core.base.errors import ExecutionFailed
-from holdfast.testing.script import Call, Turn, call, calls, say, turn_number
+from holdfast.testing.script import Call, Reply, call, calls, say, turn_number
 from tests.serving import Serve, served
 from tests.workflows.histories import history_of, markers, replayed, taken, written
 
@@ -45,7 +45,7 @@ def nothing(_: HookContext) -> None:
     return None
 
 
-def as_often_as_asked(request: dict[str, Any]) -> Turn:
+def as_often_as_asked(request: dict[str, Any]) -> Reply:
     steps = int(request["messages"][0]["content"].split()[0])
     number = turn_number(request)
     return call("read", size=2_048, seed=number) if number < steps else say("done")
@@ -59,7 +59,7 @@ async def test_what_hooks_are_shown_is_in_no_history(serve: Serve) -> None:
 
     counts: list[int] = []
     for hooks in ((), at_every_place(look)):
-        async with serve(as_often_as_asked, offer=Offer(tools=(read,), hooks=hooks)) as served:
+        async with serve(as_often_as_asked, offer=Toolset(tools=(read,), hooks=hooks)) as served:
             agent = AgentDefinition(name="hooked", tools="all", hooks="all", metadata={"note": CANARY})
             execution_id = await served.client.start(agent, f"3 {CANARY}")
             await served.client.result(execution_id)
@@ -70,7 +70,7 @@ async def test_what_hooks_are_shown_is_in_no_history(serve: Serve) -> None:
 
 
 async def test_a_place_costs_one_event_and_a_step_the_same_bytes_early_and_late(serve: Serve) -> None:
-    offer = Offer(tools=(read,), hooks=at_every_place(nothing))
+    offer = Toolset(tools=(read,), hooks=at_every_place(nothing))
     async with serve(as_often_as_asked, offer=offer) as served:
         execution_id = await served.client.start(AGENT, "60 steps")
         state = await served.client.result(execution_id)
@@ -97,7 +97,7 @@ async def test_a_place_costs_one_event_and_a_step_the_same_bytes_early_and_late(
 
 async def test_hooks_at_the_same_place_cost_one_event_together(serve: Serve) -> None:
     many = tuple(hook("before_step", name=f"{'long_' * 11}{number:04}")(nothing) for number in range(60))
-    async with serve([say("done")], offer=Offer(hooks=many)) as served:
+    async with serve([say("done")], offer=Toolset(hooks=many)) as served:
         execution_id = await served.client.start(AGENT, "?")
         state = await served.client.result(execution_id)
         events = (await history_of(served.client, execution_id)).events
@@ -113,7 +113,7 @@ async def test_a_hook_of_a_run_that_is_replayed_at_each_step_runs_once(serve: Se
         told.append(f"{context.trigger} {context.step_number}{about}")
         return Changes(metadata={f"{len(told)}": context.trigger})
 
-    offer, forgetful = Offer(tools=(read,), hooks=at_every_place(tell)), WorkerSettings(cached_runs=0)
+    offer, forgetful = Toolset(tools=(read,), hooks=at_every_place(tell)), WorkerSettings(cached_runs=0)
     async with serve(as_often_as_asked, offer=offer, serving=forgetful) as served:
         execution_id = await served.client.start(AGENT, "4 steps")
         state = await served.client.result(execution_id)
@@ -132,12 +132,12 @@ async def test_new_code_of_a_hook_does_not_disturb_a_run_that_passed_it(settings
 
         return hook("before_execution", name="note")(note)
 
-    ledger, script = tmp_path / "ledger.jsonl", [say("done", failures=(Turn(hang=True),))]
+    ledger, script = tmp_path / "ledger.jsonl", [say("done", failures=(Reply(hang=True),))]
     brief = WorkerSettings(grace_seconds=0.1)
-    async with served(settings, ledger, script, Offer(hooks=(version("old"),)), serving=brief) as before:
+    async with served(settings, ledger, script, Toolset(hooks=(version("old"),)), serving=brief) as before:
         execution_id = await before.client.start(AGENT, "?")
         await before.endpoint.until(lambda requests: len(requests) == 1)
-    async with served(settings, ledger, [say("done")], Offer(hooks=(version("new", stop="no more"),))) as after:
+    async with served(settings, ledger, [say("done")], Toolset(hooks=(version("new", stop="no more"),))) as after:
         state = await after.client.result(execution_id)
     assert (state.final_response, state.metadata["noted"], ran) == ("done", "old", ["old"])
 
@@ -195,7 +195,7 @@ async def test_a_hook_that_fails_ends_the_run_with_its_name(
 ) -> None:
     hangs = function in (sleeping, waiting)
     bad = hook(trigger, name="bad", timeout_seconds=0.2 if hangs else 5)(function)
-    async with serve([call("read", size=10), say("done")], offer=Offer(tools=(read,), hooks=(bad,))) as served:
+    async with serve([call("read", size=10), say("done")], offer=Toolset(tools=(read,), hooks=(bad,))) as served:
         execution_id = await served.client.start(AGENT, "?")
         with pytest.raises(ExecutionFailed) as failed:
             await served.client.result(execution_id)
@@ -209,7 +209,7 @@ async def test_a_hook_that_fails_ends_the_run_with_its_name(
 async def test_hooks_that_hang_take_no_hook_of_another_run_with_them(serve: Serve) -> None:
     hang = hook("before_step", name="hang", timeout_seconds=0.1)(sleeping)
     fine = hook("before_step", name="fine")(lambda _: Changes(metadata={"fine": True}))
-    async with serve([say("done")], offer=Offer(hooks=(hang, fine))) as served:
+    async with serve([say("done")], offer=Toolset(hooks=(hang, fine))) as served:
         bad = [served.client.run(AgentDefinition(name="a", tools="all", hooks=("hang",)), "?") for _ in range(40)]
         ends = await asyncio.gather(*bad, return_exceptions=True)
         assert all(isinstance(end, ExecutionFailed) for end in ends)
@@ -222,7 +222,7 @@ async def test_an_async_hook_that_blocks_harms_no_neighbour(serve: Serve) -> Non
         time.sleep(3.5)  # noqa: ASYNC251  # the fault
 
     hooks = (hook("before_step", name="block", timeout_seconds=5)(block),)
-    async with serve([say("done", delay_seconds=3)], offer=Offer(hooks=hooks)) as served:
+    async with serve([say("done", delay_seconds=3)], offer=Toolset(hooks=hooks)) as served:
         neighbour = asyncio.create_task(served.client.run(AgentDefinition(name="b", tools="all", hooks=()), "slow"))
         await served.endpoint.until(lambda requests: len(requests) == 1)
         state = await served.client.run(AGENT, "block")
@@ -235,7 +235,7 @@ async def test_all_hooks_of_one_place_together_cannot_outgrow_a_payload(serve: S
         return Changes(metadata={str(time.monotonic_ns()): "x" * 60_000})
 
     hooks = tuple(hook("before_step", name=f"much_{number}")(much) for number in range(60))
-    async with serve([say("done")], offer=Offer(hooks=hooks)) as served, asyncio.timeout(90):
+    async with serve([say("done")], offer=Toolset(hooks=hooks)) as served, asyncio.timeout(90):
         with pytest.raises(ExecutionFailed, match="the hook 'much_"):
             await served.client.run(AGENT, "?")
 
@@ -249,7 +249,7 @@ async def test_the_hooks_around_many_calls_at_once_do_not_end_the_run(serve: Ser
         return Changes(metadata={str(time.monotonic_ns()): "x" * (3_000 if arguments else 60_000)}, arguments=arguments)
 
     wanted = calls(*[Call("read", {"size": 10})] * 64)
-    offer = Offer(tools=(read,), hooks=(hook(trigger, name="much", timeout_seconds=5)(much),))
+    offer = Toolset(tools=(read,), hooks=(hook(trigger, name="much", timeout_seconds=5)(much),))
     async with serve([wanted, say("done")], offer=offer) as served, asyncio.timeout(90):
         execution_id = await served.client.start(AGENT, "?")
         with pytest.raises(ExecutionFailed, match="the hook 'much'"):
@@ -260,7 +260,7 @@ async def test_notes_that_hooks_pile_up_leave_the_state_readable(serve: Serve) -
     def note(context: HookContext) -> Changes:
         return Changes(metadata={f"{context.step_number}": "x" * 60_000})
 
-    offer = Offer(tools=(read,), hooks=(hook("before_step", name="note")(note),))
+    offer = Toolset(tools=(read,), hooks=(hook("before_step", name="note")(note),))
     async with serve(as_often_as_asked, offer=offer) as served, asyncio.timeout(90):
         execution_id = await served.client.start(AGENT, "40 steps")
         with pytest.raises(ExecutionFailed, match="the hook 'note'") as failed:

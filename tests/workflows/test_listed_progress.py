@@ -12,13 +12,13 @@ from temporalio.api.history.v1 import History
 from holdfast import AgentDefinition, tool
 from holdfast.client import Client
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import LISTED_MODEL_SECONDS, LISTED_STEPS
 from holdfast.core.base.usage import Prices
 from holdfast.core.wire import search_attributes
 from holdfast.core.wire.contracts import InferenceAnswer
 from holdfast.testing.holds import Hold
-from holdfast.testing.script import Turn, call, say, turn_number
+from holdfast.testing.script import Reply, call, say, turn_number
 from tests.serving import Serve
 from tests.workflows.histories import replayed
 from workflows.search_attributes import Rate
@@ -27,7 +27,7 @@ STEPS = 2 * LISTED_STEPS + 3
 HELD_AT = LISTED_STEPS + 2
 
 
-def script(request: dict[str, Any]) -> Turn:
+def script(request: dict[str, Any]) -> Reply:
     number = turn_number(request)
     return call("work", n=number) if number < STEPS - 1 else say("done")
 
@@ -78,7 +78,7 @@ async def test_a_run_under_way_is_listed_by_its_steps_tokens_and_cost(serve: Ser
         {"name": "worker", "tools": "all", "hooks": "all", "llm": {"prices": prices}}
     )
     hooks = tuple(hook(each, name=f"at_{each}")(look) for each in (Trigger.AFTER_INFERENCE, Trigger.BEFORE_STEP))
-    async with serve(script, offer=Offer(tools=(work,), hooks=hooks)) as served:
+    async with serve(script, offer=Toolset(tools=(work,), hooks=hooks)) as served:
         client = served.client
         execution_id = await client.start(agent, "work")
         asking = asyncio.create_task(_ask(client, execution_id))

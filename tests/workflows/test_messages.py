@@ -14,12 +14,12 @@ from temporalio.common import WorkflowIDConflictPolicy
 from holdfast import AgentDefinition, ExecutionStatus
 from holdfast.client import Client, Settings, workflow_updates
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, QUESTION_BYTES_MAX
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput, MessageRefused, ServerUnavailable
 from holdfast.core.conversation.messages import Message, user_message
 from holdfast.core.wire.contracts import AGENT_EXECUTION, MESSAGE_SIGNAL, ExecutionInput
-from holdfast.testing.script import Turn, say
+from holdfast.testing.script import Reply, say
 from tests.serving import Serve, Served, served
 from tests.workflows.histories import replayed
 
@@ -37,7 +37,7 @@ async def test_a_message_before_the_first_task_is_answered(settings: Settings, t
     client = await Client.connect(settings)
     execution_id = await client.start(AGENT, "the question")
     saying = asyncio.create_task(client.message(execution_id, "and this"))
-    async with served(settings, tmp_path / "ledger.jsonl", [say("done"), say("done")], Offer()) as late:
+    async with served(settings, tmp_path / "ledger.jsonl", [say("done"), say("done")], Toolset()) as late:
         assert await saying
         state = await client.result(execution_id)
         assert "and this" in str(late.endpoint.requests[-1].body["messages"])
@@ -150,7 +150,7 @@ async def test_a_message_that_cannot_travel_is_refused_before_temporal(serve: Se
 
 
 async def test_more_messages_than_one_step_takes_are_refused(serve: Serve) -> None:
-    async with serve([say("first", failures=(Turn(status=500),), delay_seconds=8), say("second")]) as served:
+    async with serve([say("first", failures=(Reply(status=500),), delay_seconds=8), say("second")]) as served:
         execution_id = await served.client.start(AGENT, "?")
         await served.endpoint.until(lambda requests: len(requests) == 1)
         said_now = (served.client.message(execution_id, f"message {n}") for n in range(70))

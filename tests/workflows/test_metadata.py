@@ -15,13 +15,13 @@ from holdfast.client import Holdfast
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.agent.request_metadata import RESERVED, checked_metadata
 from holdfast.core.agent.tools import ToolContext
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import RUN_METADATA_BYTES_MAX, SEGMENT_BYTES_MIN
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.wire.session_contracts import SEND_UPDATE, SessionMessage
 from holdfast.local import LocalDriver
-from holdfast.testing.script import Call, Turn, calls, say, turn_number
+from holdfast.testing.script import Call, Reply, calls, say, turn_number
 from holdfast.testing.scripted_model import ScriptedModel
 from tests.serving import Serve
 from tests.workflows.chats import Chat
@@ -43,7 +43,7 @@ LEAD = AgentDefinition.model_validate(
 )
 
 
-def script(request: dict[str, Any]) -> Turn:
+def script(request: dict[str, Any]) -> Reply:
     """Ask each tool whose request it is, and a subagent, too."""
     if turn_number(request):
         return say("done")
@@ -58,7 +58,7 @@ class Desk:
     def __init__(self) -> None:
         self.told: list[tuple[str, Mapping[str, JsonValue]]] = []
 
-    def offer(self) -> Offer:
+    def offer(self) -> Toolset:
         @tool
         def whose(context: ToolContext) -> str:
             """Return whose request it is."""
@@ -76,7 +76,7 @@ class Desk:
             self.told.append(("hook", context.metadata))
             return Changes(metadata={"seen_by": "note"})
 
-        return Offer(tools=(whose, whose_locally), hooks=(note,))
+        return Toolset(tools=(whose, whose_locally), hooks=(note,))
 
 
 async def in_process(desk: Desk, metadata: Mapping[str, JsonValue]) -> AgentState:
@@ -130,7 +130,7 @@ async def test_long_metadata_travel_with_calls_by_their_digest(serve: Serve) -> 
         return Changes(metadata={"note": long})
 
     many = calls(*(Call("size", {}) for _ in range(3)))
-    async with serve([many, say("done")], offer=Offer(tools=(size,), hooks=(grow,))) as served:
+    async with serve([many, say("done")], offer=Toolset(tools=(size,), hooks=(grow,))) as served:
         execution_id = await served.client.start(AgentDefinition(name="sizer", tools="all", hooks="all"), "go")
         state = await served.client.result(execution_id)
         events = (await history_of(served.client, execution_id)).events

@@ -7,7 +7,7 @@ import pytest
 from holdfast import AgentDefinition, AgentState, tool
 from holdfast.core.agent.remote_tools import remote_tool
 from holdfast.core.agent.tools import missing_arguments
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import REQUIRED_ARGUMENTS_MAX
 from holdfast.core.conversation.steps import Outcome
 from holdfast.local import LocalDriver
@@ -49,7 +49,7 @@ def answers(state: AgentState) -> list[tuple[str, str]]:
 async def test_a_call_without_a_required_argument_is_no_activity_and_waits_for_nobody(serve: Serve) -> None:
     model = ScriptedModel([calls(Call("pay", {"cents": 5}), Call("look", {})), say("done")])
     local = await LocalDriver(AGENT, model=model, tools=[pay, look]).execute("pay")
-    async with serve(SCRIPT, offer=Offer(tools=(pay, look, ELSEWHERE))) as served:
+    async with serve(SCRIPT, offer=Toolset(tools=(pay, look, ELSEWHERE))) as served:
         execution_id = await served.client.start(AGENT, "pay")
         durable = await served.client.result(execution_id)
         events = (await history_of(served.client, execution_id)).events

@@ -9,12 +9,12 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionStatus, StopReason
 from holdfast.client import AttemptFailed, Holdfast
-from holdfast.client.run_source import ToldRun
+from holdfast.client.run_source import RunSource
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.base.frozen import replace
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel
-from holdfast.testing.script import Turn, say
+from holdfast.testing.script import Reply, say
 from tests.serving import Serve
 from tests.workflows.histories import history_of, replayed
 from tests.workflows.test_story_on_server import details_with
@@ -22,15 +22,15 @@ from tests.workflows.test_story_on_server import details_with
 pytestmark = pytest.mark.temporal
 
 AGENT = AgentDefinition(name="patient")
-AWAY = Turn(status=503, text="we are moving house")
-CUT = Turn(text="Once upon a time", pieces_max=3)
-FAR = Turn(status=429, headers={"retry-after": "60"}, text="not now")
+AWAY = Reply(status=503, text="we are moving house")
+CUT = Reply(text="Once upon a time", pieces_max=3)
+FAR = Reply(status=429, headers={"retry-after": "60"}, text="not now")
 
 
 @pytest.mark.parametrize(("patience", "attempts"), [(0, 1), (1, 3)])
-@pytest.mark.parametrize("fault", [AWAY, CUT, Turn(disconnect=True)], ids=["503", "cut", "disconnected"])
+@pytest.mark.parametrize("fault", [AWAY, CUT, Reply(disconnect=True)], ids=["503", "cut", "disconnected"])
 async def test_a_call_is_given_up_when_patience_is_over(
-    serve: Serve, fault: Turn, patience: float, attempts: int
+    serve: Serve, fault: Reply, patience: float, attempts: int
 ) -> None:
     agent = replace(AGENT, model_patience_seconds=patience)
     async with serve([say("too late", failures=(fault,) * 20)]) as served:
@@ -52,7 +52,7 @@ async def test_a_run_says_that_it_waits_for_its_endpoint_and_until_when(serve: S
         async with aclosing(client.watch(execution_id)) as watched:
             async with asyncio.timeout(90):
                 failed = await anext(each async for each in watched if isinstance(each, AttemptFailed))
-        told = await ToldRun.found(Holdfast(client), execution_id)
+        told = await RunSource.found(Holdfast(client), execution_id)
         assert await told.model_wait() == failed, "`show` says the same as `watch`"
         details = await details_with(client, execution_id, "Waiting for the model endpoint")
         await client.stop(execution_id)

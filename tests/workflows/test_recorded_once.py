@@ -12,7 +12,7 @@ import pytest
 from holdfast import AgentDefinition, ExecutionStatus, tool
 from holdfast.client import Client, Settings
 from holdfast.core.agent.hooks import HookContext, Trigger, hook
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.testing.script import Call, calls, say
 from tests.serving import served
 from tests.workflows.chains import chain_of
@@ -42,7 +42,7 @@ async def test_the_last_hook_runs_once_for_an_end_that_messages_race(settings: S
         await asyncio.sleep(0.5)
 
     hooks = (hook(Trigger.AFTER_EXECUTION, name="last", timeout_seconds=5)(last),)
-    async with served(settings, tmp_path / "ledger", [say("end")], Offer(hooks=hooks)) as each:
+    async with served(settings, tmp_path / "ledger", [say("end")], Toolset(hooks=hooks)) as each:
         execution_id = await each.client.start(AGENT, "Go.")
         await asyncio.to_thread(begun.wait, 10)
         assert await talked_to(each.client, execution_id)
@@ -63,7 +63,7 @@ async def test_a_local_tool_runs_once_where_its_run_goes_on_in_a_new_one(setting
 
     script = [*(calls(Call("look", {"number": number})) for number in range(3)), say("end")]
     often = dataclasses.replace(settings, continue_events=1)
-    async with served(often, tmp_path / "ledger", script, Offer(tools=(look,))) as each:
+    async with served(often, tmp_path / "ledger", script, Toolset(tools=(look,))) as each:
         execution_id = await each.client.start(AGENT, "Go.")
         assert await talked_to(each.client, execution_id)
         await each.client.result(execution_id)

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.core.base.errors import ExecutionFailed
-from holdfast.testing.script import Call, Turn, call, calls, say
+from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.serving import Serve, Served
 from tests.workflows.histories import replayed
 
@@ -56,12 +56,12 @@ async def failed(served: Served, execution_id: str) -> None:
         ([say("too late", delay_seconds=60)], {"max_seconds": 0.3}, to_the_end),
         ([calls(Call("nap", {"seconds": 60}), Call("nap", {"seconds": 0}))], {}, stopped_in_a_tool),
         ([say("too late", delay_seconds=60)], {}, cancelled_in_a_model_call),
-        ([Turn(status=401)], {}, failed),
+        ([Reply(status=401)], {}, failed),
     ],
     ids=["parallel tools", "unknown tool", "steps limit", "time limit", "stop", "cancel", "failure"],
 )
 async def test_the_history_of_a_run_replays(
-    serve: Serve, script: Sequence[Turn], budget: dict[str, float], happens: Callable[[Served, str], Awaitable[None]]
+    serve: Serve, script: Sequence[Reply], budget: dict[str, float], happens: Callable[[Served, str], Awaitable[None]]
 ) -> None:
     async with serve(script, [nap]) as served:
         limits = ExecutionBudget.model_validate(budget)

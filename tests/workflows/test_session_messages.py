@@ -16,13 +16,13 @@ from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 from holdfast import AgentDefinition, AgentState, ExecutionStatus, tool
-from holdfast.client import Agent, Holdfast
+from holdfast.client import AgentHandle, Holdfast
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.base.bounds import QUESTION_BYTES_MAX
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.session_contracts import SEND_UPDATE, SessionSettings
 from holdfast.core.wire.workflow_names import session_workflow_id
-from holdfast.testing.script import Call, Turn, calls, say
+from holdfast.testing.script import Call, Reply, calls, say
 from tests.serving import Serve, Served
 from tests.workflows.chats import Chat, ids
 
@@ -35,7 +35,7 @@ STOPS_AT_ONCE = 8
 REFUSED_SECONDS_MAX = 90.0
 
 
-def echo(request: dict[str, Any]) -> Turn:
+def echo(request: dict[str, Any]) -> Reply:
     """Answer with the last message."""
     return say(f"re {request['messages'][-1]['content'][:40]}")
 
@@ -125,7 +125,7 @@ async def test_a_thousand_stops_are_one(serve: Serve) -> None:
         await served.endpoint.until(lambda requests: len(requests) == 1)
         handles = [Holdfast(served.client).agent(agent.agent_id) for _ in range(STOPS_AT_ONCE)]
 
-        async def stops(handle: Agent) -> None:
+        async def stops(handle: AgentHandle) -> None:
             for _ in range(STOPS // STOPS_AT_ONCE):
                 await handle.stop("enough")
 
@@ -153,22 +153,22 @@ async def nap() -> str:
     return "rested"
 
 
-Reached = Callable[[Served, Agent], Awaitable[object]]
+Reached = Callable[[Served, AgentHandle], Awaitable[object]]
 
 
-async def a_request(served: Served, _: Agent) -> None:
+async def a_request(served: Served, _: AgentHandle) -> None:
     await served.endpoint.until(lambda requests: len(requests) == 1)
 
 
-async def a_second_request(served: Served, _: Agent) -> None:
+async def a_second_request(served: Served, _: AgentHandle) -> None:
     await served.endpoint.until(lambda requests: len(requests) == 2)
 
 
-async def at_once(_: Served, __: Agent) -> None:
+async def at_once(_: Served, __: AgentHandle) -> None:
     """The message is acknowledged, and the execution may not even have been started."""
 
 
-async def a_call(_: Served, agent: Agent) -> None:
+async def a_call(_: Served, agent: AgentHandle) -> None:
     while True:
         state = await agent.state()
         if state.execution is not None and state.execution.open_calls:
@@ -176,21 +176,21 @@ async def a_call(_: Served, agent: Agent) -> None:
         await asyncio.sleep(0.05)
 
 
-async def a_question(_: Served, agent: Agent) -> None:
+async def a_question(_: Served, agent: AgentHandle) -> None:
     while True:
         if await agent.waiting():
             return
         await asyncio.sleep(0.05)
 
 
-def fails_at_first(request: dict[str, Any]) -> Turn:
+def fails_at_first(request: dict[str, Any]) -> Reply:
     """Fail three times with a second between; then answer."""
     return said_by(
-        request, say("never", failures=tuple(Turn(status=503, headers={"retry-after": "30"}) for _ in range(3)))
+        request, say("never", failures=tuple(Reply(status=503, headers={"retry-after": "30"}) for _ in range(3)))
     )
 
 
-def said_by(request: dict[str, Any], turn: Turn) -> Turn:
+def said_by(request: dict[str, Any], turn: Reply) -> Reply:
     """Return the turn where the stop is to come; whatever is asked later is answered at once."""
     return say("here") if request["messages"][-1]["content"] == "still there?" else turn
 
@@ -201,15 +201,15 @@ NAPPER = AgentDefinition(name="napper", tools=("nap",))
 CAUTIOUS = AgentDefinition(name="cautious", tools=("nap",), approvals=(ApprovalRule(tools=("*",)),))
 
 
-def slow(request: dict[str, Any]) -> Turn:
+def slow(request: dict[str, Any]) -> Reply:
     return said_by(request, say("late", delay_seconds=60))
 
 
-def napping(request: dict[str, Any]) -> Turn:
+def napping(request: dict[str, Any]) -> Reply:
     return said_by(request, calls(Call("nap")))
 
 
-def spawning(request: dict[str, Any]) -> Turn:
+def spawning(request: dict[str, Any]) -> Reply:
     helps = request["messages"][-1]["content"] == "help"
     return (
         say("late", delay_seconds=60)
@@ -218,7 +218,7 @@ def spawning(request: dict[str, Any]) -> Turn:
     )
 
 
-SPOTS: tuple[tuple[str, AgentDefinition, Callable[[dict[str, Any]], Turn], Reached], ...] = (
+SPOTS: tuple[tuple[str, AgentDefinition, Callable[[dict[str, Any]], Reply], Reached], ...] = (
     ("before the first step", AGENT, slow, at_once),
     ("call", AGENT, slow, a_request),
     ("tool", NAPPER, napping, a_call),
@@ -232,7 +232,7 @@ SPOTS: tuple[tuple[str, AgentDefinition, Callable[[dict[str, Any]], Turn], Reach
     ("definition", "script", "reached"), [spot[1:] for spot in SPOTS], ids=[spot[0] for spot in SPOTS]
 )
 async def test_a_stop_ends_what_runs_wherever_it_is_and_the_agent_goes_on(
-    serve: Serve, definition: AgentDefinition, script: Callable[[dict[str, Any]], Turn], reached: Reached
+    serve: Serve, definition: AgentDefinition, script: Callable[[dict[str, Any]], Reply], reached: Reached
 ) -> None:
     async with serve(script, [nap]) as served:
         agent = Holdfast(served.client).agent(definition=definition, subagents=(HELPER,) if definition is BOSS else ())

@@ -35,7 +35,7 @@ from holdfast.core.wire.session_contracts import (
     SessionChange,
     SessionSettings,
 )
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 from tests.serving import Serve
 from tests.workflows.chats import Chat, ids, texts
 from workflows.session.child_execution import ChildExecution
@@ -46,13 +46,13 @@ AGENT = AgentDefinition(name="friend", tools=())
 INJECTED = 60
 
 
-def echo(request: dict[str, Any]) -> Turn:
+def echo(request: dict[str, Any]) -> Reply:
     """Answer with how many messages there were, and the last of them."""
     messages = request["messages"]
     return say(f"{len(messages)}: {messages[-1]['content']}")
 
 
-def long_answer(request: dict[str, Any]) -> Turn:
+def long_answer(request: dict[str, Any]) -> Reply:
     """Answer with 2,000 characters, whatever the question."""
     return say("x" * 2_000) if request["messages"] else say("")
 
@@ -133,7 +133,7 @@ async def test_an_injected_message_is_seen_with_the_next_call_and_answered_in_th
 
 
 async def test_a_message_that_interrupts_stops_what_runs_and_is_next(serve: Serve) -> None:
-    def model(request: dict[str, Any]) -> Turn:
+    def model(request: dict[str, Any]) -> Reply:
         last = request["messages"][-1]["content"]
         return say("late", delay_seconds=60) if last == "slow" else say(f"re {last}")
 
@@ -258,7 +258,7 @@ async def test_a_session_goes_back_and_another_one_goes_on_from_the_same_place(s
 
 
 async def test_an_execution_that_was_terminated_loses_no_message(serve: Serve) -> None:
-    def model(request: dict[str, Any]) -> Turn:
+    def model(request: dict[str, Any]) -> Reply:
         last = request["messages"][-1]["content"]
         return say("late", delay_seconds=60) if last == "slow" else say(f"re {last}")
 
@@ -285,7 +285,7 @@ def test_a_stop_is_told_before_the_messages_that_wait_to_be_told() -> None:
 
 
 async def test_a_stop_among_messages_to_be_injected_loses_none_of_them(serve: Serve) -> None:
-    def model(request: dict[str, Any]) -> Turn:
+    def model(request: dict[str, Any]) -> Reply:
         last = request["messages"][-1]["content"]
         return say("late", delay_seconds=60) if last == "slow" else say("done")
 
@@ -346,7 +346,7 @@ async def test_a_session_that_only_rests_takes_any_number_of_requests(serve: Ser
 
 
 async def test_requests_without_end_leave_room_for_messages_and_the_stop(serve: Serve) -> None:
-    def slow(request: dict[str, Any]) -> Turn:
+    def slow(request: dict[str, Any]) -> Reply:
         return say("late", delay_seconds=60) if request["messages"][-1]["content"] == "slow" else say("done")
 
     async with serve(slow) as served:

@@ -27,7 +27,7 @@ from holdfast.core.wire.session_contracts import (
     WhileRunning,
 )
 from holdfast.core.wire.workflow_names import session_workflow_id
-from holdfast.testing.script import Turn, say
+from holdfast.testing.script import Reply, say
 from tests.serving import Serve, Served
 from tests.workflows.chats import Chat, ids
 from tests.workflows.histories import history_of, replayed
@@ -45,7 +45,7 @@ IDLE_SECONDS = 3.0
 SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", str(random.SystemRandom().randrange(10**6))))
 
 
-def quick(request: dict[str, Any]) -> Turn:
+def quick(request: dict[str, Any]) -> Reply:
     """Answer soon what was said last."""
     return say(f"re {request['messages'][-1]['content']}", delay_seconds=ANSWER_SECONDS)
 

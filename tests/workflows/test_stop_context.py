@@ -9,7 +9,7 @@ import pytest
 from holdfast import AgentDefinition, Changes, HookContext, StopReason, StopRun, hook, tool
 from holdfast.client import Settings
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.stop_reasons import StopSignal
 from holdfast.core.wire.execution_events import StopSignalReceived
@@ -42,7 +42,7 @@ def signals(state: AgentState) -> list[tuple[str, dict[str, object]]]:
 async def test_what_tools_and_hooks_add_is_the_same_in_process_and_on_temporal(
     settings: Settings, tmp_path: Path
 ) -> None:
-    offer, heard = Offer(tools=(seek,), hooks=(guard,)), list[StopSignal]()
+    offer, heard = Toolset(tools=(seek,), hooks=(guard,)), list[StopSignal]()
     async with served(settings, tmp_path / "ledger.jsonl", [call("seek")], offer) as at_work:
         execution_id = await at_work.client.start(AGENT, "Seek.")
         async for each in at_work.client.watch(execution_id):

@@ -16,7 +16,7 @@ from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.conversation.steps import Outcome
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL
-from holdfast.testing.script import Call, Script, Turn, calls, say
+from holdfast.testing.script import Call, Reply, Script, calls, say
 from tests.serving import Serve
 from tests.workflows.histories import replayed
 
@@ -168,7 +168,7 @@ async def test_max_seconds_strikes_in_the_middle_of_a_model_call(serve: Serve) -
 
 
 async def test_max_seconds_strikes_while_an_endpoint_wants_to_be_left_alone_for_longer(serve: Serve) -> None:
-    busy = Turn(status=429, headers={"retry-after": "36000"})
+    busy = Reply(status=429, headers={"retry-after": "36000"})
     async with serve([say("too late", failures=(busy,))]) as served:
         state = await served.client.run(AGENT, "wait", budget=ExecutionBudget(max_seconds=4))
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
@@ -176,7 +176,7 @@ async def test_max_seconds_strikes_while_an_endpoint_wants_to_be_left_alone_for_
 
 
 async def test_a_stop_reaches_a_run_that_waits_for_a_busy_endpoint_and_its_time_limit(serve: Serve) -> None:
-    busy = Turn(status=429, headers={"retry-after": "36000"})
+    busy = Reply(status=429, headers={"retry-after": "36000"})
     async with serve([say("too late", failures=(busy,))]) as served:
         execution_id = await served.client.start(AGENT, "wait", budget=ExecutionBudget(max_seconds=60))
         await served.endpoint.until(lambda requests: len(requests) == 1 and requests[0].ended_at is not None)

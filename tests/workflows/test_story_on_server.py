@@ -16,14 +16,14 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from holdfast import AgentDefinition, ExecutionBudget, __version__, tool
 from holdfast.client import Client, Holdfast, Settings
 from holdfast.core.agent.execution_state import call_name, named_id
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import SUMMARY_LINE_CHARS_MAX
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.conversation.markdown import GAP
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.run_metadata import memo_of
 from holdfast.core.wire.workflow_names import session_workflow_id
-from holdfast.testing.script import Turn, call, say
+from holdfast.testing.script import Reply, call, say
 from tests.rendering import assert_tame
 from tests.serving import Serve, served
 from tests.workflows.chats import LOOK_SECONDS
@@ -158,9 +158,9 @@ async def test_a_stopped_run_and_a_failed_one_say_why(serve: Serve) -> None:
             await client.result(id_)
         return id_
 
-    def turn(request: dict[str, object]) -> Turn:
+    def turn(request: dict[str, object]) -> Reply:
         fails = "fail" in json.dumps(request["messages"])
-        return Turn(status=401, text="no such key") if fails else say("too late", delay_seconds=60)
+        return Reply(status=401, text="no such key") if fails else say("too late", delay_seconds=60)
 
     async with serve(turn) as at_work:
         client = at_work.client
@@ -184,7 +184,7 @@ async def test_a_stopped_run_and_a_failed_one_say_why(serve: Serve) -> None:
 
 
 async def test_a_session_tells_its_story(serve: Serve) -> None:
-    def answer(_: dict[str, object]) -> Turn:
+    def answer(_: dict[str, object]) -> Reply:
         return say("hello to you")
 
     async with serve(answer) as at_work:
@@ -224,7 +224,7 @@ async def test_a_run_that_went_on_as_a_new_one_tells_the_whole_story(settings: S
 
     script = [*(call("look", number=number) for number in range(3)), say("arrived")]
     often = dataclasses.replace(settings, continue_events=1)
-    async with served(often, tmp_path / "ledger.jsonl", script, Offer(tools=(look,))) as at_work:
+    async with served(often, tmp_path / "ledger.jsonl", script, Toolset(tools=(look,))) as at_work:
         id_ = await at_work.client.start(
             AgentDefinition(name="walker", tools="all"), "go", budget=ExecutionBudget(max_seconds=600)
         )

@@ -19,7 +19,7 @@ from holdfast.core.base.errors import InvalidInput, UnknownAgent
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.steps import Outcome
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.testing.script import Call, Script, Turn, calls, say, turn_number
+from holdfast.testing.script import Call, Reply, Script, calls, say, turn_number
 from tests.serving import Serve, Served
 from tests.workflows.histories import history_of, replayed
 
@@ -42,10 +42,10 @@ def spawn(task: str, who: str = "helper") -> Call:
     return Call("spawn", {"agent": who, "task": task})
 
 
-def by_agent(**scripts: list[Turn]) -> Script:
+def by_agent(**scripts: list[Reply]) -> Script:
     """Each agent plays its own script; it is known by its prompt."""
 
-    def turn(request: dict[str, Any]) -> Turn:
+    def turn(request: dict[str, Any]) -> Reply:
         script, number = scripts[request["messages"][0]["content"]], turn_number(request)
         return script[number] if number < len(script) else say("the script has ended")
 
@@ -177,7 +177,7 @@ async def test_many_large_children_at_once_do_not_end_their_parent(serve: Serve)
     helpers = [agent(f"helper_{n}").model_copy(update={"system_prompt": "x" * 60_000}) for n in range(4)]
     boss = agent("boss", *(each.name for each in helpers))
 
-    def turn(request: dict[str, Any]) -> Turn:
+    def turn(request: dict[str, Any]) -> Reply:
         if request["messages"][0]["content"] != "boss":
             return say("found")
         return calls(*(spawn(str(n), "helper_0") for n in range(24))) if turn_number(request) == 0 else say("done")

@@ -12,7 +12,7 @@ from holdfast import ExecutionBudget
 from holdfast.core.agent.definition import LLM
 from holdfast.core.base.bounds import SUMMARY_LINE_CHARS_MAX
 from holdfast.core.conversation.messages import ToolCall
-from holdfast.core.loop.commands import AskApproval, CallTool, RunHooks
+from holdfast.core.loop.commands import CallTool, RequestApproval, RunHooks
 from holdfast.core.wire.session_contracts import Branch
 from tests.core.building import AGENT_ID, START, Run, call, hook_at, moment
 from tests.core.sessions import execution_id, finish, running
@@ -39,7 +39,7 @@ def test_a_time_limit_says_which_limit_it_is() -> None:
 
 
 def test_an_approval_says_what_waits_and_until_when() -> None:
-    asked = AskApproval(1, 0, ToolCall(id="a", name="pay", arguments={"amount": 5}), moment(60), 1)
+    asked = RequestApproval(1, 0, ToolCall(id="a", name="pay", arguments={"amount": 5}), moment(60), 1)
     assert summaries.of_approval(asked, moment(60), START) == "approval of pay(5) until 12:01:00 UTC"
 
 
@@ -79,7 +79,7 @@ def test_hostile_words_stay_one_short_line(text: str) -> None:
     run = Run(llm=LLM(model=text[:200])).begin()
     for told in (
         summaries.of_tool_call(CallTool(1, 0, odd)),
-        summaries.of_approval(AskApproval(1, 0, odd, START, 1), START, START),
+        summaries.of_approval(RequestApproval(1, 0, odd, START, 1), START, START),
         summaries.of_model_call(run.state, 1),
     ):
         assert told.isprintable()
@@ -94,7 +94,7 @@ def test_nothing_is_begun_without_its_line() -> None:
         "wait_condition": "timeout_summary",
     }
     found: list[str] = []
-    for path in sorted(Path(summaries.__file__).parent.glob("*.py")):
+    for path in sorted(Path(summaries.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue

@@ -25,7 +25,7 @@ ONCE = {"RetryPolicy(maximum_attempts=1)"}
 
 def calls() -> Iterator[tuple[str, dict[str, str]]]:
     """Yield where each call of an activity stands in the workflows, and the source of its keywords."""
-    for path in sorted(FOLDER.glob("*.py")):
+    for path in sorted(FOLDER.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in STARTS:
                 given = {each.arg: ast.unparse(each.value) for each in node.keywords if each.arg}

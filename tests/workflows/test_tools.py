@@ -23,14 +23,14 @@ from holdfast import AgentDefinition, ToolContext, remote_tool, tool
 from holdfast.client import Client, Settings
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.conversation.steps import Outcome
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.contracts import TOOLS_BUSY, waiting_queue
 from holdfast.runtime.interrupts import CallCancelled
 from holdfast.runtime.subprocesses import run_command
 from holdfast.testing import Hold, ScriptedTool, scripted_tool
-from holdfast.testing.script import Call, Turn, calls, say, turn_number
+from holdfast.testing.script import Call, Reply, calls, say, turn_number
 from tests.pids import until_gone
 from tests.serving import Serve
 from tests.workflows.histories import history_of, markers, replayed
@@ -42,7 +42,7 @@ AGENT = AgentDefinition(name="tooler", tools="all")
 STOPPED_SECONDS_MAX = 30.0
 
 
-def hung_or_quick(request: dict[str, Any]) -> Turn:
+def hung_or_quick(request: dict[str, Any]) -> Reply:
     """One run calls a tool that hangs five times, another calls a quick one."""
     asked = request["messages"][0]["content"]
     if turn_number(request):
@@ -100,7 +100,7 @@ async def test_a_retried_call_that_finds_no_slot_keeps_counting_its_attempts(ser
             raise ConnectionError
         raise ConnectionError
 
-    def script(request: dict[str, Any]) -> Turn:
+    def script(request: dict[str, Any]) -> Reply:
         asked = request["messages"][0]["content"]
         return say("done") if turn_number(request) else calls(Call("hang" if asked == "hang" else "flaky"))
 
@@ -188,7 +188,7 @@ async def test_a_worker_of_ours_can_serve_the_tools_of_one_queue_alone(settings:
     async with serve(script, [render]) as served:
         execution_id = await served.client.start(AGENT, "render")
         other = make_tools_worker(
-            served.client.temporal, replace(settings, task_queue=queue), Offer(tools=(render,)), WorkerSettings()
+            served.client.temporal, replace(settings, task_queue=queue), Toolset(tools=(render,)), WorkerSettings()
         )
         async with other:
             state = await served.client.result(execution_id)

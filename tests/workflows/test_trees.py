@@ -25,7 +25,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.model import AnswerPart, ModelRequest
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ExecutionFailed, ModelFailure
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.amounts import SUBAGENTS_MODEL
@@ -35,7 +35,7 @@ from holdfast.core.wire.contracts import AGENT_EXECUTION, ExecutionInput
 from holdfast.core.wire.execution_events import AgentExecutionCompleted, AgentExecutionStarted, Observed
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
-from holdfast.testing.script import Call, Turn, calls, say, turn_number
+from holdfast.testing.script import Call, Reply, calls, say, turn_number
 from tests.serving import Serve, Served, served
 from tests.workflows.chains import chain_of
 from tests.workflows.histories import history_of, replayed
@@ -73,17 +73,17 @@ class Branch:
     """One agent's script: its turns, each with the branches that it calls."""
 
     agent: str
-    turns: tuple[tuple[Turn, tuple[Branch, ...]], ...]
+    turns: tuple[tuple[Reply, tuple[Branch, ...]], ...]
 
 
 def branch(draw: random.Random, who: str, depth: int) -> Branch:
-    turns: list[tuple[Turn, tuple[Branch, ...]]] = []
+    turns: list[tuple[Reply, tuple[Branch, ...]]] = []
     for _ in range(draw.choice((1, 1, 2, 3))):
         below = draw.choice((0, 1, 2, 3)) if depth else 0
         others = tuple(branch(draw, draw.choice(("left", "right")), depth - 1) for _ in range(below))
-        cut = Turn(text="some words", pieces_max=2, disconnect=True, usage_in="every", usage=used(draw))
-        refused = Turn(status=500, headers={"retry-after": "0"})
-        turn = Turn(
+        cut = Reply(text="some words", pieces_max=2, disconnect=True, usage_in="every", usage=used(draw))
+        refused = Reply(status=500, headers={"retry-after": "0"})
+        turn = Reply(
             text="some words",
             usage=used(draw),
             usage_in=draw.choice(("last", "every")),
@@ -91,7 +91,7 @@ def branch(draw: random.Random, who: str, depth: int) -> Branch:
             failures=draw.choice(((), (), (), (cut,), (refused,))),
         )
         if draw.random() < 0.05:
-            turn = Turn(status=400)
+            turn = Reply(status=400)
         turns.append((turn, others))
     return Branch(who, tuple(turns))
 
@@ -114,7 +114,7 @@ class Forest:
         self.roots = {f"tree{number}": branch(draw, "root", 3) for number in range(count)}
         self.branches = dict(each for name, top in self.roots.items() for each in by_task(name, top))
 
-    def __call__(self, request: dict[str, Any]) -> Turn:
+    def __call__(self, request: dict[str, Any]) -> Reply:
         name, number = task_of(request), turn_number(request)
         turns = self.branches[name].turns
         if number >= len(turns):
@@ -181,7 +181,7 @@ async def test_the_root_of_a_tree_has_used_what_the_endpoint_reported_to_all_of_
     async with FakeOpenAI(forest, ledger=tmp_path / "ledger.jsonl") as endpoint:
         model = CountingModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         client = await Client.connect(settings)
-        async with make_worker(client.temporal, settings, Offer(), model):
+        async with make_worker(client.temporal, settings, Toolset(), model):
             stops = [draw.choice((None, draw.uniform(0.1, 3.0))) for _ in forest.roots]
             trees = [tree(client, name, stop) for name, stop in zip(forest.roots, stops, strict=True)]
             states = await asyncio.gather(*trees)
@@ -214,7 +214,7 @@ DEEP = (agent("middle", "leaf"), agent("leaf"))
 TOP = agent("top", "middle")
 
 
-def nested(request: dict[str, Any]) -> Turn:
+def nested(request: dict[str, Any]) -> Reply:
     """Three levels: two side by side below the top, two below each of them, each of several steps."""
     who, number = request["messages"][0]["content"], turn_number(request)
     if who == "leaf":
@@ -236,7 +236,7 @@ async def test_three_levels_are_heard_at_the_top_with_their_ids_and_parents(
     settings: Settings, tmp_path: Path, continue_events: int
 ) -> None:
     often = dataclasses.replace(settings, continue_events=continue_events)
-    async with served(often, tmp_path / "ledger.jsonl", nested, Offer(tools=(look,))) as at_work:
+    async with served(often, tmp_path / "ledger.jsonl", nested, Toolset(tools=(look,))) as at_work:
         execution_id = await at_work.client.start(TOP, "go", subagents=DEEP)
         watched = at_work.client.watch(execution_id)
         heard = [each async for each in watched if isinstance(each, Observed)]
@@ -267,7 +267,7 @@ async def hanging(served_: Served, client: Client, **options: Any) -> tuple[str,
     return execution_id, [*middles, *(named_id(each, call_name(1, place)) for each in middles for place in range(2))]
 
 
-def never_answered(request: dict[str, Any]) -> Turn:
+def never_answered(request: dict[str, Any]) -> Reply:
     return say("too late", delay_seconds=60) if request["messages"][0]["content"] == "leaf" else nested(request)
 
 
@@ -333,7 +333,7 @@ async def test_a_subagents_input_is_small_and_holds_only_whom_it_can_reach(serve
     middle, leaf = (each.model_copy(update={"system_prompt": prompts[each.name]}) for each in DEEP)
     top = agent("top", "middle", *(each.name for each in others))
 
-    def turn(request: dict[str, Any]) -> Turn:
+    def turn(request: dict[str, Any]) -> Reply:
         who = {"m": "middle", "l": "leaf"}.get(request["messages"][0]["content"][0], "top")
         wanted = {"top": "middle", "middle": "leaf"}.get(who)
         return calls(spawn("a task", wanted)) if wanted and turn_number(request) == 0 else say("found")
@@ -356,7 +356,7 @@ async def _input_of(client: Client, execution_id: str) -> bytes:
 async def test_agents_that_call_each_other_for_ever_are_ended_by_the_budget(serve: Serve) -> None:
     ping, pong = agent("ping", "pong", max_depth=10), agent("pong", "ping", max_depth=10)
 
-    def turn(request: dict[str, Any]) -> Turn:
+    def turn(request: dict[str, Any]) -> Reply:
         who = request["messages"][0]["content"]
         return calls(spawn("your turn", "pong" if who == "ping" else "ping"))
 

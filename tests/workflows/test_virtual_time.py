@@ -16,13 +16,13 @@ from temporalio.testing import WorkflowEnvironment
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
 from holdfast.client import Client, Settings
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.conversation.steps import Outcome
 from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.storage.data_converter import converter
 from holdfast.testing.openai_server import FakeOpenAI
-from holdfast.testing.script import Script, Turn, call, say
+from holdfast.testing.script import Reply, Script, call, say
 from workers import make_worker
 
 pytestmark = pytest.mark.temporal
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.temporal
 DAY = 24 * 3_600.0
 REAL_SECONDS_MAX = 90
 PAYS: Script = [call("pay", amount=5), say("settled")]
-BUSY = Turn(status=429, headers={"retry-after": "300"})
+BUSY = Reply(status=429, headers={"retry-after": "300"})
 
 InVirtualTime = Callable[[Script], AbstractAsyncContextManager[Client]]
 
@@ -61,7 +61,7 @@ def in_virtual_time(settings: Settings) -> InVirtualTime:
         ):
             model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
             try:
-                async with make_worker(environment.client, settings, Offer(tools=(pay,)), model):
+                async with make_worker(environment.client, settings, Toolset(tools=(pay,)), model):
                     await environment.client.test_service.unlock_time_skipping(UnlockTimeSkippingRequest())
                     yield Client(environment.client, settings)
             finally:
@@ -117,7 +117,7 @@ async def test_an_endpoint_that_asks_for_minutes_gets_them(in_virtual_time: InVi
 
 
 async def test_an_endpoint_that_is_away_for_twenty_minutes_is_waited_for(in_virtual_time: InVirtualTime) -> None:
-    script = [say("there again", failures=(Turn(status=503),) * 45)]
+    script = [say("there again", failures=(Reply(status=503),) * 45)]
     async with in_virtual_time(script) as client:
         agent = AgentDefinition(name="patient", model_patience_seconds=1_800)
         state = await client.run(agent, "How are you?")
@@ -126,7 +126,7 @@ async def test_an_endpoint_that_is_away_for_twenty_minutes_is_waited_for(in_virt
 
 
 async def test_a_call_is_given_up_after_a_quarter_of_an_hour_by_default(in_virtual_time: InVirtualTime) -> None:
-    async with in_virtual_time([say("too late", failures=(Turn(status=503),) * 200)]) as client:
+    async with in_virtual_time([say("too late", failures=(Reply(status=503),) * 200)]) as client:
         execution_id = await client.start(AgentDefinition(name="patient"), "How are you?")
         with pytest.raises(ExecutionFailed, match="model_patience_seconds is 900"):
             await client.result(execution_id)

@@ -13,9 +13,9 @@ from holdfast.client import Client
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.toolset import Offer
+from holdfast.core.agent.toolset import Toolset
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.testing.script import Call, Turn, calls, say, turn_number
+from holdfast.testing.script import Call, Reply, calls, say, turn_number
 from tests.serving import Serve
 from tests.workflows.histories import replayed
 from tests.workflows.waiting import waiting_calls
@@ -43,10 +43,10 @@ async def test_runs_that_are_asked_all_the_time_while_their_hooks_run_replay(ser
         """Pay."""
         return f"paid {n}"
 
-    def turn(request: dict[str, Any]) -> Turn:
+    def turn(request: dict[str, Any]) -> Reply:
         return say("done") if turn_number(request) else calls(*(Call("pay", {"n": n}) for n in range(4)))
 
-    offer = Offer(tools=(pay,), hooks=tuple(hook(each, name=f"at_{each}")(look) for each in Trigger))
+    offer = Toolset(tools=(pay,), hooks=tuple(hook(each, name=f"at_{each}")(look) for each in Trigger))
     async with serve(turn, offer=offer) as served:
         ids = [await served.client.start(CAREFUL, "pay") for _ in range(RUNS)]
         states = await asyncio.gather(*(_decided(served.client, each) for each in ids))
@@ -68,12 +68,12 @@ async def test_calls_and_subagents_that_uneven_hooks_let_begin_replay_in_their_o
         """Rest."""
         return "rested"
 
-    def turn(request: dict[str, Any]) -> Turn:
+    def turn(request: dict[str, Any]) -> Reply:
         if request["messages"][0]["content"] == HELPER.system_prompt or turn_number(request) >= BATCHES:
             return say("done")
         return calls(*(Call("spawn", {"agent": "helper", "task": "x"}) if k % 2 else Call("nap", {}) for k in range(5)))
 
-    offer = Offer(tools=(nap,), hooks=(hook(Trigger.BEFORE_TOOL, name="uneven", timeout_seconds=5)(look),))
+    offer = Toolset(tools=(nap,), hooks=(hook(Trigger.BEFORE_TOOL, name="uneven", timeout_seconds=5)(look),))
     async with serve(turn, offer=offer) as served:
         ids = [await served.client.start(LEAD, "go", subagents=[HELPER]) for _ in range(RUNS)]
         asking = [asyncio.create_task(_ask(served.client, each)) for each in ids]

@@ -30,13 +30,13 @@ from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.commands import (
-    AskApproval,
     CallModel,
     CallTool,
     CancelInFlight,
     Command,
     Emit,
     Finish,
+    RequestApproval,
     RunHooks,
     SpawnSubagent,
     StartTimer,
@@ -55,26 +55,26 @@ from holdfast.core.loop.events import (
 )
 from holdfast.core.loop.start import between_steps, may_change
 from holdfast.core.session.session_state import MESSAGE_ID
-from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.carry_over import SealedHistory
 from holdfast.core.wire.contracts import AGENT_EXECUTION, Carried, ExecutionInput, StopRequest, ToolCatalog
 from holdfast.core.wire.execution_record import asked_of, without_record
 from holdfast.core.wire.paging import without_bulk
 from holdfast.core.wire.result_contracts import ExecutionResult
-from holdfast.core.wire.transcript import Opening
+from holdfast.core.wire.transcript import TranscriptPrefix
 from workflows import summaries
 from workflows.continue_as_new import FAULTS, check_start, is_long
-from workflows.event_log import Observing
+from workflows.event_log import EventLog
 from workflows.execution.activity_calls import call_error, resolve_tools, take_up
 from workflows.execution.current_details import Story
 from workflows.execution.definition_change import opening_of, priced, resolved
 from workflows.execution.endpoint_waits import ModelWaits
-from workflows.execution.executor import SHORTEST, Ends, Work
-from workflows.execution.metrics import Metering
-from workflows.execution.pending_approvals import Waiting
-from workflows.execution.query_handlers import Answering
-from workflows.execution.request_delta import Telling
-from workflows.execution.result import Kept, result_of
-from workflows.execution.signal_handlers import Hearing
+from workflows.execution.executor import SHORTEST, Ends, Executor
+from workflows.execution.metrics import ExecutionMetrics
+from workflows.execution.pending_approvals import PendingApprovals
+from workflows.execution.query_handlers import QueryHandlers
+from workflows.execution.request_delta import ModelTranscript
+from workflows.execution.result import SavedResult, result_of
+from workflows.execution.signal_handlers import SignalHandlers
 from workflows.execution.store_calls import Unkept, record
 from workflows.search_attributes import Rate, ended, progress, show, tell
 
@@ -83,7 +83,7 @@ CANCEL_PASSES = 5
 
 
 @workflow.defn(name=AGENT_EXECUTION, failure_exception_types=FAULTS)
-class AgentExecution(Answering, Hearing):
+class AgentExecution(QueryHandlers, SignalHandlers):
     """One execution. Its result is an ExecutionResult; a `failed` one fails the workflow."""
 
     @workflow.init
@@ -93,7 +93,7 @@ class AgentExecution(Answering, Hearing):
         check_start(given)
         self._start = start = ExecutionInput.model_validate_json(to_json(given))
         super().__init__(*((start.carried.taken, start.carried.answered) if start.carried else ()))
-        self._past = Past()
+        self._past = SealedHistory()
         self._held: Sequence[Command] | None = None
         """What is not begun because the definition changes first; none where nothing is held back."""
         self._in_flight: list[asyncio.Task[None]] = []
@@ -103,24 +103,24 @@ class AgentExecution(Answering, Hearing):
         self._grace: asyncio.Task[None] | None = None
         self._catalog: ToolCatalog | None = None
         self._tools: dict[str, ToolTraits] = {}
-        self._waiting = Waiting()
+        self._waiting = PendingApprovals()
         self._story = Story()
         self._model_waits = ModelWaits(self._tell_story)
-        self._metering = Metering(lambda: self._start.definition.name, lambda: self._tools)
+        self._metering = ExecutionMetrics(lambda: self._start.definition.name, lambda: self._tools)
         # The first task's now() is not the same in every replay (a query in it moves it); the start time is.
         self._begins_at = workflow.info().workflow_start_time
         """When the first task took the run up, as recorded; the only moment that task may decide anything by."""
         if start.carried is None:
             self._state = self._at_first(start, segments)
             self._messages_before = len(self._state.messages)
-            self._telling = Telling(Opening(definition=start.definition, tools=()))
-            self._observing = Observing()
+            self._telling = ModelTranscript(TranscriptPrefix(definition=start.definition, tools=()))
+            self._observing = EventLog()
         else:
             carried = start.carried
             self._state = self._past.opened(carried, segments)
             self._messages_before = carried.messages_before
-            self._telling = Telling(carried.opening, carried.told, self._state)
-            self._observing = Observing(carried.events_total, carried.previous_run_id)
+            self._telling = ModelTranscript(carried.opening, carried.told, self._state)
+            self._observing = EventLog(carried.events_total, carried.previous_run_id)
             self._offered(carried.catalog)
         self._steps_before = self._state.step_count
         self._rate = Rate(self._steps_before)
@@ -157,7 +157,7 @@ class AgentExecution(Answering, Hearing):
         self._tell_story()
         await self._prepare()
         loop = self._rules()
-        self._work = Work(start, self._tools, self._telling, self._rate, lambda: self._state)
+        self._work = Executor(start, self._tools, self._telling, self._rate, lambda: self._state)
         self._advance(loop, self._started(start) if start.carried is None else RunContinued(at=self._begins_at))
         while not self._state.status.is_terminal:
             if self._held is not None:
@@ -180,7 +180,7 @@ class AgentExecution(Answering, Hearing):
         await workflow.wait_condition(workflow.all_handlers_finished)
         return result_of(self._state, kept)
 
-    async def _kept(self) -> Kept:
+    async def _kept(self) -> SavedResult:
         """Have what has ended kept; where that cannot be, a warning says so."""
         self._tell_surplus()
         self._snapshot = self._past.snapshot(self._state)
@@ -190,7 +190,7 @@ class AgentExecution(Answering, Hearing):
             self._state = without_record(self._state, kept.why)
         digest = None if isinstance(kept, Unkept) else kept.snapshot
         whole = self._start.session is None or digest is None
-        return Kept(snapshot=digest, taken=self._said(), messages_before=self._messages_before, whole=whole)
+        return SavedResult(snapshot=digest, taken=self._said(), messages_before=self._messages_before, whole=whole)
 
     def _tell_story(self) -> None:
         """Have the Web UI show how far we are; to be called before we wait, not after each event."""
@@ -248,7 +248,7 @@ class AgentExecution(Answering, Hearing):
         self._list()
 
     def _list(self) -> None:
-        """Have the run listed by what has changed; to be called after each event (see `Waiting` and `Rate`)."""
+        """Have the run listed by what has changed; call it after each event (see `PendingApprovals`, `Rate`)."""
         state = self._state
         waits, is_due = self._waiting.has_changed(state), self._rate.is_due(state.step_count)
         if not self._start.searchable or state.status.is_terminal:
@@ -367,9 +367,9 @@ class AgentExecution(Answering, Hearing):
         self._state = self._state.with_system_prompt(opening.definition.system_prompt, at=at)
         session = self._start.session
         self._telling = (
-            Telling(opening, before=session.messages_before, continues=session.previous_id)
+            ModelTranscript(opening, before=session.messages_before, continues=session.previous_id)
             if session
-            else Telling(opening, state=self._state if start.state else None)
+            else ModelTranscript(opening, state=self._state if start.state else None)
         )
 
     def _offered(self, catalog: ToolCatalog) -> None:
@@ -418,7 +418,7 @@ class AgentExecution(Answering, Hearing):
                 self._begin(self._work.spawn(command), partial(subagent_cancelled, command.call_id), child=True)
             case RunHooks():
                 self._begin(self._work.run_hooks(command))
-            case AskApproval():
+            case RequestApproval():
                 self._waits[command.call.id] = self._task(self._work.await_approval(command))
             case CancelInFlight():
                 for task in (*self._in_flight, *self._waits.values()):

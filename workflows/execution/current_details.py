@@ -65,7 +65,7 @@ Child = tuple[ToolCall, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class ToldStep:
+class EndedStep:
     """What is told of a step that is over; that never changes."""
 
     row: Row
@@ -81,7 +81,7 @@ class Story:
     """Tells of one execution, again and again: what was told of a step that is over is kept."""
 
     def __init__(self) -> None:
-        self._steps: dict[int, ToldStep] = {}
+        self._steps: dict[int, EndedStep] = {}
         self._widths = list(WIDTHS)
 
     def told(self, state: AgentState, agent: str, wait: ModelWait | None = None) -> str:
@@ -100,7 +100,7 @@ class Story:
             self._steps.clear()  # from here on it is told in fewer words
             del self._widths[0]
 
-    def _step(self, done: StepExecution, width: int) -> ToldStep:
+    def _step(self, done: StepExecution, width: int) -> EndedStep:
         number = done.step.number
         if number not in self._steps:
             if len(self._steps) >= 2 * bounds.STORY_STEPS_MAX:
@@ -109,9 +109,9 @@ class Story:
         return self._steps[number]
 
 
-def _told_step(done: StepExecution, width: int) -> ToldStep:
+def _told_step(done: StepExecution, width: int) -> EndedStep:
     step = done.step
-    return ToldStep(
+    return EndedStep(
         row=_row(step, width, span(done.duration.total_seconds())),
         started_at=done.started_at,
         usage=step.usage,
@@ -146,7 +146,7 @@ def _parts(
     state: AgentState,
     execution: ExecutionState,
     agent: str,
-    steps: Sequence[ToldStep],
+    steps: Sequence[EndedStep],
     width: int,
     wait: ModelWait | None,
 ) -> Iterator[str]:
@@ -276,7 +276,7 @@ def _waiting_messages(execution: ExecutionState, chars: int) -> str:
     return listed("Messages for the next model call", execution.waiting_messages, lambda each: code(each.text, chars))
 
 
-def _steps(state: AgentState, execution: ExecutionState, steps: Sequence[ToldStep], width: int) -> str:
+def _steps(state: AgentState, execution: ExecutionState, steps: Sequence[EndedStep], width: int) -> str:
     rows = [each.row for each in steps]
     if len(execution.step_executions) > len(steps):
         rows.insert(0, _older_row(state, execution, steps))
@@ -292,7 +292,7 @@ def _row(step: AgentStep, width: int, took: str) -> Row:
     return str(step.number), _deeds(step, width), took, tokens, short_dollars(step.cost, step.unpriced)
 
 
-def _older_row(state: AgentState, execution: ExecutionState, shown: Sequence[ToldStep]) -> Row:
+def _older_row(state: AgentState, execution: ExecutionState, shown: Sequence[EndedStep]) -> Row:
     """Return the steps before those that are shown, told together: what all used, less what these did."""
     used, cost, now = [each.usage for each in shown], sum(each.cost for each in shown), execution.current_step
     if now is not None:
@@ -352,7 +352,7 @@ def _ended_subagents(step: AgentStep) -> tuple[Child, ...]:
     return tuple((each.call, each.outcome.value, each.id) for each in ended)
 
 
-def _subagents(execution: ExecutionState, steps: Sequence[ToldStep], width: int) -> str:
+def _subagents(execution: ExecutionState, steps: Sequence[EndedStep], width: int) -> str:
     """Return the latest subagents, each with the id of its run."""
     told, now = [child for each in steps for child in each.subagents], execution.current_step
     if now is not None:
@@ -370,7 +370,7 @@ def _subagents(execution: ExecutionState, steps: Sequence[ToldStep], width: int)
     return listed("Subagents", told, line)
 
 
-def _problems(state: AgentState, execution: ExecutionState, steps: Sequence[ToldStep], chars: int) -> str:
+def _problems(state: AgentState, execution: ExecutionState, steps: Sequence[EndedStep], chars: int) -> str:
     """Return the latest errors and what a person should know besides."""
     errors = [error for each in steps for error in each.errors]
     if execution.error is not None and execution.error not in errors:

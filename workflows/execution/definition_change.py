@@ -10,7 +10,7 @@ from holdfast.core.agent.subagents import known_subagents, spawn_schema
 from holdfast.core.base.frozen import replace
 from holdfast.core.loop.events import DefinitionChanged
 from holdfast.core.wire.contracts import DefinitionChange, ToolCatalog
-from holdfast.core.wire.transcript import Opening
+from holdfast.core.wire.transcript import TranscriptPrefix
 from workflows.execution.activity_calls import resolve_tools
 
 
@@ -19,11 +19,13 @@ class Resolved:
     """A change as this worker can carry it out: what it offers, what the model is told first, the core's event."""
 
     catalog: ToolCatalog
-    opening: Opening
+    opening: TranscriptPrefix
     event: DefinitionChanged
 
 
-def opening_of(definition: AgentDefinition, catalog: ToolCatalog, subagents: Iterable[AgentDefinition]) -> Opening:
+def opening_of(
+    definition: AgentDefinition, catalog: ToolCatalog, subagents: Iterable[AgentDefinition]
+) -> TranscriptPrefix:
     """Return what the model is told first by an agent that gets what is in `catalog`.
 
     Raises UnknownAgent when one of its subagents is not among `subagents`.
@@ -33,7 +35,7 @@ def opening_of(definition: AgentDefinition, catalog: ToolCatalog, subagents: Ite
         definition = replace(definition, system_prompt=prompt)
     known = known_subagents(definition, subagents)
     spawn = spawn_schema(known) if known else None
-    return Opening(definition=definition, tools=tuple(each.name for each in catalog.tools), spawn=spawn)
+    return TranscriptPrefix(definition=definition, tools=tuple(each.name for each in catalog.tools), spawn=spawn)
 
 
 def priced(llm: LLM, catalog: ToolCatalog) -> LLM:

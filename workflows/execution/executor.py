@@ -19,7 +19,7 @@ from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.loop.commands import AskApproval, CallModel, CallTool, RunHooks, SpawnSubagent, SummariseBuffer
+from holdfast.core.loop.commands import CallModel, CallTool, RequestApproval, RunHooks, SpawnSubagent, SummariseBuffer
 from holdfast.core.loop.events import (
     ApprovalExpired,
     BufferSummarised,
@@ -45,7 +45,7 @@ from workflows.execution.activity_calls import (
     summary_name,
     tool_error,
 )
-from workflows.execution.request_delta import Telling
+from workflows.execution.request_delta import ModelTranscript
 from workflows.execution.subagents import STARTING_MAX, call_subagent, unheard
 from workflows.search_attributes import Rate
 
@@ -56,14 +56,14 @@ Ends = tuple[Event, ...]
 """What something came to, in the order it is to be told."""
 
 
-class Work:
+class Executor:
     """The calls of one run. `state` gives the execution as it stands; cancelling a call ends what it does."""
 
     def __init__(
         self,
         start: ExecutionInput,
         tools: Mapping[str, ToolTraits],
-        telling: Telling,
+        telling: ModelTranscript,
         rate: Rate,
         state: Callable[[], AgentState],
     ) -> None:
@@ -157,7 +157,7 @@ class Work:
         call = command.context.call
         return (HooksReturned(command.context.trigger, call.id if call else None, runs, workflow.now()),)
 
-    async def await_approval(self, command: AskApproval) -> Ends:
+    async def await_approval(self, command: RequestApproval) -> Ends:
         """Report when nobody has decided in time; a decision comes by signal."""
         expires_at = command.expires_at
         if expires_at is None:

@@ -29,7 +29,7 @@ MODELS: Final = Labels()
 TOOLS: Final = Labels()
 
 
-class Metering:
+class ExecutionMetrics:
     """The metrics of one execution's run; `agent` gives its name, `tools` those it has."""
 
     def __init__(self, agent: Callable[[], str], tools: Callable[[], Collection[str]]) -> None:

@@ -11,7 +11,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.loop.approvals import problem_with_decision, problem_with_edit
-from holdfast.core.loop.events import ApprovalGiven, Event
+from holdfast.core.loop.events import ApprovalDecided, Event
 from holdfast.core.loop.rules import Rules
 from holdfast.core.wire.contracts import ApprovalDecision
 from holdfast.core.wire.search_attributes import FOR_APPROVAL
@@ -19,7 +19,7 @@ from workflows.execution.activity_calls import check_arguments
 from workflows.search_attributes import WAITING, Updates, progress
 
 
-class Waiting:
+class PendingApprovals:
     """Tells the server when a run begins to wait for somebody, and when it no longer does."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Waiting:
 
 def decision_problem(decision: ApprovalDecision, state: AgentState, inbox: Iterable[Event]) -> str | None:
     """Return why a decision is about no call that waits, if so; `inbox` is what has come in already."""
-    already = {event.call_id for event in inbox if isinstance(event, ApprovalGiven) and event.problem is None}
+    already = {event.call_id for event in inbox if isinstance(event, ApprovalDecided) and event.problem is None}
     return problem_with_decision(decision.call_id, decision.verdict, state, workflow.now(), already)
 
 

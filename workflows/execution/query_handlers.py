@@ -9,7 +9,7 @@ from temporalio import workflow
 
 from holdfast.core.agent.state import AgentState
 from holdfast.core.loop.conversation_summary import summary_request
-from holdfast.core.wire.carry_over import Past
+from holdfast.core.wire.carry_over import SealedHistory
 from holdfast.core.wire.contracts import (
     BUDGET_QUERY,
     BUFFER_QUERY,
@@ -31,8 +31,8 @@ from holdfast.core.wire.contracts import (
 )
 from holdfast.core.wire.paging import page
 from holdfast.core.wire.records import Snapshot
-from workflows.event_log import Observing
-from workflows.execution.request_delta import Telling
+from workflows.event_log import EventLog
+from workflows.execution.request_delta import ModelTranscript
 
 
 def _now() -> datetime:
@@ -40,13 +40,13 @@ def _now() -> datetime:
     return max(datetime.now(UTC), workflow.now())
 
 
-class Answering:
+class QueryHandlers:
     """The queries of `AgentExecution`, which keeps the values they are about."""
 
     _state: AgentState
-    _past: Past
-    _telling: Telling
-    _observing: Observing
+    _past: SealedHistory
+    _telling: ModelTranscript
+    _observing: EventLog
     _snapshot: Snapshot | None = None
     """What the execution came to, once it has ended."""
 

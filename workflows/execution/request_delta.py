@@ -9,15 +9,15 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import DEFAULT_SECTION
 from holdfast.core.wire.contracts import InferenceInput, TranscriptPage, TranscriptRequest
 from holdfast.core.wire.paging import fitting
-from holdfast.core.wire.transcript import Mark, Opening, advanced, root
+from holdfast.core.wire.transcript import Mark, TranscriptPrefix, advanced, root
 
 
-class Telling:
+class ModelTranscript:
     """The transcript as the model sees it: `opening`, then the view of the conversation that its policy gives."""
 
     def __init__(
         self,
-        opening: Opening,
+        opening: TranscriptPrefix,
         told: Mark | None = None,
         state: AgentState | None = None,
         *,
@@ -34,7 +34,7 @@ class Telling:
         self._continues = continues
         self._retelling = state is not None and self._told is None
 
-    def begin_anew(self, opening: Opening) -> None:
+    def begin_anew(self, opening: TranscriptPrefix) -> None:
         """Tell the model everything once more after another `opening`: nothing of it continues what it was told."""
         self.opening = opening
         self._view, self._told, self._retelling = None, None, True

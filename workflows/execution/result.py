@@ -17,7 +17,7 @@ from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResul
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SavedResult:
     """What of an execution goes on without it: its snapshot, if it was kept, and which messages were said in it."""
 
     snapshot: str | None = None
@@ -27,7 +27,7 @@ class Kept:
     """Whether the result has a small state whole; not to a session, whose history would hold the conversation then."""
 
 
-def result_of(state: AgentState, kept: Kept) -> ExecutionResult:
+def result_of(state: AgentState, kept: SavedResult) -> ExecutionResult:
     """Return the result of an execution that ended well.
 
     Raises ApplicationError for one that failed, so that Temporal's own status of it is true.
@@ -53,7 +53,7 @@ def result_of(state: AgentState, kept: Kept) -> ExecutionResult:
     )
 
 
-def _failure_of(state: AgentState, kept: Kept) -> ApplicationError:
+def _failure_of(state: AgentState, kept: SavedResult) -> ApplicationError:
     message = state.stop_signal.message if state.stop_signal else "the execution failed"
     details = ExecutionFailure(
         execution_id=state.running.execution_id,

@@ -16,7 +16,7 @@ from holdfast.core.base import bounds
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopSignal
-from holdfast.core.loop.events import ApprovalGiven, DecisionUnreadable, Event, MessageArrived, StopRequested
+from holdfast.core.loop.events import ApprovalDecided, DecisionUnreadable, Event, MessageArrived, StopRequested
 from holdfast.core.loop.pending_messages import ROLES, problem_with_message
 from holdfast.core.loop.rules import Rules
 from holdfast.core.session.session_state import MESSAGE_ID
@@ -55,7 +55,7 @@ def _told(kind: type[ToldT], given: Sequence[object]) -> ToldT | None:
         return None
 
 
-class Hearing:
+class SignalHandlers:
     """The signals and updates of `AgentExecution`: what was heard waits in order for the loop."""
 
     _state: AgentState
@@ -206,7 +206,7 @@ class Hearing:
         self._messages.append(MessageArrived(message=message, at=workflow.now()))
 
     def _decide(self, decision: ApprovalDecision, problem: str | None = None) -> None:
-        self._inbox.append(ApprovalGiven(decision.call_id, decision.verdict, workflow.now(), problem))
+        self._inbox.append(ApprovalDecided(decision.call_id, decision.verdict, workflow.now(), problem))
 
     def _note_taken(self, message: Message) -> None:
         """Remember a session's message that the loop has just been told, if it will be said."""

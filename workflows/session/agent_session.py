@@ -18,11 +18,11 @@ from holdfast.core.base.errors import HoldfastError, RecordNotFound
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.session import session_state
 from holdfast.core.session.session_state import (
+    NotifyExecution,
     SessionInput,
     SessionState,
     SessionTransition,
     StartExecution,
-    TellExecution,
     TurnEnd,
 )
 from holdfast.core.wire.contracts import EVENTS_QUERY, EventsRequest, StopRequest
@@ -51,7 +51,7 @@ from holdfast.core.wire.session_events import SessionEventsPage
 from holdfast.core.wire.workflow_names import own_id, session_workflow_id
 from workflows import summaries
 from workflows.continue_as_new import FAULTS, check_start, is_long
-from workflows.event_log import SessionObserving
+from workflows.event_log import SessionEventLog
 from workflows.execution.activity_calls import call_error
 from workflows.search_attributes import STATUS, STEPS, show
 from workflows.session.child_execution import ChildExecution
@@ -69,7 +69,7 @@ class AgentSession:
         check_start(given)
         # Updates are delivered before run() begins: everything a handler touches is made here.
         self._known: SessionState | None = given.carried
-        self._observing = SessionObserving(given.carried)
+        self._observing = SessionEventLog(given.carried)
         self._failure: ApplicationError | None = None
         self._child: ChildExecution | None = None
         self._turn: asyncio.Task[None] | None = None
@@ -259,7 +259,7 @@ class AgentSession:
         self._become(state)
         for command in commands:
             match command:
-                case TellExecution() if self._child is not None:
+                case NotifyExecution() if self._child is not None:
                     self._child.tell(command.told)
                 case StartExecution():
                     self._child = ChildExecution()

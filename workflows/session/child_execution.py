@@ -25,7 +25,7 @@ from holdfast.core.wire.contracts import (
     ExecutionInput,
     StopRequest,
 )
-from holdfast.core.wire.records import KeptState
+from holdfast.core.wire.records import SnapshotReference
 from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResult
 from holdfast.core.wire.workflow_names import named_type
 from workflows.execution.subagents import failure_of
@@ -82,7 +82,7 @@ class ChildExecution:
         about = run_metadata.of_execution(command.definition, number, said, begun_by())
         return await workflow.start_child_workflow(
             named_type(AGENT_EXECUTION, command.definition.name),
-            args=[given, KeptState(snapshot=start.snapshot)] if start.snapshot else [given],
+            args=[given, SnapshotReference(snapshot=start.snapshot)] if start.snapshot else [given],
             result_type=ExecutionResult,
             id=command.execution_id,
             cancellation_type=ChildWorkflowCancellationType.ABANDON,

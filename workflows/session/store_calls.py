@@ -15,7 +15,7 @@ from holdfast.core.wire.session_contracts import (
     BranchRequest,
     FindSession,
     FoundSession,
-    KeepSession,
+    SaveSession,
 )
 from workflows import summaries
 from workflows.execution.activity_calls import HEARTBEAT_TIMEOUT
@@ -56,7 +56,7 @@ async def keep_session(state: SessionState) -> None:
     """Have the session kept, so that the next message finds it again. Raises ActivityError."""
     await workflow.execute_activity(
         KEEP_SESSION_ACTIVITY,
-        KeepSession(agent_id=state.agent_id, state=canonical(state).decode()),
+        SaveSession(agent_id=state.agent_id, state=canonical(state).decode()),
         start_to_close_timeout=KEEP.attempt,
         schedule_to_close_timeout=KEEP.total,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,

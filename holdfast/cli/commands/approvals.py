@@ -25,7 +25,7 @@ from holdfast.core.conversation.steps import OpenCall
 from holdfast.core.conversation.verdicts import Decision, Verdict
 
 if TYPE_CHECKING:
-    from holdfast.client import Agent, Client, Holdfast
+    from holdfast.client import AgentHandle, Client, Holdfast
 
 CallId: TypeAlias = Annotated[
     str | None, typer.Argument(metavar="[CALL]", help="The call's id; not needed while one call waits.")
@@ -184,7 +184,7 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-async def _under_way(agent: Agent) -> str:
+async def _under_way(agent: AgentHandle) -> str:
     """Return the run that an agent has under way; DecisionRefused when there is none."""
     view = await agent.view()
     if view.running_id is None:

@@ -24,7 +24,7 @@ from holdfast.core.base.errors import HoldfastError, InvalidInput, SessionClosed
 from holdfast.core.wire.session_contracts import WhileRunning
 
 if TYPE_CHECKING:
-    from holdfast.client import Agent
+    from holdfast.client import AgentHandle
 
 INTERRUPTED: Final = 130
 
@@ -72,19 +72,19 @@ async def _chat(
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return await _lines(agent, while_running, as_json=as_json)
     from holdfast.cli.screens.chat_screen import Conversation
-    from holdfast.cli.screens.keyboard import Leaving
+    from holdfast.cli.screens.keyboard import LeaveRequest
 
     if view.executions:
         await _remember(agent)
     try:
         await Conversation(holdfast.client, agent, while_running, login()).hold()
-    except Leaving as leaving:
+    except LeaveRequest as leaving:
         output.hint(f"the agent lives on: {back}")
         return INTERRUPTED if leaving.interrupted else 0
     return 0
 
 
-async def _remember(agent: Agent) -> None:
+async def _remember(agent: AgentHandle) -> None:
     """Show the end of the conversation so far."""
     with suppress(HoldfastError):  # a conversation goes on without that
         said = [each for each in await agent.messages() if each.text and each.role in ("user", "assistant")]
@@ -92,7 +92,7 @@ async def _remember(agent: Agent) -> None:
             output.hint(f"{'> ' if each.role == 'user' else ''}{output.short(each.text)}")
 
 
-async def _lines(agent: Agent, while_running: WhileRunning | None, *, as_json: bool) -> int:
+async def _lines(agent: AgentHandle, while_running: WhileRunning | None, *, as_json: bool) -> int:
     """Answer line by line; the first that comes to no answer is the last, and says so with its exit code."""
     lines = _Lines()
     while (line := await lines.next()) is not None:

@@ -96,7 +96,7 @@ def dev(
             server = stack.enter_context(started)
         if server.attached and ui_codec_endpoint:
             _say(f"warning: the server of pid {server.address.pid} runs already, and its Web UI stays as it is")
-        serving = _Serving(server, settings, modules or [], sinks or [], as_json=as_json)
+        serving = _SupervisedWorker(server, settings, modules or [], sinks or [], as_json=as_json)
         try:
             code = serving.run()
         except KeyboardInterrupt:
@@ -155,7 +155,7 @@ def worker(
     os.execve(command[0], command, worker_environment())  # noqa: S606  # this very interpreter, no shell
 
 
-class _Serving:
+class _SupervisedWorker:
     """A worker kept alive beside the embedded server."""
 
     def __init__(

@@ -15,7 +15,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.wire.records import ExecutionRecord
 
 if TYPE_CHECKING:
-    from holdfast.client import Agent, Holdfast
+    from holdfast.client import AgentHandle, Holdfast
     from holdfast.client.run_trees import ExecutionTree
 
 Place: TypeAlias = Annotated[
@@ -100,7 +100,7 @@ def fork(
 ) -> None:
     """Begin another agent from where an agent is or was; print its id. Both go on by themselves."""
 
-    async def ask(agent: Agent) -> str:
+    async def ask(agent: AgentHandle) -> str:
         return (await agent.fork(execution_id, steps, agent_id=new_id)).agent_id
 
     forked = asked_agent(settings, agent_id, ask)

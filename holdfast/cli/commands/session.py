@@ -22,7 +22,7 @@ from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.wire.session_contracts import SessionView, WhileRunning
 
 if TYPE_CHECKING:
-    from holdfast.client import Agent, Holdfast
+    from holdfast.client import AgentHandle, Holdfast
     from holdfast.client.approvals import WaitingCalls
 
 NO_CHANGE: Final = ExecutionBudget()
@@ -140,7 +140,7 @@ def change(
 
 
 async def _change(
-    agent: Agent,
+    agent: AgentHandle,
     settings: Settings,
     name: str | None,
     system_prompt: str | None,

@@ -25,7 +25,7 @@ from holdfast.core.base.errors import ExecutionFailed, HoldfastError
 from holdfast.core.wire.session_contracts import Receipt, SessionView
 
 if TYPE_CHECKING:
-    from holdfast.client import Agent, Holdfast, SessionSummary
+    from holdfast.client import AgentHandle, Holdfast, SessionSummary
 
 AT_ONCE_MAX: Final = 16
 """How many sessions are looked at side by side."""
@@ -56,7 +56,7 @@ def send(
     words, given = read(text), metadata_of(metadata)
     id_ = str(uuid4()) if message_id is None else message_id  # sent again, it is the same message
 
-    async def say(to: Agent) -> Receipt:
+    async def say(to: AgentHandle) -> Receipt:
         return await to.send(words, message_id=id_, while_running=while_running, metadata=given)
 
     raise typer.Exit(asyncio.run(_send(settings, agent_id, agent, say, wait=wait, as_json=as_json)))
@@ -88,7 +88,7 @@ async def _looked_at(
     at_once = asyncio.Semaphore(AT_ONCE_MAX)
     session_views: dict[str, SessionView] = {}
 
-    async def look(agent: Agent) -> None:
+    async def look(agent: AgentHandle) -> None:
         with suppress(HoldfastError):
             async with at_once:
                 session_views[agent.agent_id] = await agent.view()
@@ -105,7 +105,7 @@ async def _send(
     settings: Settings,
     agent_id: str,
     definition: str | None,
-    say: Callable[[Agent], Awaitable[Receipt]],
+    say: Callable[[AgentHandle], Awaitable[Receipt]],
     *,
     wait: bool,
     as_json: bool,
@@ -129,7 +129,7 @@ async def _send(
         raise
 
 
-async def answered(agent: Agent, receipt: Receipt, *, as_json: bool) -> int:
+async def answered(agent: AgentHandle, receipt: Receipt, *, as_json: bool) -> int:
     """Wait for a message's answer and print it; return the exit code that says what it came to."""
     try:
         with busy("waiting for the answer") as showing:
@@ -151,6 +151,6 @@ async def answered(agent: Agent, receipt: Receipt, *, as_json: bool) -> int:
     return STOPPED if stopped else 0
 
 
-def _line(agent: Agent, receipt: Receipt, state: AgentState) -> dict[str, Any]:
+def _line(agent: AgentHandle, receipt: Receipt, state: AgentState) -> dict[str, Any]:
     """Return what a message came to, JSON-ready."""
     return {"agent_id": agent.agent_id, "message_id": receipt.message_id, **output.outcome(state)}

@@ -20,7 +20,7 @@ from holdfast.core.wire.execution_events import AnyObserved
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
-    from holdfast.client.run_source import ToldRun
+    from holdfast.client.run_source import RunSource
 
 MESSAGES_ALONE: Final = PageRequest(steps_total=0)
 STEPS_ALONE: Final = PageRequest(messages_total=0)
@@ -62,10 +62,10 @@ async def _show(settings: Settings, given: str, view: str | None, *, full: bool,
     if view is None:
         await (_session if lives else _whole)(holdfast, given, as_json=as_json)
         return
-    from holdfast.client.run_source import ToldRun
+    from holdfast.client.run_source import RunSource
 
     with busy("looking for the run"):
-        run = await ToldRun.found(holdfast, await _run_of(holdfast, given) if lives else given)
+        run = await RunSource.found(holdfast, await _run_of(holdfast, given) if lives else given)
     if run.source == "record":
         output.hint("the server has forgotten this run, or no worker answers for it: told by its record")
     match view:
@@ -87,11 +87,11 @@ async def _session(holdfast: Holdfast, agent_id: str, *, as_json: bool) -> None:
 
 
 async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> None:
-    from holdfast.client.run_source import ToldRun
+    from holdfast.client.run_source import RunSource
     from holdfast.client.watch_events import to_dict
 
     with busy("reading the run"):
-        run = await ToldRun.found(holdfast, execution_id)
+        run = await RunSource.found(holdfast, execution_id)
         state, wait, below = (
             await run.whole(),
             await run.model_wait(),
@@ -119,7 +119,7 @@ async def _run_of(holdfast: Holdfast, agent_id: str) -> str:
     return found
 
 
-async def _transcript(run: ToldRun, *, full: bool, as_json: bool) -> None:
+async def _transcript(run: RunSource, *, full: bool, as_json: bool) -> None:
     """Print the messages page by page, each as it comes."""
     from holdfast.view.rows import message_data
 
@@ -144,7 +144,7 @@ def _section_at(place: int, names: list[str], lengths: tuple[int, ...]) -> str:
     return names[-1]
 
 
-async def _steps(run: ToldRun, *, as_json: bool) -> None:
+async def _steps(run: RunSource, *, as_json: bool) -> None:
     """Print a row per step page by page, the one under way last."""
     from holdfast.view.rows import completed_row, current_row
 
@@ -163,7 +163,7 @@ async def _steps(run: ToldRun, *, as_json: bool) -> None:
         table.end(head)
 
 
-async def _events(run: ToldRun, *, as_json: bool) -> None:
+async def _events(run: RunSource, *, as_json: bool) -> None:
     """Print the events page by page."""
     from holdfast.cli.screens.run_progress import Lines
     from holdfast.client.watch_events import to_dict

@@ -15,7 +15,7 @@ from pydantic import JsonValue, ValidationError
 from holdfast.cli.argument_parsing import typed_arguments
 from holdfast.cli.screens import output, session_views
 from holdfast.cli.screens.chat_output import ENDS, Talk
-from holdfast.cli.screens.keyboard import Keyboard, Leaving
+from holdfast.cli.screens.keyboard import Keyboard, LeaveRequest
 from holdfast.client.watch_events import Watched
 from holdfast.core.agent.tools import told
 from holdfast.core.base.errors import HoldfastError, ServerUnavailable, SessionClosed
@@ -25,9 +25,9 @@ from holdfast.core.wire.execution_events import AgentExecutionStarted, ApprovalR
 from holdfast.core.wire.session_contracts import SessionView, WhileRunning
 
 if TYPE_CHECKING:
-    from holdfast.client import Agent, Client
+    from holdfast.client import AgentHandle, Client
 
-Happened: TypeAlias = Watched | SessionView | Leaving | HoldfastError
+Happened: TypeAlias = Watched | SessionView | LeaveRequest | HoldfastError
 """An event, what the session is after an execution, a wish to leave, or why we cannot go on."""
 
 SILENCE_SECONDS: Final = 2.0
@@ -43,7 +43,7 @@ DECIDE: Final = "approve? y(es), n(o), e(dit): "
 class Conversation:
     """One person and one agent. `hold` is all of it."""
 
-    def __init__(self, client: Client, agent: Agent, while_running: WhileRunning | None, by: str) -> None:
+    def __init__(self, client: Client, agent: AgentHandle, while_running: WhileRunning | None, by: str) -> None:
         self._client = client
         self._agent = agent
         self._while_running: WhileRunning | None = while_running
@@ -76,7 +76,7 @@ class Conversation:
                     self._unheard = False
         except asyncio.CancelledError:
             if self._unheard:
-                raise Leaving(interrupted=True) from None
+                raise LeaveRequest(interrupted=True) from None
             raise
         finally:
             loop.remove_signal_handler(signal.SIGINT)
@@ -93,7 +93,7 @@ class Conversation:
         if self._unheard and talking is not None:
             talking.cancel()
         self._unheard = True
-        self._happened.put_nowait(Leaving(interrupted=True))
+        self._happened.put_nowait(LeaveRequest(interrupted=True))
 
     async def _watch(self) -> None:
         try:
@@ -139,7 +139,7 @@ class Conversation:
             if draft:
                 self._talk.end()
                 await self._send(await self._keyboard.line(PROMPT, draft))
-        except Leaving as leaving:
+        except LeaveRequest as leaving:
             await self._take(leaving)
 
     async def _say(self, line: str) -> None:
@@ -157,7 +157,7 @@ class Conversation:
             if typing.done():
                 if (left := typing.exception()) is None:
                     return typing.result()
-                if not isinstance(left, Leaving):
+                if not isinstance(left, LeaveRequest):
                     raise left
                 await self._take(left)
                 continue
@@ -182,9 +182,9 @@ class Conversation:
         match happened:
             case SessionView():
                 self._busy = happened.running_id is not None or _will_begin(happened)
-            case Leaving(interrupted=True) if self._busy and not self._stopping:
+            case LeaveRequest(interrupted=True) if self._busy and not self._stopping:
                 await self._stop()
-            case Leaving() | HoldfastError():
+            case LeaveRequest() | HoldfastError():
                 raise happened
             case _:
                 await self._show(happened)

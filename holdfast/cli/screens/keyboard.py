@@ -23,7 +23,7 @@ LOCAL_FLAGS: Final = 3
 CTRL_D: Final = b"\x04"
 
 
-class Leaving(Exception):  # not an error: Ctrl-D
+class LeaveRequest(Exception):  # not an error: Ctrl-D
     """The person wants to leave; `interrupted` when it was Ctrl-C that said so."""
 
     def __init__(self, *, interrupted: bool) -> None:
@@ -53,9 +53,9 @@ class Keyboard:
         except KeyboardInterrupt:
             if self.draft:
                 return ""
-            raise Leaving(interrupted=True) from None
+            raise LeaveRequest(interrupted=True) from None
         except EOFError:
-            raise Leaving(interrupted=False) from None
+            raise LeaveRequest(interrupted=False) from None
 
     @property
     def draft(self) -> str:
@@ -101,7 +101,7 @@ class Keyboard:
     def typed(self) -> tuple[list[str], str]:
         """Return the whole lines that were typed without a prompt, and the beginning of the next. Raises Leaving."""
         if self._left:
-            raise Leaving(interrupted=False)
+            raise LeaveRequest(interrupted=False)
         *lines, draft = self._typed.split("\n")
         self._typed = ""
         return lines, draft if draft.isprintable() else ""  # an arrow or the like is no text

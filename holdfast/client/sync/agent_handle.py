@@ -1,4 +1,4 @@
-"""`Agent` without await: every method is that of `holdfast.client.Agent`, where its meaning stands."""
+"""`AgentHandle` without await: every method is that of `holdfast.client.AgentHandle`, where its meaning stands."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import Receipt, SessionView, WhileRunning
 
 
-class Agent:
+class AgentHandle:
     """One agent and its session. Make one with `Holdfast.agent`; any thread may use it."""
 
-    def __init__(self, portal: Portal, inner: agent_handle.Agent) -> None:
+    def __init__(self, portal: Portal, inner: agent_handle.AgentHandle) -> None:
         self._portal = portal
         self._inner = inner
 
@@ -169,9 +169,9 @@ class Agent:
         *,
         agent_id: str | None = None,
         subagents: Iterable[AgentDefinition] = (),
-    ) -> Agent:
+    ) -> AgentHandle:
         """Begin another agent that goes on from a place of this one's conversation, and return its handle."""
-        return Agent(
+        return AgentHandle(
             self._portal,
             self._portal.run(self._inner.fork(execution_id, steps, agent_id=agent_id, subagents=subagents)),
         )

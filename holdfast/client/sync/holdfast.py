@@ -9,7 +9,7 @@ from typing import Self
 from holdfast.client import holdfast
 from holdfast.client.approvals import WaitingCalls
 from holdfast.client.listing import SessionSummary
-from holdfast.client.sync.agent_handle import Agent
+from holdfast.client.sync.agent_handle import AgentHandle
 from holdfast.client.sync.portal import Portal
 from holdfast.client.sync.runs import Client
 from holdfast.connection.settings import Settings
@@ -65,9 +65,9 @@ class Holdfast:
         while_running: WhileRunning = "queue",
         tenant: str = "",
         idle_seconds: float | None = None,
-    ) -> Agent:
+    ) -> AgentHandle:
         """Return a handle on an agent; this asks nobody."""
-        return Agent(
+        return AgentHandle(
             self._portal,
             self._inner.agent(
                 agent_id,

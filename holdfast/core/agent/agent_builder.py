@@ -1,4 +1,4 @@
-"""`Agent`: a definition written in Python, one call per subject. Gives the same object as the file forms."""
+"""`AgentBuilder`: a definition written in Python, one call per subject. Gives the same object as the file forms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answer = Literal["text", "json_object"] | type[BaseModel] | Mapping[str, JsonVal
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
+class AgentBuilder:
     """A definition being written. Every call returns a new builder, so that one can be the base of several.
 
     What takes one value replaces it, what takes several (tools, hooks, limits, ...) adds to it. Nothing is judged
@@ -34,20 +34,20 @@ class Agent:
     fields: Mapping[str, Any]
 
     @classmethod
-    def named(cls, name: str) -> Agent:
+    def named(cls, name: str) -> AgentBuilder:
         """Begin an agent of that name."""
         return cls({"name": name})
 
     @classmethod
-    def like(cls, definition: AgentDefinition) -> Agent:
+    def like(cls, definition: AgentDefinition) -> AgentBuilder:
         """Begin with all that `definition` says."""
         return cls(dict(definition))
 
-    def describe(self, description: str, *, label: str | None = None) -> Agent:
+    def describe(self, description: str, *, label: str | None = None) -> AgentBuilder:
         """Say what the agent is for, and what people are shown for its name."""
         return self.with_(description=description, **_given(label=label))
 
-    def prompt(self, system_prompt: str) -> Agent:
+    def prompt(self, system_prompt: str) -> AgentBuilder:
         """Say what the model is told first."""
         return self.with_(system_prompt=system_prompt)
 
@@ -59,38 +59,38 @@ class Agent:
         max_output_tokens: int | None = None,
         prices: Prices | None = None,
         patience_seconds: float | None = None,
-    ) -> Agent:
+    ) -> AgentBuilder:
         """Choose the model, how it answers, what it costs, how long a call is tried; what is not given stays."""
         chosen = self._merged(
             "llm", model=model, temperature=temperature, max_output_tokens=max_output_tokens, prices=prices
         )
         return chosen.with_(**_given(model_patience_seconds=patience_seconds))
 
-    def tools(self, first: str | Named, *more: str | Named) -> Agent:
+    def tools(self, first: str | Named, *more: str | Named) -> AgentBuilder:
         """Add tools, by name or themselves; `tools("all")` takes every one that is offered. None by default."""
         return self._chosen("tools", first, *more)
 
-    def no_tools(self) -> Agent:
+    def no_tools(self) -> AgentBuilder:
         """Take none of the tools chosen so far."""
         return self.with_(tools=())
 
-    def deny(self, first: str | Named, *more: str | Named) -> Agent:
+    def deny(self, first: str | Named, *more: str | Named) -> AgentBuilder:
         """Add tools that the agent must not have."""
         return self._added("tools_deny", first, *more)
 
-    def hooks(self, first: str | Named, *more: str | Named) -> Agent:
+    def hooks(self, first: str | Named, *more: str | Named) -> AgentBuilder:
         """Add hooks, by name or themselves; `hooks("all")` takes every one that is offered. None by default."""
         return self._chosen("hooks", first, *more)
 
-    def no_hooks(self) -> Agent:
+    def no_hooks(self) -> AgentBuilder:
         """Take none of the hooks chosen so far."""
         return self.with_(hooks=())
 
-    def capabilities(self, first: str | Named, *more: str | Named) -> Agent:
+    def capabilities(self, first: str | Named, *more: str | Named) -> AgentBuilder:
         """Add capabilities: bundles of tools, hooks and prompt text that the worker offers."""
         return self._added("capabilities", first, *more)
 
-    def subagents(self, first: str | Named, *more: str | Named) -> Agent:
+    def subagents(self, first: str | Named, *more: str | Named) -> AgentBuilder:
         """Add agents that this one may call, by name or as definitions."""
         return self._added("subagents", first, *more)
 
@@ -102,7 +102,7 @@ class Agent:
         when: Literal["always", "never"] = "always",
         cost_above: float | None = None,
         expires_seconds: float | None = None,
-    ) -> Agent:
+    ) -> AgentBuilder:
         """Add a rule behind those there are: calls of these tools wait for a person, or need not (`ApprovalRule`)."""
         rule: dict[str, Any] = {
             "tools": [name_of(each) for each in (first, *more)],
@@ -122,7 +122,7 @@ class Agent:
         max_cost: float | None = None,
         deadline: datetime | None = None,
         unpriced: UnpricedPolicy | None = None,
-    ) -> Agent:
+    ) -> AgentBuilder:
         """Set limits of every execution (`ExecutionBudget`); those not given stay."""
         return self._merged(
             "budget",
@@ -134,13 +134,13 @@ class Agent:
             unpriced=unpriced,
         )
 
-    def answers(self, form: Answer, *, strict: bool = False) -> Agent:
+    def answers(self, form: Answer, *, strict: bool = False) -> AgentBuilder:
         """Say what the final answer must be; `strict` asks the provider to hold to a schema itself."""
         return self.with_(response_format=_format(form, strict=strict))
 
-    def with_(self, **fields: Any) -> Agent:  # noqa: ANN401  # fields of any type, as in dataclasses.replace
+    def with_(self, **fields: Any) -> AgentBuilder:  # noqa: ANN401  # fields of any type, as in dataclasses.replace
         """Set any other field of `AgentDefinition` by its name."""
-        return Agent({**self.fields, **fields})
+        return AgentBuilder({**self.fields, **fields})
 
     def build(self) -> AgentDefinition:
         """Return the definition. Raises DefinitionInvalid with every problem in one line."""
@@ -149,15 +149,15 @@ class Agent:
         except DefinitionInvalid as error:
             raise DefinitionInvalid(f"agent {str(self.fields['name'])[:80]!r}: {error}") from None
 
-    def _chosen(self, field: str, *values: str | Named) -> Agent:
+    def _chosen(self, field: str, *values: str | Named) -> AgentBuilder:
         before = self.fields.get(field) or ()
         names = (*((before,) if before == ALL else before), *(name_of(value) for value in values))
         return self.with_(**{field: ALL if names == (ALL,) else names})  # `build` refuses names beside `all`
 
-    def _added(self, field: str, *values: str | Named) -> Agent:
+    def _added(self, field: str, *values: str | Named) -> AgentBuilder:
         return self.with_(**{field: (*(self.fields.get(field) or ()), *(name_of(value) for value in values))})
 
-    def _merged(self, field: str, **values: object) -> Agent:
+    def _merged(self, field: str, **values: object) -> AgentBuilder:
         before = self.fields.get(field, {})
         kept = dict(before) if isinstance(before, BaseModel) else before
         return self.with_(**{field: {**kept, **_given(**values)}})

@@ -12,7 +12,7 @@ from typing import Final, cast, overload
 from pydantic import JsonValue
 
 from holdfast.core.agent.policies import ContextPolicy
-from holdfast.core.base.append_list import Log
+from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.errors import CompilerFailed, InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.truncation import trimmed
@@ -64,7 +64,7 @@ class CompilerContext:
         for name, group in groupby(told, key=_section_of):
             whole = [_without_section(message) for message in group]
             messages += _seen(whole, policy, execution_id, keeping=True, tagged=True)[0]
-            sections.append(Section(name=name, messages=Log(whole)))
+            sections.append(Section(name=name, messages=AppendList(whole)))
         return cls(tuple(messages), tuple(sections), metadata, system_prompt, execution_id)
 
 
@@ -88,7 +88,7 @@ def said_before(store: MessageStore, step_id: str) -> MessageStore:
     ids = [message.metadata.get("step_id") for message in store.messages]
     for section in store.sections:
         if section.name != DEFAULT_SECTION:
-            store = store.with_section(replace(section, messages=Log[Message]()))
+            store = store.with_section(replace(section, messages=AppendList[Message]()))
     return store.shortened(ids.index(step_id) if step_id in ids else 0)
 
 
@@ -102,9 +102,9 @@ class View:
 
     policy: ContextPolicy
     execution_id: str
-    messages: Log[Message]
+    messages: AppendList[Message]
     continues: bool
-    _sources: tuple[Log[Message], ...]
+    _sources: tuple[AppendList[Message], ...]
     _keeping: bool
     """Whether an answer that comes next belongs to calls that are shown."""
 
@@ -117,7 +117,7 @@ class View:
         for name, source in zip(_names(store, policy), sources, strict=True):
             added, keeping = _shown(name, source, policy, execution_id, keeping=True)
             seen += added
-        return cls(policy, execution_id, Log(seen), continues=False, _sources=sources, _keeping=keeping)
+        return cls(policy, execution_id, AppendList(seen), continues=False, _sources=sources, _keeping=keeping)
 
     def advanced(self, store: MessageStore) -> View:
         """Return the view of what the store has become.
@@ -138,7 +138,7 @@ class View:
         return View(self.policy, self.execution_id, messages, continues=True, _sources=sources, _keeping=keeping)
 
 
-def _sources(store: MessageStore, policy: ContextPolicy) -> tuple[Log[Message], ...]:
+def _sources(store: MessageStore, policy: ContextPolicy) -> tuple[AppendList[Message], ...]:
     """Return the sections to show, each once."""
     return tuple(store.section(name).messages for name in _names(store, policy))
 
@@ -166,7 +166,7 @@ def _without_section(message: Message) -> Message:
     return replace(message, metadata={name: value for name, value in message.metadata.items() if name != SECTION})
 
 
-def _only_grew(before: tuple[Log[Message], ...], now: tuple[Log[Message], ...]) -> bool:
+def _only_grew(before: tuple[AppendList[Message], ...], now: tuple[AppendList[Message], ...]) -> bool:
     return (
         len(before) == len(now)
         and all(new.continues(old) for old, new in zip(before, now, strict=True))
@@ -174,7 +174,7 @@ def _only_grew(before: tuple[Log[Message], ...], now: tuple[Log[Message], ...]) 
     )
 
 
-def _begins_with(longer: Log[Message], beginning: Log[Message]) -> bool:
+def _begins_with(longer: AppendList[Message], beginning: AppendList[Message]) -> bool:
     return len(longer) >= len(beginning) and all(
         mine is theirs or mine == theirs for mine, theirs in zip(longer, beginning, strict=False)
     )

@@ -14,7 +14,7 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
-from holdfast.core.base.append_list import Log
+from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import SECONDS_MAX
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_form import JsonForm
@@ -110,7 +110,7 @@ class ExecutionState(JsonForm):
     started_at: AwareDatetime
     completed_at: AwareDatetime | None = None
     budget: ExecutionBudget = ExecutionBudget()
-    step_executions: Log[StepExecution] = Field(default_factory=Log[StepExecution])
+    step_executions: AppendList[StepExecution] = Field(default_factory=AppendList[StepExecution])
     usage: Usage = Usage()
     cost: float = Field(default=0.0, ge=0)
     subagent_steps: int = Field(default=0, ge=0)

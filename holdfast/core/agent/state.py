@@ -20,7 +20,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus, SavedState
 from holdfast.core.agent.hooks import ENDING, merged
 from holdfast.core.agent.policies import ContextPolicy, ResponseFormat
-from holdfast.core.base.append_list import Log
+from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import ERRORS_TOLD_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
@@ -114,7 +114,7 @@ class AgentState(SavedState):
         return self.execution.status if self.execution else ExecutionStatus.PENDING
 
     @property
-    def messages(self) -> Log[Message]:
+    def messages(self) -> AppendList[Message]:
         """The raw default section."""
         return self.context.store.messages
 

@@ -1,4 +1,4 @@
-"""`Offer`: what a worker, or a driver, brings for agents to choose from; `Equipment`: what one agent gets of it."""
+"""`Toolset`: what a worker or a driver offers to all agents; `AgentToolset`: what one agent gets of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True)
-class Equipment:
+class AgentToolset:
     """What one agent gets: its definition with its capabilities written out, its tools and hooks, its compiler."""
 
     definition: AgentDefinition
@@ -33,7 +33,7 @@ class Equipment:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Toolset:
     """Tools, hooks, compilers and capabilities, in the order they were registered."""
 
     tools: tuple[AnyTool, ...] = ()
@@ -42,7 +42,7 @@ class Offer:
     capabilities: tuple[Capability, ...] = ()
 
     @classmethod
-    def of_modules(cls, modules: Iterable[ModuleType]) -> Offer:
+    def of_modules(cls, modules: Iterable[ModuleType]) -> Toolset:
         """Return everything of these kinds that the modules hold, each once."""
         values = [value for module in modules for value in vars(module).values()]
         return cls(
@@ -52,7 +52,7 @@ class Offer:
             capabilities=_of_kind(values, Capability),
         )
 
-    def equip(self, definition: AgentDefinition) -> Equipment:
+    def equip(self, definition: AgentDefinition) -> AgentToolset:
         """Return what `definition` chooses.
 
         Raises UnknownTool (also for one that an approval rule names), UnknownHook, DefinitionInvalid (a capability) and
@@ -64,7 +64,7 @@ class Offer:
         for number, rule in enumerate(definition.approvals):
             _check_rule(definition, rule, (*(tool.name for tool in self.tools), SPAWN_TOOL))
             _check_places(definition.name, number, rule, self.tools)
-        return Equipment(resolved(definition, self.capabilities), tools, hooks, self._compiler_of(definition))
+        return AgentToolset(resolved(definition, self.capabilities), tools, hooks, self._compiler_of(definition))
 
     def untaken(self, agents: Collection[AgentDefinition]) -> tuple[str, ...]:
         """Return a warning for each kind, tools and hooks, of which some are offered and none of `agents` takes any."""

@@ -1,4 +1,4 @@
-"""`Log`: an immutable sequence that grows at its end, whose versions share one list. Knows nothing of agents."""
+"""`AppendList`: an immutable sequence that grows at its end, whose versions share one list. Knows nothing of agents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema, core_schema
 T = TypeVar("T")
 
 
-class Log(Sequence[T], Generic[T]):
+class AppendList(Sequence[T], Generic[T]):
     """A sequence that is never changed, only continued: `append` returns a new one in O(1).
 
     All versions of one history share a list and differ in their length alone, so that keeping the log as it
@@ -28,19 +28,19 @@ class Log(Sequence[T], Generic[T]):
         self._length = len(self._items)
 
     @classmethod
-    def _view(cls, items: list[T], length: int) -> Log[T]:
+    def _view(cls, items: list[T], length: int) -> AppendList[T]:
         log = cls.__new__(cls)
         log._items = items  # noqa: SLF001  # our own class
         log._length = length  # noqa: SLF001  # the same
         return log
 
-    def append(self, item: T) -> Log[T]:
+    def append(self, item: T) -> AppendList[T]:
         """Return this log with `item` after its last one."""
         backing = self._continuable()
         backing.append(item)
         return self._view(backing, len(backing))
 
-    def extend(self, items: Iterable[T]) -> Log[T]:
+    def extend(self, items: Iterable[T]) -> AppendList[T]:
         """Return this log continued by `items`, in order."""
         backing = self._continuable()
         backing.extend(items)
@@ -50,11 +50,11 @@ class Log(Sequence[T], Generic[T]):
         """Return the list that a longer version may write on: the shared one for the newest version, else a copy."""
         return self._items if len(self._items) == self._length else self._items[: self._length]
 
-    def before(self, length: int) -> Log[T]:
+    def before(self, length: int) -> AppendList[T]:
         """Return the log as it stood when it had `length` items (at most its own length)."""
         return self._view(self._items, max(0, min(length, self._length)))
 
-    def continues(self, earlier: Log[T]) -> bool:
+    def continues(self, earlier: AppendList[T]) -> bool:
         """Return whether this log is `earlier` with none or more items added, as far as O(1) can tell.
 
         True is certain; logs that merely hold equal items give False.
@@ -85,9 +85,9 @@ class Log(Sequence[T], Generic[T]):
         raise IndexError(f"index {index} is outside a log of {length}")
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Log):
+        if not isinstance(other, AppendList):
             return NotImplemented
-        rest = cast("Log[object]", other)
+        rest = cast("AppendList[object]", other)
         if self._length != rest._length:
             return False
         return self._items is rest._items or all(map(eq, self, rest))
@@ -95,7 +95,7 @@ class Log(Sequence[T], Generic[T]):
     __hash__ = None  # type: ignore[assignment]  # like a list: equality looks at the items, which may not hash
 
     def __repr__(self) -> str:
-        return f"Log({list(self)!r})"
+        return f"AppendList({list(self)!r})"
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401  # pydantic's signature
@@ -106,15 +106,15 @@ class Log(Sequence[T], Generic[T]):
         (item,) = get_args(source) or (Any,)
         items = core_schema.list_schema(handler.generate_schema(item), fail_fast=True)  # it can be very long
 
-        def read(value: object, validate: core_schema.ValidatorFunctionWrapHandler) -> Log[T]:
-            if isinstance(value, Log):
-                return cast("Log[T]", value)
+        def read(value: object, validate: core_schema.ValidatorFunctionWrapHandler) -> AppendList[T]:
+            if isinstance(value, AppendList):
+                return cast("AppendList[T]", value)
             return taken(cast("list[T]", validate(value)))
 
-        def taken(fresh: list[T]) -> Log[T]:
+        def taken(fresh: list[T]) -> AppendList[T]:
             return cls._view(fresh, len(fresh))
 
-        def write(log: Log[T]) -> list[T]:
+        def write(log: AppendList[T]) -> list[T]:
             return log._items[: log._length]
 
         return core_schema.json_or_python_schema(

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from holdfast.core.base.append_list import Log
+from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import (
     CALL_ID_CHARS_MAX,
     CALL_ID_KEPT_CHARS_MAX,
@@ -215,7 +215,7 @@ def _broken_pair(messages: Iterable[Message]) -> tuple[int, str] | None:
     return None
 
 
-def _paired(messages: Log[Message]) -> Log[Message]:
+def _paired(messages: AppendList[Message]) -> AppendList[Message]:
     found = _broken_pair(messages)
     if found is None:
         return messages
@@ -229,7 +229,7 @@ class Section(Frozen):
     """A named run of messages."""
 
     name: Name
-    messages: Annotated[Log[Message], AfterValidator(_paired)] = Field(default_factory=Log[Message])
+    messages: Annotated[AppendList[Message], AfterValidator(_paired)] = Field(default_factory=AppendList[Message])
 
 
 def _new_sections() -> tuple[Section, ...]:
@@ -256,7 +256,7 @@ class MessageStore(JsonForm):
     )
 
     @property
-    def messages(self) -> Log[Message]:
+    def messages(self) -> AppendList[Message]:
         """The default section, as it is."""
         return self.section(DEFAULT_SECTION).messages
 
@@ -307,7 +307,7 @@ class MessageStore(JsonForm):
             raise InvalidInput(f"cannot move {what}; name two sections, and as many messages as there are")
         if count < len(messages) and messages[count].role == "tool":
             raise InvalidInput(f"moving {count} messages of {source!r} would part a call from its answers; move fewer")
-        left = replace(self.section(source), messages=Log(messages[count:]))
+        left = replace(self.section(source), messages=AppendList(messages[count:]))
         return self.with_section(left).extended(*messages[:count], section=target)
 
 

@@ -38,8 +38,8 @@ from holdfast.core.loop import (
 )
 from holdfast.core.loop.commands import CancelInFlight, Command, RunHooks, SummariseBuffer
 from holdfast.core.loop.events import (
+    ApprovalDecided,
     ApprovalExpired,
-    ApprovalGiven,
     BufferSummarised,
     ChangeRefused,
     DecisionUnreadable,
@@ -64,20 +64,16 @@ from holdfast.core.loop.events import (
 from holdfast.core.loop.pending_messages import keep_changes, keep_message, say_waiting
 from holdfast.core.loop.rules import Rules
 from holdfast.core.loop.time_limit import keep_time, start_timer
-from holdfast.core.loop.transition import Turn
-from holdfast.core.wire.execution_events import (
-    AgentStepStarted,
-    ContinuationEvaluated,
-    InferenceRequestStarted,
-)
+from holdfast.core.loop.transition import Transition
+from holdfast.core.wire.execution_events import AgentStepStarted, ContinuationEvaluated, InferenceRequestStarted
 
-Transition = tuple[AgentState, tuple[Command, ...]]
+NextState = tuple[AgentState, tuple[Command, ...]]
 
 
 class AgentLoop(Rules):
     """The rules of one agent, and what they make of an event."""
 
-    def step(self, state: AgentState, event: Event) -> Transition:
+    def step(self, state: AgentState, event: Event) -> NextState:
         """Return the state after `event` and what is to be done now. Pure: equal inputs give equal outputs."""
         if isinstance(event, ExecutionStarted):
             turn = _begun(self, state, event)
@@ -86,7 +82,7 @@ class AgentLoop(Rules):
         elif state.execution is None or state.execution.status.is_terminal:
             return state, ()
         else:
-            turn = Turn(self, state, state.execution, event.at)
+            turn = Transition(self, state, state.execution, event.at)
             if not state.execution.cancelling:
                 _take_in(turn, event)
             elif cancellation.take_in(turn, event):
@@ -95,7 +91,7 @@ class AgentLoop(Rules):
         return turn.state, tuple(turn.commands)
 
 
-def _take_in(turn: Turn, event: Event) -> None:  # noqa: C901, PLR0912  # one case per event
+def _take_in(turn: Transition, event: Event) -> None:  # noqa: C901, PLR0912  # one case per event
     match event:
         case ModelAnswered():
             _model_answered(turn, event)
@@ -103,7 +99,7 @@ def _take_in(turn: Turn, event: Event) -> None:  # noqa: C901, PLR0912  # one ca
             _model_failed(turn, event)
         case ToolReturned() | ToolFailed() | SubagentReturned():
             _call_moved(turn, event.call_id, lambda each: tool_calls.call_ended(turn, each, event))
-        case ApprovalGiven() | ApprovalExpired():
+        case ApprovalDecided() | ApprovalExpired():
             _call_moved(turn, event.call_id, lambda each: tool_calls.approval_ended(turn, each, event))
         case HooksReturned():
             _hooks_returned(turn, event)
@@ -138,7 +134,7 @@ def _take_in(turn: Turn, event: Event) -> None:  # noqa: C901, PLR0912  # one ca
 # --- the beginning
 
 
-def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Turn:
+def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Transition:
     if state.status is ExecutionStatus.IN_PROGRESS:
         turn = start.taken_up(rules, state, event)
         _go_on(turn, resumed=True)  # nothing that has ended is done again
@@ -149,7 +145,7 @@ def _begun(rules: AgentLoop, state: AgentState, event: ExecutionStarted) -> Turn
     return turn
 
 
-def _changed(rules: AgentLoop, state: AgentState, event: DefinitionChanged) -> Turn:
+def _changed(rules: AgentLoop, state: AgentState, event: DefinitionChanged) -> Transition:
     """Ask by the new rules for what comes next; nothing of it was asked for by the old ones."""
     turn = start.changed(rules, state, event)
     trigger = turn.execution.hooks_under_way
@@ -166,7 +162,7 @@ def _changed(rules: AgentLoop, state: AgentState, event: DefinitionChanged) -> T
     return turn
 
 
-def _go_on_as_changed(turn: Turn, trigger: Trigger | None) -> None:
+def _go_on_as_changed(turn: Transition, trigger: Trigger | None) -> None:
     step = turn.execution.current_step
     if trigger is not None or step is None:
         _reach(turn, trigger or Trigger.BEFORE_STEP)
@@ -178,7 +174,7 @@ def _go_on_as_changed(turn: Turn, trigger: Trigger | None) -> None:
         _ask_model(turn, tell=False)
 
 
-def _go_on(turn: Turn, *, resumed: bool) -> None:
+def _go_on(turn: Transition, *, resumed: bool) -> None:
     """Ask again for what was under way when another driver, or another run of this one, left off."""
     execution = turn.execution
     trigger, step = execution.hooks_under_way, execution.current_step
@@ -203,7 +199,7 @@ def _go_on(turn: Turn, *, resumed: bool) -> None:
     start_timer(turn)
 
 
-def _out_of_time(turn: Turn) -> bool:
+def _out_of_time(turn: Transition) -> bool:
     """End an execution whose time limit struck while nobody drove it, before anything is asked again."""
     strikes_at = turn.execution.time_limit_at
     if strikes_at is None or turn.at < strikes_at or turn.execution.hooks_under_way in ENDING:
@@ -216,7 +212,7 @@ def _out_of_time(turn: Turn) -> bool:
     return turn.must_stop
 
 
-def _before_execution_passed(turn: Turn) -> None:
+def _before_execution_passed(turn: Transition) -> None:
     if limit_checks.before_step(turn):
         _end(turn)
     else:
@@ -227,11 +223,11 @@ def _before_execution_passed(turn: Turn) -> None:
 # --- a step
 
 
-def _next_step(turn: Turn) -> None:
+def _next_step(turn: Transition) -> None:
     _reach(turn, Trigger.BEFORE_STEP)
 
 
-def _before_step_passed(turn: Turn) -> None:
+def _before_step_passed(turn: Transition) -> None:
     """Begin a step, unless a limit or a signal forbids it."""
     if limit_checks.before_step(turn):
         _end(turn)
@@ -247,7 +243,7 @@ def _before_step_passed(turn: Turn) -> None:
     _reach(turn, Trigger.BEFORE_INFERENCE)
 
 
-def _before_inference_passed(turn: Turn) -> None:
+def _before_inference_passed(turn: Transition) -> None:
     say_waiting(turn)
     if not limit_checks.out_of_time(turn) and compaction.begin(turn):
         return
@@ -257,7 +253,7 @@ def _before_inference_passed(turn: Turn) -> None:
     _ask_model(turn)
 
 
-def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
+def _buffer_summarised(turn: Transition, event: BufferSummarised | SummaryFailed) -> None:
     if not turn.execution.summary_under_way:
         return
     compaction.take_in(turn, event)
@@ -269,7 +265,7 @@ def _buffer_summarised(turn: Turn, event: BufferSummarised | SummaryFailed) -> N
     _ask_model(turn)
 
 
-def _ask_model(turn: Turn, *, tell: bool = True) -> None:
+def _ask_model(turn: Transition, *, tell: bool = True) -> None:
     turn.change_step(input_length=len(turn.store.messages), compactions=turn.execution.compactions)
     asked = headroom.model_call(turn)
     turn.do(asked)
@@ -277,14 +273,14 @@ def _ask_model(turn: Turn, *, tell: bool = True) -> None:
         turn.tell(InferenceRequestStarted, max_output_tokens=asked.max_output_tokens)
 
 
-def _model_answered(turn: Turn, event: ModelAnswered) -> None:
+def _model_answered(turn: Transition, event: ModelAnswered) -> None:
     if not cancellation.asking(turn):
         return
     model_result.keep_answer(turn, event)
     _reach(turn, Trigger.AFTER_INFERENCE)
 
 
-def _after_inference_passed(turn: Turn) -> None:
+def _after_inference_passed(turn: Transition) -> None:
     response = turn.step.inference_response
     if response is not None and limit_checks.after_inference(turn, response):
         tool_calls.cancel_calls(turn)
@@ -295,7 +291,7 @@ def _after_inference_passed(turn: Turn) -> None:
     _go_on_when_answered(turn)
 
 
-def _call_moved(turn: Turn, call_id: str, move: Callable[[OpenCall], None]) -> None:
+def _call_moved(turn: Transition, call_id: str, move: Callable[[OpenCall], None]) -> None:
     """Let something happen to an open call; one that is not open changes nothing."""
     each = next((each for each in turn.execution.open_calls if each.call.id == call_id), None)
     if each is not None:
@@ -303,20 +299,20 @@ def _call_moved(turn: Turn, call_id: str, move: Callable[[OpenCall], None]) -> N
         _go_on_when_answered(turn)
 
 
-def _go_on_when_answered(turn: Turn) -> None:
+def _go_on_when_answered(turn: Transition) -> None:
     execution = turn.execution  # a hook that raised has archived the step already
     if execution.current_step is not None and not execution.open_calls and execution.hooks_under_way is None:
         _step_complete(turn)
 
 
-def _step_complete(turn: Turn) -> None:
+def _step_complete(turn: Transition) -> None:
     """Every call has its answer: look at what the step came to, then at the limits."""
     step_end.judge_answer(turn)
     limit_checks.after_step(turn, more_to_do=step_end.more_to_do(turn))
     _reach(turn, Trigger.AFTER_STEP)
 
 
-def _evaluate(turn: Turn) -> None:
+def _evaluate(turn: Transition) -> None:
     """Decide whether to go on, and archive the step (SPEC section 4)."""
     more_to_do, signals = step_end.more_to_do(turn), turn.execution.continuation.stop_signals
     should_stop = turn.should_stop(more_to_do=more_to_do)
@@ -329,13 +325,13 @@ def _evaluate(turn: Turn) -> None:
         _next_step(turn)
 
 
-def _step_due(turn: Turn) -> None:
+def _step_due(turn: Transition) -> None:
     """Begin the next step, unless its time is over meanwhile."""
     if start.rests(turn.execution) and not _out_of_time(turn):
         _next_step(turn)
 
 
-def _note_override(turn: Turn) -> None:
+def _note_override(turn: Transition) -> None:
     """Count the override when the step under way goes on only because a hook asked for it."""
     if turn.execution.continuation.standing and not turn.must_stop:
         turn.change(continuation=turn.execution.continuation.overriding_now())
@@ -344,7 +340,7 @@ def _note_override(turn: Turn) -> None:
 # --- what comes from outside
 
 
-def _stop_requested(turn: Turn, event: StopRequested) -> None:
+def _stop_requested(turn: Transition, event: StopRequested) -> None:
     if turn.execution.hooks_under_way in ENDING:
         return  # it is decided already how this execution ends
     turn.signal(event.signal)
@@ -352,7 +348,7 @@ def _stop_requested(turn: Turn, event: StopRequested) -> None:
         _abort_unless_overridden(turn)
 
 
-def _timer_fired(turn: Turn) -> None:
+def _timer_fired(turn: Transition) -> None:
     strikes_at = turn.execution.time_limit_at
     if strikes_at is None or turn.at < strikes_at or turn.execution.hooks_under_way in ENDING:
         return  # a timer from before a pause
@@ -360,7 +356,7 @@ def _timer_fired(turn: Turn) -> None:
     _abort_unless_overridden(turn)
 
 
-def _driver_failed(turn: Turn, error: ErrorRecord) -> None:
+def _driver_failed(turn: Transition, error: ErrorRecord) -> None:
     ending_already = turn.execution.hooks_under_way in ENDING
     turn.fail(error)
     if ending_already:
@@ -374,21 +370,21 @@ def _driver_failed(turn: Turn, error: ErrorRecord) -> None:
         _cancelled(turn)  # nor is anything awaited of it
 
 
-def _abort_unless_overridden(turn: Turn) -> None:
+def _abort_unless_overridden(turn: Transition) -> None:
     if turn.must_stop:
         _abort(turn)
     else:
         _note_override(turn)
 
 
-def _abort(turn: Turn) -> None:
+def _abort(turn: Transition) -> None:
     """End at once, but for the ends that are awaited of what is cancelled."""
     cancellation.cancel(turn)
     if not turn.execution.cancelling:
         _cancelled(turn)
 
 
-def _cancelled(turn: Turn) -> None:
+def _cancelled(turn: Transition) -> None:
     """Everything that was cancelled has ended. A step that the model never answered stays: it did not complete."""
     turn.change(cancelling=False)
     step = turn.execution.current_step
@@ -399,7 +395,7 @@ def _cancelled(turn: Turn) -> None:
     _end(turn)
 
 
-def _model_failed(turn: Turn, event: ModelFailed) -> None:
+def _model_failed(turn: Transition, event: ModelFailed) -> None:
     if not cancellation.asking(turn):
         return
     model_result.count_failure(turn, event)
@@ -416,7 +412,7 @@ def _model_failed(turn: Turn, event: ModelFailed) -> None:
 # --- hooks
 
 
-def _reach(turn: Turn, trigger: Trigger) -> None:
+def _reach(turn: Transition, trigger: Trigger) -> None:
     """Come to a place where hooks may run; what comes after it, AFTER says."""
     if turn.rules.hooks_for(trigger):
         turn.change(hooks_under_way=trigger)
@@ -425,13 +421,13 @@ def _reach(turn: Turn, trigger: Trigger) -> None:
         AFTER[trigger](turn)
 
 
-def _run_hooks(turn: Turn, trigger: Trigger) -> None:
+def _run_hooks(turn: Transition, trigger: Trigger) -> None:
     name = f"step-{turn.step_number}-{trigger}"
     hooks, context = turn.rules.hooks_for(trigger), turn.context_for(trigger)
     turn.do(RunHooks(hooks=hooks, context=context, name=name, changes_bytes_max=HOOK_CHANGES_BYTES_MAX))
 
 
-def _hooks_returned(turn: Turn, event: HooksReturned) -> None:
+def _hooks_returned(turn: Transition, event: HooksReturned) -> None:
     if event.call_id is not None:
         _call_moved(turn, event.call_id, lambda each: _call_hooks_returned(turn, each, event))
         return
@@ -454,7 +450,7 @@ def _hooks_returned(turn: Turn, event: HooksReturned) -> None:
     AFTER[event.trigger](turn)
 
 
-def _call_hooks_returned(turn: Turn, each: OpenCall, event: HooksReturned) -> None:
+def _call_hooks_returned(turn: Transition, each: OpenCall, event: HooksReturned) -> None:
     stage = CallStage.BEFORE_TOOL if event.trigger is Trigger.BEFORE_TOOL else CallStage.AFTER_TOOL
     if each.stage is not stage:
         return
@@ -474,21 +470,21 @@ def _call_hooks_returned(turn: Turn, each: OpenCall, event: HooksReturned) -> No
 # --- the end
 
 
-def _end(turn: Turn) -> None:
+def _end(turn: Transition) -> None:
     step_end.tell_stopped(turn)
     _reach_end(turn)
 
 
-def _reach_end(turn: Turn) -> None:
+def _reach_end(turn: Transition) -> None:
     _reach(turn, Trigger.ON_ERROR if turn.execution.error is not None else Trigger.ON_STOP)
 
 
-def _conclude(turn: Turn) -> None:
+def _conclude(turn: Transition) -> None:
     say_waiting(turn)
     step_end.conclude(turn)
 
 
-AFTER: Final[dict[Trigger, Callable[[Turn], None]]] = {
+AFTER: Final[dict[Trigger, Callable[[Transition], None]]] = {
     Trigger.BEFORE_EXECUTION: _before_execution_passed,
     Trigger.BEFORE_STEP: _before_step_passed,
     Trigger.BEFORE_INFERENCE: _before_inference_passed,

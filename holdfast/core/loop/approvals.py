@@ -23,22 +23,22 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import CallStage, ErrorRecord, OpenCall
 from holdfast.core.conversation.verdicts import Approval, Verdict
-from holdfast.core.loop.commands import AskApproval
-from holdfast.core.loop.events import ApprovalExpired, ApprovalGiven
+from holdfast.core.loop.commands import RequestApproval
+from holdfast.core.loop.events import ApprovalDecided, ApprovalExpired
 from holdfast.core.loop.rules import Rules
-from holdfast.core.loop.transition import Turn
+from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import ApprovalRequested, ApprovalResolved
 
 IN_TIME = "nobody decided about it in time"
 """What the model is told of a call that nobody decided about."""
 
 
-def rule_for(turn: Turn, each: OpenCall) -> ApprovalRule | None:
+def rule_for(turn: Transition, each: OpenCall) -> ApprovalRule | None:
     """Return the rule by which the call waits, if there is one; its arguments are as hooks left them."""
     return turn.rules.approval_for(each.call, turn.execution.cost_known)
 
 
-def waits(turn: Turn, each: OpenCall, rule: ApprovalRule) -> OpenCall:
+def waits(turn: Transition, each: OpenCall, rule: ApprovalRule) -> OpenCall:
     """Return the call as it waits for a person, and tell of it."""
     expires_at = None if rule.expires is None else turn.at + rule.expires
     digest = each.call.digest
@@ -46,13 +46,15 @@ def waits(turn: Turn, each: OpenCall, rule: ApprovalRule) -> OpenCall:
     return replace(each, stage=CallStage.APPROVAL, started_at=turn.at, expires_at=expires_at, digest=digest)
 
 
-def ask(turn: Turn, each: OpenCall) -> None:
+def ask(turn: Transition, each: OpenCall) -> None:
     """Ask for a person's decision about this call."""
-    turn.do(AskApproval(turn.step.number, each.index, each.call, each.expires_at, len(turn.step.requested_tool_calls)))
+    turn.do(
+        RequestApproval(turn.step.number, each.index, each.call, each.expires_at, len(turn.step.requested_tool_calls))
+    )
 
 
 def decided(
-    turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalExpired
+    turn: Transition, each: OpenCall, event: ApprovalDecided | ApprovalExpired
 ) -> tuple[OpenCall, ErrorRecord | None] | None:
     """Return the call as it was decided, with the error that keeps it from running if one does.
 
@@ -61,7 +63,7 @@ def decided(
     match event:
         case ApprovalExpired():
             return _expired(turn, each)
-        case ApprovalGiven():
+        case ApprovalDecided():
             if each.expires_at is not None and event.at >= each.expires_at:
                 return _expired(turn, each)  # the timer's own event can come behind it
             asked = len(turn.step.requested_tool_calls)
@@ -76,12 +78,12 @@ def decided(
             assert_never(event)
 
 
-def _expired(turn: Turn, each: OpenCall) -> tuple[OpenCall, ErrorRecord]:
+def _expired(turn: Transition, each: OpenCall) -> tuple[OpenCall, ErrorRecord]:
     approval = Approval(decision="expired", at=turn.at, digest=each.call.digest)
     return _kept(turn, each, approval), _denied(IN_TIME, "approval")
 
 
-def _resolved(turn: Turn, each: OpenCall, verdict: Verdict) -> tuple[OpenCall, ErrorRecord | None]:
+def _resolved(turn: Transition, each: OpenCall, verdict: Verdict) -> tuple[OpenCall, ErrorRecord | None]:
     error: ErrorRecord | None = None
     asked = each.call.arguments if verdict.arguments is not None else None
     if verdict.decision == "deny":
@@ -100,7 +102,7 @@ def _resolved(turn: Turn, each: OpenCall, verdict: Verdict) -> tuple[OpenCall, E
     return _kept(turn, each, approval), error
 
 
-def _kept(turn: Turn, each: OpenCall, approval: Approval) -> OpenCall:
+def _kept(turn: Transition, each: OpenCall, approval: Approval) -> OpenCall:
     facts = {"by": approval.by, "reason": approval.reason, "digest": approval.digest, "asked": approval.asked}
     turn.tell(ApprovalResolved, call_id=each.call.id, call=each.call, decision=approval.decision, **facts)
     return replace(each, digest=None, approval=approval)

@@ -28,10 +28,10 @@ from holdfast.core.loop.events import (
     SummaryFailed,
 )
 from holdfast.core.loop.pending_messages import keep_message
-from holdfast.core.loop.transition import Turn
+from holdfast.core.loop.transition import Transition
 
 
-def asking(turn: Turn) -> bool:
+def asking(turn: Transition) -> bool:
     """Return whether the model is being asked: anything it says at another time is not wanted."""
     step, execution = turn.execution.current_step, turn.execution
     if step is None or step.inference_response is not None:
@@ -39,7 +39,7 @@ def asking(turn: Turn) -> bool:
     return execution.hooks_under_way is None and not execution.summary_under_way
 
 
-def cancel(turn: Turn) -> None:
+def cancel(turn: Transition) -> None:
     """Cancel everything under way but the timer; `turn.execution.cancelling` says whether ends of it are awaited."""
     execution, step = turn.execution, turn.execution.current_step
     asked, children = asking(turn) or execution.summary_under_way, _subagents(turn)
@@ -50,7 +50,7 @@ def cancel(turn: Turn) -> None:
         tool_calls.cancel_calls(turn, but=children)
 
 
-def take_in(turn: Turn, event: Event) -> bool:
+def take_in(turn: Transition, event: Event) -> bool:
     """Take in what is learnt of what was cancelled, and what comes from outside; return whether all has ended."""
     match event:
         case ModelAnswered() | ModelCancelled() | ModelFailed() if not turn.execution.open_calls:
@@ -75,7 +75,7 @@ def take_in(turn: Turn, event: Event) -> bool:
     return False
 
 
-def _model_ended(turn: Turn, event: ModelAnswered | ModelCancelled | ModelFailed) -> None:
+def _model_ended(turn: Transition, event: ModelAnswered | ModelCancelled | ModelFailed) -> None:
     """Keep what had come of the model call that was cancelled, and count what it used, as far as that is known."""
     said: InferenceResponse | None = None
     if isinstance(event, ModelAnswered):
@@ -91,7 +91,7 @@ def _model_ended(turn: Turn, event: ModelAnswered | ModelCancelled | ModelFailed
     turn.spend(used, cost)
 
 
-def _subagent_ended(turn: Turn, event: SubagentReturned) -> bool:
+def _subagent_ended(turn: Transition, event: SubagentReturned) -> bool:
     """Count what a subagent used until it was cancelled; return whether it was the last one that is awaited."""
     each = next((each for each in turn.execution.open_calls if each.call.id == event.call_id), None)
     if each is None:
@@ -100,11 +100,11 @@ def _subagent_ended(turn: Turn, event: SubagentReturned) -> bool:
     return not turn.execution.open_calls
 
 
-def _standing(turn: Turn) -> set[StopReason]:
+def _standing(turn: Transition) -> set[StopReason]:
     return {signal.reason for signal in turn.execution.continuation.stop_signals}
 
 
-def _subagents(turn: Turn) -> frozenset[int]:
+def _subagents(turn: Transition) -> frozenset[int]:
     """Return the places of the calls whose subagents run."""
     if not turn.rules.subagents:
         return frozenset()

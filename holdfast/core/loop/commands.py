@@ -80,7 +80,7 @@ class RunHooks:
 
 
 @dataclass(frozen=True, slots=True)
-class AskApproval:
+class RequestApproval:
     """Let a person decide about a call; report `ApprovalExpired` at `expires_at` if nobody has.
 
     `calls_asked` is how many calls its step asked for.
@@ -117,7 +117,7 @@ Command = (
     | CallTool
     | SpawnSubagent
     | RunHooks
-    | AskApproval
+    | RequestApproval
     | CancelInFlight
     | Emit
     | Finish

@@ -5,10 +5,10 @@ from __future__ import annotations
 from holdfast.core.loop import headroom, model_result
 from holdfast.core.loop.conversation_summary import due, summarised, to_buffer
 from holdfast.core.loop.events import BufferSummarised, SummaryFailed
-from holdfast.core.loop.transition import Turn
+from holdfast.core.loop.transition import Transition
 
 
-def begin(turn: Turn) -> bool:
+def begin(turn: Transition) -> bool:
     """Move older messages to the buffer and ask for their summary, where the policy says so; return whether it does.
 
     Not where the budget has no room for a summary.
@@ -30,7 +30,7 @@ def begin(turn: Turn) -> bool:
     return True
 
 
-def take_in(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
+def take_in(turn: Transition, event: BufferSummarised | SummaryFailed) -> None:
     """Keep the summary, and count what it used, failed attempts too; without one the buffer stays as it is."""
     turn.change(summary_under_way=False)
     model_result.count_summary(turn, event)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.core.agent.policies import SummaryPolicy
-from holdfast.core.base.append_list import Log
+from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import SUMMARY_BYTES_MAX, SUMMARY_REQUEST_BYTES_MAX
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.frozen import replace
@@ -71,7 +71,7 @@ def to_buffer(store: MessageStore, policy: SummaryPolicy) -> MessageStore:
     if not old:
         return store
     store = _with_sections_for_summaries(store).extended(*old, section=BUFFER_SECTION)
-    return store.with_section(replace(store.section(DEFAULT_SECTION), messages=Log(kept)))
+    return store.with_section(replace(store.section(DEFAULT_SECTION), messages=AppendList(kept)))
 
 
 def _pending_question(messages: Sequence[Message]) -> int | None:
@@ -116,7 +116,7 @@ def summarised(store: MessageStore, text: str) -> MessageStore:
         )
     summary = Message(role="user", content=SUMMARY_HEAD + clamped_json(text.strip(), SUMMARY_BYTES_MAX))
     store = _with_sections_for_summaries(store)
-    store = store.with_section(Section(name=SUMMARY_SECTION, messages=Log([summary])))
+    store = store.with_section(Section(name=SUMMARY_SECTION, messages=AppendList([summary])))
     return store.with_section(Section(name=BUFFER_SECTION))
 
 

@@ -152,7 +152,7 @@ class HooksReturned:
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalGiven:
+class ApprovalDecided:
     """A person decided about a call that waits.
 
     `problem` is what the driver, which knows the tools, finds wrong with an edit's arguments: the call still waits.
@@ -259,7 +259,7 @@ Event = (
     | ToolFailed
     | SubagentReturned
     | HooksReturned
-    | ApprovalGiven
+    | ApprovalDecided
     | ApprovalExpired
     | DecisionUnreadable
     | MessageArrived

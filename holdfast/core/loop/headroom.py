@@ -11,7 +11,7 @@ from holdfast.core.base.usage import TOKENS_PRICED, Usage, room_after
 from holdfast.core.conversation.messages import BUFFER_SECTION, SUMMARY_SECTION
 from holdfast.core.loop.commands import CallModel, SummariseBuffer
 from holdfast.core.loop.conversation_summary import summary_request
-from holdfast.core.loop.transition import Turn
+from holdfast.core.loop.transition import Transition
 
 FREE_ROOM: Final = 1_000_000_000
 """What stands for the room of an answer that nothing limits."""
@@ -20,25 +20,25 @@ SUMMARY_ROOM_MIN: Final = 200
 """The least a summary must be allowed to hold, in tokens: a conversation is not given up for a few words."""
 
 
-def count_opening(turn: Turn) -> None:
+def count_opening(turn: Transition) -> None:
     """Count what the next model call is told from its beginning on, where nothing says how much that is."""
     if turn.counting:
         turn.change(next_input_max=_everything(turn))
 
 
-def count_summary(turn: Turn) -> None:
+def count_summary(turn: Transition) -> None:
     """Count what the next model call is told after old messages gave way to their summary."""
     if turn.counting:
         summary = turn.tokens_of(turn.store.section(SUMMARY_SECTION).messages)
         turn.change(next_input_max=min(turn.execution.next_input_max + summary, _everything(turn)))
 
 
-def model_call(turn: Turn) -> CallModel:
+def model_call(turn: Transition) -> CallModel:
     """Return the step's model call, with what it may put out."""
     return CallModel(turn.step.number, *_allowed(turn, next_input(turn)))
 
 
-def summary_call(turn: Turn) -> SummariseBuffer | None:
+def summary_call(turn: Transition) -> SummariseBuffer | None:
     """Return the call that summarises the store's buffer, none where the budget has no room for it."""
     input_max = _summary_input(turn)
     money = money_left(turn, input_max)
@@ -47,20 +47,20 @@ def summary_call(turn: Turn) -> SummariseBuffer | None:
     return SummariseBuffer(turn.step.number, *_allowed(turn, input_max))
 
 
-def next_input(turn: Turn) -> int:
+def next_input(turn: Transition) -> int:
     """Return the most tokens that the next model call's input can have."""
     execution = turn.execution
     return execution.next_input_max + turn.tokens_of(execution.waiting_messages) if turn.counting else 0
 
 
-def keeps_half(turn: Turn, input_max: int) -> bool:
+def keeps_half(turn: Transition, input_max: int) -> bool:
     """Return whether a first call's answer is left half of the tokens, because its input might take more than that."""
     limit = turn.execution.budget.max_tokens
     left = 0 if limit is None else limit - turn.execution.usage.total_tokens
     return limit is not None and _is_first_of_root(turn) and input_max > left // 2
 
 
-def tokens_left(turn: Turn, input_max: int) -> int | None:
+def tokens_left(turn: Transition, input_max: int) -> int | None:
     """Return how many tokens the budget has left for the next answer's own words, none when it is unlimited."""
     limit = turn.execution.budget.max_tokens
     if limit is None:
@@ -69,7 +69,7 @@ def tokens_left(turn: Turn, input_max: int) -> int | None:
     return left - (min(input_max, left // 2) if _is_first_of_root(turn) else input_max)
 
 
-def tokens_affordable(turn: Turn, input_max: int) -> int | None:
+def tokens_affordable(turn: Transition, input_max: int) -> int | None:
     """Return how many tokens of answer the budget's money still pays, none when that is unlimited or unknown."""
     left, llm = money_left(turn, input_max), turn.llm
     if left is None or llm is None or llm.prices is None or not llm.prices.output_usd:
@@ -77,7 +77,7 @@ def tokens_affordable(turn: Turn, input_max: int) -> int | None:
     return int(left * TOKENS_PRICED / llm.prices.output_usd)
 
 
-def money_left(turn: Turn, input_max: int) -> float | None:
+def money_left(turn: Transition, input_max: int) -> float | None:
     """Return the US dollars that the budget has left for the next answer, none when unlimited or unknown."""
     limit, llm = turn.execution.budget.max_cost, turn.llm
     if limit is None or llm is None or llm.prices is None:
@@ -87,13 +87,13 @@ def money_left(turn: Turn, input_max: int) -> float | None:
     return left - (min(kept, left / 2) if _is_first_of_root(turn) else kept)
 
 
-def _limits(turn: Turn, input_max: int) -> tuple[int, ...]:
+def _limits(turn: Transition, input_max: int) -> tuple[int, ...]:
     """Return what each limit leaves for an answer after such an input, in tokens."""
     limits = (tokens_left(turn, input_max), tokens_affordable(turn, input_max))
     return tuple(limit for limit in limits if limit is not None)
 
 
-def _allowed(turn: Turn, input_max: int) -> tuple[int | None, int | None, float, int | None]:
+def _allowed(turn: Transition, input_max: int) -> tuple[int | None, int | None, float, int | None]:
     """Return the most an answer may hold, what the budget alone leaves for it, and what an input token counts of that.
 
     And the most tokens of the input, where anything depends on it.
@@ -112,7 +112,7 @@ def _allowed(turn: Turn, input_max: int) -> tuple[int | None, int | None, float,
     return most, FREE_ROOM if room is None else room, max(1.0, weight), counted
 
 
-def lost_call(turn: Turn, failed: Usage) -> Usage:
+def lost_call(turn: Transition, failed: Usage) -> Usage:
     """Return the most that a model call, or a summary, whose end is unknown can have used.
 
     `failed` is what the attempts used that failed before.
@@ -128,7 +128,7 @@ def lost_call(turn: Turn, failed: Usage) -> Usage:
     return cut_usage(None, lambda: sent, hidden_tokens(output_max), output_max)
 
 
-def _everything(turn: Turn) -> int:
+def _everything(turn: Transition) -> int:
     """Return the most tokens of all that the model is told, counted anew."""
     context, rules = turn.state.context, turn.rules
     opening = opening_tokens(context.system_prompt, rules.tools, rules.subagents, context.response_format)
@@ -136,11 +136,11 @@ def _everything(turn: Turn) -> int:
     return opening + messages_tokens(compiled(turn.store, policy, turn.execution.execution_id))
 
 
-def _summary_input(turn: Turn) -> int:
+def _summary_input(turn: Transition) -> int:
     return messages_tokens(summary_request(turn.store)) if turn.counting else 0
 
 
-def _is_first_of_root(turn: Turn) -> bool:
+def _is_first_of_root(turn: Transition) -> bool:
     """Return whether the next call is one whose input may take half of what there is and no more is kept for it.
 
     Bytes are some four times the tokens. Were all of them kept for a first call, a small budget would refuse a short

@@ -9,10 +9,10 @@ from holdfast.core.conversation.amounts import WORKERS_MODEL, refused_price
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.headroom import keeps_half, model_call, money_left, next_input, tokens_affordable, tokens_left
-from holdfast.core.loop.transition import Turn
+from holdfast.core.loop.transition import Transition
 
 
-def before_step(turn: Turn) -> bool:
+def before_step(turn: Transition) -> bool:
     """Signal every limit that forbids another step, or one that has hardly begun; return whether the loop must stop."""
     if refuses_unpriced(turn):
         return True
@@ -22,20 +22,20 @@ def before_step(turn: Turn) -> bool:
     return turn.must_stop
 
 
-def before_call(turn: Turn) -> bool:
+def before_call(turn: Transition) -> bool:
     """Signal what forbids the step's model call after something else was used for it; return whether to stop."""
     _signal_spent(turn)
     _signal_struck(turn)
     return turn.must_stop
 
 
-def before_grown_call(turn: Turn) -> bool:
+def before_grown_call(turn: Transition) -> bool:
     """Signal what forbids the step's model call after hooks have run; return whether that is a reason to stop."""
     spent, struck = _signal_spent(turn), _signal_struck(turn)
     return (spent or struck) and turn.must_stop
 
 
-def after_spent_attempts(turn: Turn) -> None:
+def after_spent_attempts(turn: Transition) -> None:
     """Signal the limit that left a model call nothing for another attempt."""
     if turn.execution.budget.max_tokens is not None and (_tokens_spent(turn) or not _cost_spent(turn)):
         _signal_tokens(turn)
@@ -43,7 +43,7 @@ def after_spent_attempts(turn: Turn) -> None:
         _signal_cost(turn)
 
 
-def out_of_time(turn: Turn) -> bool:
+def out_of_time(turn: Transition) -> bool:
     """Signal the time limit where it has struck; return whether nothing may begin any more.
 
     The timer's own event can come behind others of its moment: it ends the run then.
@@ -51,7 +51,7 @@ def out_of_time(turn: Turn) -> bool:
     return _signal_struck(turn) and turn.must_stop
 
 
-def signal_cut(turn: Turn, response: InferenceResponse, failed_usage: Usage) -> None:
+def signal_cut(turn: Transition, response: InferenceResponse, failed_usage: Usage) -> None:
     """Signal the limit that cut an answer short, before that is counted: no more was allowed than was left."""
     if response.finish_reason != "length":
         return
@@ -76,7 +76,7 @@ def signal_cut(turn: Turn, response: InferenceResponse, failed_usage: Usage) -> 
         turn.signal_once(StopReason.COST_LIMIT, f"max_cost {budget.max_cost or 0.0:g} USD {told}", "budget", **facts)
 
 
-def after_inference(turn: Turn, response: InferenceResponse) -> bool:
+def after_inference(turn: Transition, response: InferenceResponse) -> bool:
     """Signal what the answer used up, where more would have come; return whether to stop before its tools."""
     budget, execution = turn.execution.budget, turn.execution
     if not response.usage.total_tokens and not response.cost:
@@ -94,13 +94,13 @@ def after_inference(turn: Turn, response: InferenceResponse) -> bool:
     return turn.must_stop
 
 
-def after_step(turn: Turn, *, more_to_do: bool) -> None:
+def after_step(turn: Transition, *, more_to_do: bool) -> None:
     """Signal the step limit where the loop would go on."""
     if more_to_do and not turn.should_stop(more_to_do=True):
         _signal_steps(turn, turn.step_number)
 
 
-def cost_of(turn: Turn, usage: Usage, told: float | None = None, model: str = "") -> float:
+def cost_of(turn: Transition, usage: Usage, told: float | None = None, model: str = "") -> float:
     """Return what `usage` costs in US dollars: as told, else by the prices that are known, else nothing and a warning.
 
     `model` is the name that the provider gave, for the warning where the definition names none.
@@ -115,7 +115,7 @@ def cost_of(turn: Turn, usage: Usage, told: float | None = None, model: str = ""
     return 0.0
 
 
-def refuses_unpriced(turn: Turn) -> bool:
+def refuses_unpriced(turn: Transition) -> bool:
     """Fail an execution whose budget refuses models without a known price and whose model has none."""
     llm = turn.llm
     if turn.execution.budget.unpriced != "refuse" or (llm is not None and llm.prices is not None):
@@ -125,7 +125,7 @@ def refuses_unpriced(turn: Turn) -> bool:
     return turn.must_stop
 
 
-def signal_time(turn: Turn) -> None:
+def signal_time(turn: Transition) -> None:
     """Signal the time limit."""
     budget, execution = turn.execution.budget, turn.execution
     facts: dict[str, JsonValue]
@@ -139,7 +139,7 @@ def signal_time(turn: Turn) -> None:
     turn.signal_once(StopReason.TIME_LIMIT, told, "budget", **facts)
 
 
-def _signal_struck(turn: Turn) -> bool:
+def _signal_struck(turn: Transition) -> bool:
     """Signal the time limit where it has struck; return whether it has."""
     strikes_at = turn.execution.time_limit_at
     if strikes_at is None or turn.at < strikes_at:
@@ -148,32 +148,32 @@ def _signal_struck(turn: Turn) -> bool:
     return True
 
 
-def _signal_steps(turn: Turn, taken: int) -> None:
+def _signal_steps(turn: Transition, taken: int) -> None:
     limit = turn.execution.budget.max_steps
     if limit is not None and taken + turn.execution.subagent_steps >= limit:
         facts: dict[str, JsonValue] = {"used": taken + turn.execution.subagent_steps, "allowed": limit}
         turn.signal_once(StopReason.STEPS_LIMIT, f"max_steps {limit} reached", "budget", limit="max_steps", **facts)
 
 
-def _signal_tokens(turn: Turn) -> None:
+def _signal_tokens(turn: Transition) -> None:
     limit, used = turn.execution.budget.max_tokens or 0, turn.execution.usage.total_tokens
     reached = "reached" if used >= limit else _no_room(turn, str(used))
     facts: dict[str, JsonValue] = {"limit": "max_tokens", "used": used, "allowed": limit}
     turn.signal_once(StopReason.TOKEN_LIMIT, f"max_tokens {limit} {reached}", "budget", **facts)
 
 
-def _signal_cost(turn: Turn) -> None:
+def _signal_cost(turn: Transition) -> None:
     limit, used = turn.execution.budget.max_cost or 0.0, turn.execution.cost
     reached = "reached" if used >= limit else _no_room(turn, f"{used:.6f}")
     facts: dict[str, JsonValue] = {"limit": "max_cost", "used": used, "allowed": limit}
     turn.signal_once(StopReason.COST_LIMIT, f"max_cost {limit:g} USD {reached}", "budget", **facts)
 
 
-def _no_room(turn: Turn, used: str) -> str:
+def _no_room(turn: Transition, used: str) -> str:
     return f"leaves no room after {used} for a call whose input can have {next_input(turn)} tokens"
 
 
-def _signal_spent(turn: Turn) -> bool:
+def _signal_spent(turn: Transition) -> bool:
     """Signal what cannot hold another call; return whether anything cannot."""
     tokens, cost = _tokens_spent(turn), _cost_spent(turn)
     if tokens:
@@ -183,12 +183,12 @@ def _signal_spent(turn: Turn) -> bool:
     return tokens or cost
 
 
-def _tokens_spent(turn: Turn) -> bool:
+def _tokens_spent(turn: Transition) -> bool:
     left = tokens_left(turn, next_input(turn))
     return left is not None and left <= 0
 
 
-def _cost_spent(turn: Turn) -> bool:
+def _cost_spent(turn: Transition) -> bool:
     limit = turn.execution.budget.max_cost
     if limit is None:
         return False

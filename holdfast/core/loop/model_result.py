@@ -10,14 +10,14 @@ from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop import limit_checks, tool_calls
 from holdfast.core.loop.events import BufferSummarised, ModelAnswered, ModelCancelled, ModelFailed, SummaryFailed
 from holdfast.core.loop.headroom import lost_call
-from holdfast.core.loop.transition import Turn
+from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import InferenceResponseReceived
 
 CANCELLED_OUTSIDE: Final = ErrorRecord(type="Cancelled", message="the model call was cancelled", source="model")
 """Why a model call has failed that somebody cancelled behind the loop's back, on the server for instance."""
 
 
-def keep_answer(turn: Turn, event: ModelAnswered) -> None:
+def keep_answer(turn: Transition, event: ModelAnswered) -> None:
     """Keep the answer, and count what it and the attempts before it used."""
     step = turn.step
     response = tool_calls.with_own_call_ids(turn, event.response)
@@ -35,18 +35,18 @@ def keep_answer(turn: Turn, event: ModelAnswered) -> None:
     turn.tell(InferenceResponseReceived, response=response)
 
 
-def count_failure(turn: Turn, event: ModelFailed) -> None:
+def count_failure(turn: Transition, event: ModelFailed) -> None:
     """Count what the attempts of a call that failed used."""
     count_wasted(turn, wasted_usage(turn, event))
 
 
-def wasted_usage(turn: Turn, event: ModelFailed | ModelCancelled | SummaryFailed) -> Usage:
+def wasted_usage(turn: Transition, event: ModelFailed | ModelCancelled | SummaryFailed) -> Usage:
     """Return what the attempts of a call without an answer used, the one with it that was lost."""
     lost = lost_call(turn, event.failed_usage) if event.lost else NOTHING_USED
     return event.failed_usage + lost
 
 
-def count_summary(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
+def count_summary(turn: Transition, event: BufferSummarised | SummaryFailed) -> None:
     """Count what a summary used, attempts that failed too."""
     if isinstance(event, SummaryFailed):
         count_wasted(turn, wasted_usage(turn, event))
@@ -54,7 +54,7 @@ def count_summary(turn: Turn, event: BufferSummarised | SummaryFailed) -> None:
         count_wasted(turn, event.failed_usage + event.usage)
 
 
-def count_wasted(turn: Turn, used: Usage) -> None:
+def count_wasted(turn: Transition, used: Usage) -> None:
     """Count what attempts used that brought no answer, as the step's overhead."""
     cost, step = limit_checks.cost_of(turn, used), turn.step
     turn.spend(used, cost)

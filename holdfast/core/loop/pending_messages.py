@@ -15,7 +15,7 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.events import HooksReturned
-from holdfast.core.loop.transition import Turn
+from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import HookExecuted, MessageInjected
 
 ROLES: Final = ("user", "system")
@@ -39,7 +39,7 @@ def problem_with_message(message: Message, waiting: Sequence[Message], *, ended:
     return None
 
 
-def keep_message(turn: Turn, message: Message) -> None:
+def keep_message(turn: Transition, message: Message) -> None:
     """Keep a message for the next model call; the loop does not end before the model has answered it.
 
     One that does not fit, or that speaks for the model or a tool, is not taken, which a warning says.
@@ -51,14 +51,14 @@ def keep_message(turn: Turn, message: Message) -> None:
         turn.tell(MessageInjected, message=message)
 
 
-def say_waiting(turn: Turn) -> None:
+def say_waiting(turn: Transition) -> None:
     """Say what waited for the next model call."""
     if turn.execution.waiting_messages:
         turn.say(turn.execution.waiting_messages)
         turn.change(waiting_messages=(), answer_due=False)
 
 
-def take_metadata(turn: Turn, given: Mapping[str, JsonValue]) -> None:
+def take_metadata(turn: Transition, given: Mapping[str, JsonValue]) -> None:
     """Add a run's metadata to the agent's; a value of none removes an entry. Too much of it is not taken: a warning."""
     if not given:
         return
@@ -70,7 +70,7 @@ def take_metadata(turn: Turn, given: Mapping[str, JsonValue]) -> None:
     turn.metadata = metadata
 
 
-def keep_changes(turn: Turn, event: HooksReturned) -> ErrorRecord | None:
+def keep_changes(turn: Transition, event: HooksReturned) -> ErrorRecord | None:
     """Keep what the hooks changed, up to the one that raised; return its error."""
     for run in event.runs:
         turn.tell(HookExecuted, hook=run.name, trigger=event.trigger, error=run.error)
@@ -81,7 +81,7 @@ def keep_changes(turn: Turn, event: HooksReturned) -> ErrorRecord | None:
     return None
 
 
-def _change(turn: Turn, changes: Changes, hook: str) -> ErrorRecord | None:
+def _change(turn: Transition, changes: Changes, hook: str) -> ErrorRecord | None:
     metadata = merged(turn.metadata, changes.metadata)
     if changes.metadata and (size := len(to_json(metadata))) > METADATA_BYTES_MAX:
         text = (
@@ -100,7 +100,7 @@ def _change(turn: Turn, changes: Changes, hook: str) -> ErrorRecord | None:
     return None
 
 
-def _kept(turn: Turn, messages: Sequence[Message]) -> bool:
+def _kept(turn: Transition, messages: Sequence[Message]) -> bool:
     """Let `messages` wait for the next model call; return whether there was room for all of them, and warn if not."""
     waiting = [*turn.execution.waiting_messages]
     used = sum(len(canonical(message)) for message in waiting)

@@ -12,8 +12,8 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.base.frozen import replace
 from holdfast.core.loop import headroom
 from holdfast.core.loop.events import (
+    ApprovalDecided,
     ApprovalExpired,
-    ApprovalGiven,
     DecisionUnreadable,
     DefinitionChanged,
     Event,
@@ -24,14 +24,14 @@ from holdfast.core.loop.events import (
 )
 from holdfast.core.loop.pending_messages import keep_message, take_metadata
 from holdfast.core.loop.rules import Rules
-from holdfast.core.loop.transition import Turn
+from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import AgentExecutionStarted
 
-FROM_OUTSIDE: Final = (MessageArrived, StopRequested, TimerFired, ApprovalGiven, ApprovalExpired, DecisionUnreadable)
+FROM_OUTSIDE: Final = (MessageArrived, StopRequested, TimerFired, ApprovalDecided, ApprovalExpired, DecisionUnreadable)
 """What says nothing of the end of anything that was asked for."""
 
 
-def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Turn:
+def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transition:
     """Begin another execution (SPEC section 1)."""
     execution = ExecutionState(
         execution_id=event.execution_id,
@@ -40,7 +40,7 @@ def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Turn:
         budget=event.budget,
     )
     state = state.changed(event.at, execution=execution, execution_count=state.execution_count + 1)
-    turn = Turn(rules, state, execution, event.at)
+    turn = Transition(rules, state, execution, event.at)
     take_metadata(turn, event.metadata)
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
     headroom.count_opening(turn)
@@ -48,9 +48,9 @@ def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Turn:
     return turn
 
 
-def taken_up(rules: Rules, state: AgentState, event: ExecutionStarted) -> Turn:
+def taken_up(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transition:
     """Go on with an execution that was under way (SPEC section 1)."""
-    turn = Turn(rules, state, state.running, event.at)
+    turn = Transition(rules, state, state.running, event.at)
     take_metadata(turn, event.metadata)
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
     for message in event.messages:
@@ -58,7 +58,7 @@ def taken_up(rules: Rules, state: AgentState, event: ExecutionStarted) -> Turn:
     return turn
 
 
-def changed(rules: Rules, state: AgentState, event: DefinitionChanged) -> Turn:
+def changed(rules: Rules, state: AgentState, event: DefinitionChanged) -> Transition:
     """Give the agent its new definition, and the execution its new budget.
 
     Notes that the old definition made and the new one does not stay.
@@ -66,7 +66,7 @@ def changed(rules: Rules, state: AgentState, event: DefinitionChanged) -> Turn:
     before = state.running
     execution = replace(before, budget=before.budget if event.budget is None else event.budget)
     state = as_defined(state, event.definition, event.at).changed(event.at, execution=execution)
-    turn = Turn(rules, state, execution, event.at)
+    turn = Transition(rules, state, execution, event.at)
     headroom.count_opening(turn)
     return turn
 

@@ -12,7 +12,7 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import AgentStepType, ErrorRecord, StepExecution
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import Finish
-from holdfast.core.loop.transition import Turn
+from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import (
     AgentExecutionCompleted,
     AgentExecutionFailed,
@@ -25,7 +25,7 @@ INVALID_ANSWER: Final = "InvalidAnswer"
 """The type of the error of a final answer that breaks the response format."""
 
 
-def judge_answer(turn: Turn) -> None:
+def judge_answer(turn: Transition) -> None:
     """Look at what the step came to: an answer of the wrong form, one that ended early, an error that is fatal."""
     response = turn.step.inference_response
     if response is not None and not response.tool_calls:
@@ -37,14 +37,14 @@ def judge_answer(turn: Turn) -> None:
     judge_errors(turn)
 
 
-def judge_errors(turn: Turn) -> None:
+def judge_errors(turn: Transition) -> None:
     """Fail the execution for an error of the step, where the definition says that errors are fatal."""
     errors = turn.step.all_errors
     if errors and turn.rules.definition.errors == "fatal":
         turn.fail(errors[0])
 
 
-def _reask(turn: Turn, problem: str) -> None:
+def _reask(turn: Transition, problem: str) -> None:
     """Tell the model what is wrong with its answer, or stop when it was told often enough."""
     error = ErrorRecord(type=INVALID_ANSWER, message=problem, source="model")
     turn.change_step(errors=(*turn.step.errors, error))
@@ -59,7 +59,7 @@ def _reask(turn: Turn, problem: str) -> None:
     turn.change(reasks=asked + 1, waiting_messages=(*turn.execution.waiting_messages, said), answer_due=True)
 
 
-def more_to_do(turn: Turn) -> bool:
+def more_to_do(turn: Transition) -> bool:
     """Return whether the loop goes on by itself: tools were asked for, or a message waits that must be answered.
 
     Those are messages from outside and our own re-asks; what a hook says does not keep the loop going.
@@ -67,7 +67,7 @@ def more_to_do(turn: Turn) -> bool:
     return bool(turn.step.requested_tool_calls) or turn.execution.answer_due
 
 
-def archive(turn: Turn, *, overridden: bool = False) -> None:
+def archive(turn: Transition, *, overridden: bool = False) -> None:
     """Move the step from under way to archived: say its messages, keep it, forget the continuation request.
 
     `overridden` says that the loop goes on only because of that request.
@@ -109,7 +109,7 @@ def archive(turn: Turn, *, overridden: bool = False) -> None:
     )
 
 
-def conclude(turn: Turn) -> None:
+def conclude(turn: Transition) -> None:
     """Give the execution its final status, by the first row that holds (SPEC section 2).
 
     Errors that are fatal have been judged as their step ended (`judge_errors`).
@@ -127,12 +127,12 @@ def conclude(turn: Turn) -> None:
     turn.do(Finish())
 
 
-def tell_stopped(turn: Turn) -> None:
+def tell_stopped(turn: Transition) -> None:
     """Tell that the loop has ended, once in each execution; the hooks of the end can still change how it is judged."""
     turn.tell(AgentExecutionStopped, **_reason(turn))
 
 
-def _tell_end(turn: Turn, status: ExecutionStatus) -> None:
+def _tell_end(turn: Transition, status: ExecutionStatus) -> None:
     if not turn.rules.observed:
         return
     if turn.execution.error is not None:
@@ -141,7 +141,7 @@ def _tell_end(turn: Turn, status: ExecutionStatus) -> None:
         turn.tell(AgentExecutionCompleted, answer=turn.state.final_response, status=status, **_reason(turn))
 
 
-def _reason(turn: Turn) -> dict[str, StopReason | str]:
+def _reason(turn: Transition) -> dict[str, StopReason | str]:
     highest = turn.execution.continuation.highest
     if highest is None:
         return {"reason": StopReason.COMPLETED, "message": ""}

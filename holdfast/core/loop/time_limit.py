@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from holdfast.core.conversation.steps import CallStage
 from holdfast.core.loop.commands import StartTimer
-from holdfast.core.loop.transition import Turn
+from holdfast.core.loop.transition import Transition
 
 
-def start_timer(turn: Turn) -> None:
+def start_timer(turn: Transition) -> None:
     """Ask for the timer of the time limit, if there is one; it takes the place of the one before it."""
     strikes_at = turn.execution.time_limit_at
     if strikes_at is not None and not turn.execution.status.is_terminal:
         turn.commands.insert(0, StartTimer(fires_at=strikes_at))  # first, so that it is there before what it limits
 
 
-def keep_time(turn: Turn) -> None:
+def keep_time(turn: Transition) -> None:
     """Hold `max_seconds` while nothing but people are waited for, where the definition says so."""
     execution = turn.execution
     pausing = turn.rules.definition.pause_while_waiting

@@ -38,8 +38,8 @@ from holdfast.core.conversation.steps import CallStage, ErrorRecord, InferenceRe
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop import approvals, limit_checks
 from holdfast.core.loop.commands import CallTool, RunHooks, SpawnSubagent
-from holdfast.core.loop.events import ApprovalExpired, ApprovalGiven, SubagentReturned, ToolFailed, ToolReturned
-from holdfast.core.loop.transition import Turn
+from holdfast.core.loop.events import ApprovalDecided, ApprovalExpired, SubagentReturned, ToolFailed, ToolReturned
+from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import (
     SubagentCompleted,
     SubagentSpawned,
@@ -49,7 +49,7 @@ from holdfast.core.wire.execution_events import (
 )
 
 
-def with_own_call_ids(turn: Turn, response: InferenceResponse) -> InferenceResponse:
+def with_own_call_ids(turn: Transition, response: InferenceResponse) -> InferenceResponse:
     """Give every call an id that is unique in its step; providers leave them empty or repeat them.
 
     Where one of them is to wait for a person, unique in the whole execution: a decision that comes twice, or a patience
@@ -72,7 +72,7 @@ def with_own_call_ids(turn: Turn, response: InferenceResponse) -> InferenceRespo
     return replace(response, tool_calls=tuple(calls))
 
 
-def begin_calls(turn: Turn) -> None:
+def begin_calls(turn: Transition) -> None:
     """Begin the calls that the model asked for; those that cannot run get their answer at once."""
     opened: list[OpenCall] = []
     for index, call in enumerate(turn.step.requested_tool_calls):
@@ -85,13 +85,13 @@ def begin_calls(turn: Turn) -> None:
     _start_waiting(turn)
 
 
-def _start_waiting(turn: Turn) -> None:
+def _start_waiting(turn: Transition) -> None:
     """Start every call that waits and need wait no longer: one that runs alone, when all before it have ended."""
     while (startable := _first_startable(turn)) is not None:  # each start can end calls, or start others
         _before_tool(turn, startable)
 
 
-def _first_startable(turn: Turn) -> OpenCall | None:
+def _first_startable(turn: Transition) -> OpenCall | None:
     if turn.execution.open_calls and limit_checks.out_of_time(turn):
         return None
     for place, each in enumerate(turn.execution.open_calls):
@@ -103,7 +103,7 @@ def _first_startable(turn: Turn) -> OpenCall | None:
     return None
 
 
-def _problem_with(turn: Turn, call: ToolCall, index: int, before: Sequence[OpenCall]) -> ErrorRecord | None:
+def _problem_with(turn: Transition, call: ToolCall, index: int, before: Sequence[OpenCall]) -> ErrorRecord | None:
     """Return why `call` must not run beside those `before` it, if so; its tool checks its arguments itself."""
     rules = turn.rules
     if call.malformed is not None:
@@ -124,7 +124,7 @@ def _problem_with(turn: Turn, call: ToolCall, index: int, before: Sequence[OpenC
     return None
 
 
-def _before_tool(turn: Turn, each: OpenCall) -> None:
+def _before_tool(turn: Transition, each: OpenCall) -> None:
     if turn.rules.hooks_for(Trigger.BEFORE_TOOL, each.call.name):
         _put(turn, replace(each, stage=CallStage.BEFORE_TOOL))
         _run_call_hooks(turn, each, Trigger.BEFORE_TOOL)
@@ -132,7 +132,7 @@ def _before_tool(turn: Turn, each: OpenCall) -> None:
         _seek_approval(turn, each)
 
 
-def _run_call_hooks(turn: Turn, each: OpenCall, trigger: Trigger) -> None:
+def _run_call_hooks(turn: Transition, each: OpenCall, trigger: Trigger) -> None:
     """Ask for the hooks at `trigger` around this call."""
     hooks = turn.rules.hooks_for(trigger, each.call.name)
     name = f"{call_name(turn.step.number, each.index)}-{trigger}"
@@ -141,7 +141,7 @@ def _run_call_hooks(turn: Turn, each: OpenCall, trigger: Trigger) -> None:
     turn.do(RunHooks(hooks=hooks, context=context, name=name, changes_bytes_max=share))
 
 
-def hooks_changed_call(turn: Turn, each: OpenCall, changes: Changes, hook: str) -> OpenCall | None:
+def hooks_changed_call(turn: Transition, each: OpenCall, changes: Changes, hook: str) -> OpenCall | None:
     """Return the call as a before_tool hook changed it; none when it blocked the call, which has its answer then."""
     if changes.arguments is not None:
         each = replace(each, call=replace(each.call, arguments=changes.arguments))
@@ -154,7 +154,7 @@ def hooks_changed_call(turn: Turn, each: OpenCall, changes: Changes, hook: str) 
     return None
 
 
-def after_hooks(turn: Turn, each: OpenCall) -> None:
+def after_hooks(turn: Transition, each: OpenCall) -> None:
     """Move a call on whose hooks have run."""
     if each.ended is not None:
         _close(turn, each, each.ended)
@@ -162,7 +162,7 @@ def after_hooks(turn: Turn, each: OpenCall) -> None:
         _seek_approval(turn, each)
 
 
-def _seek_approval(turn: Turn, each: OpenCall) -> None:
+def _seek_approval(turn: Transition, each: OpenCall) -> None:
     if _lacks_arguments(turn, each):  # nobody is to decide about what could not run
         return
     rule = approvals.rule_for(turn, each)
@@ -174,7 +174,7 @@ def _seek_approval(turn: Turn, each: OpenCall) -> None:
     approvals.ask(turn, waiting)
 
 
-def approval_ended(turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalExpired) -> None:
+def approval_ended(turn: Transition, each: OpenCall, event: ApprovalDecided | ApprovalExpired) -> None:
     """Act on a decision about a call that waits for one; about any other call it changes nothing."""
     if each.stage is not CallStage.APPROVAL or (came_to := approvals.decided(turn, each, event)) is None:
         return
@@ -185,7 +185,7 @@ def approval_ended(turn: Turn, each: OpenCall, event: ApprovalGiven | ApprovalEx
         _run(turn, replace(each, started_at=None))
 
 
-def _lacks_arguments(turn: Turn, each: OpenCall) -> bool:
+def _lacks_arguments(turn: Transition, each: OpenCall) -> bool:
     """Return whether the call cannot run for want of arguments; it has its answer then, and costs no activity."""
     traits = turn.rules.tools.get(each.call.name)
     problem = missing_arguments(traits, each.call.arguments) if traits is not None else None
@@ -196,7 +196,7 @@ def _lacks_arguments(turn: Turn, each: OpenCall) -> bool:
     return True
 
 
-def _run(turn: Turn, each: OpenCall) -> None:
+def _run(turn: Transition, each: OpenCall) -> None:
     if limit_checks.out_of_time(turn) or _lacks_arguments(turn, each):  # a person may have edited them
         return
     running = replace(each, stage=CallStage.RUNNING, started_at=turn.at)
@@ -207,7 +207,7 @@ def _run(turn: Turn, each: OpenCall) -> None:
     _run_call(turn, running)
 
 
-def _run_call(turn: Turn, each: OpenCall) -> None:
+def _run_call(turn: Transition, each: OpenCall) -> None:
     """Ask for the tool or the subagent of this call."""
     step, rules = turn.step.number, turn.rules
     if each.call.name != SPAWN_TOOL or not rules.subagents:
@@ -237,7 +237,7 @@ def _run_call(turn: Turn, each: OpenCall) -> None:
     turn.tell(SubagentSpawned, call_id=each.call.id, index=each.index, agent=agent, task=task)
 
 
-def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:
+def call_ended(turn: Transition, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:
     """Take in the end of a call that runs; of any other it changes nothing."""
     if each.stage is not CallStage.RUNNING:
         return
@@ -274,7 +274,7 @@ def call_ended(turn: Turn, each: OpenCall, event: ToolReturned | ToolFailed | Su
         _close(turn, each, execution)
 
 
-def cancel_calls(turn: Turn, *, but: frozenset[int] = frozenset()) -> None:
+def cancel_calls(turn: Transition, *, but: frozenset[int] = frozenset()) -> None:
     """Give every call that has not ended the answer that it was cancelled; one that has ended keeps its end.
 
     The calls at the places `but` stay open: their ends are still to come.
@@ -287,7 +287,7 @@ def cancel_calls(turn: Turn, *, but: frozenset[int] = frozenset()) -> None:
     turn.change(open_calls=tuple(each for each in turn.execution.open_calls if each.index in but))
 
 
-def cancelled_subagent_ended(turn: Turn, each: OpenCall, event: SubagentReturned) -> None:
+def cancelled_subagent_ended(turn: Transition, each: OpenCall, event: SubagentReturned) -> None:
     """Record the end of a subagent that was cancelled, and count what it used."""
     _remove(turn, each)
     _count_subagent(turn, each, event)
@@ -299,7 +299,7 @@ def cancelled_subagent_ended(turn: Turn, each: OpenCall, event: SubagentReturned
     _record(turn, replace(ended, usage=event.usage, cost=event.cost, unpriced=event.unpriced))
 
 
-def _count_subagent(turn: Turn, each: OpenCall, event: SubagentReturned) -> None:
+def _count_subagent(turn: Transition, each: OpenCall, event: SubagentReturned) -> None:
     """Count what a subagent used, warn of what of it has no known price, and tell its end."""
     turn.spend(event.usage, event.cost)
     turn.change(subagent_steps=turn.execution.subagent_steps + event.steps)
@@ -316,14 +316,14 @@ def _count_subagent(turn: Turn, each: OpenCall, event: SubagentReturned) -> None
     )
 
 
-def _cancelled(turn: Turn, each: OpenCall) -> ToolExecution:
+def _cancelled(turn: Transition, each: OpenCall) -> ToolExecution:
     why = turn.execution.continuation.describe()
     error = ErrorRecord(type="Cancelled", message=f"the run was stopped ({why})", source=each.call.name)
     begun = replace(each, started_at=each.started_at or turn.execution.current_step_started_at)
     return _ended(turn, begun, Outcome.CANCELLED, error=error)
 
 
-def take_up(turn: Turn) -> None:
+def take_up(turn: Transition) -> None:
     """Ask again for what the open calls wait for."""
     tell_unknown_ends(turn)
     _answer_unknown_tools(turn)
@@ -344,7 +344,7 @@ def take_up(turn: Turn) -> None:
     _start_waiting(turn)
 
 
-def tell_unknown_ends(turn: Turn) -> None:
+def tell_unknown_ends(turn: Transition) -> None:
     """Answer the calls that ran and must not be repeated: how they ended, nobody knows any more."""
     for each in turn.execution.open_calls:
         traits = turn.rules.tools.get(each.call.name)
@@ -354,7 +354,7 @@ def tell_unknown_ends(turn: Turn) -> None:
             _record(turn, _ended(turn, each, Outcome.FAILED, error=unknown))
 
 
-def _answer_unknown_tools(turn: Turn) -> None:
+def _answer_unknown_tools(turn: Transition) -> None:
     """Answer the open calls of tools that are not there any more: a state can be taken up by another definition."""
     for each in turn.execution.open_calls:
         gone = each.call.name not in turn.rules.tools and not (each.call.name == SPAWN_TOOL and turn.rules.subagents)
@@ -367,23 +367,23 @@ def _answer_unknown_tools(turn: Turn) -> None:
         _record(turn, _ended(turn, each, Outcome.FAILED, error=problem))
 
 
-def _put(turn: Turn, changed: OpenCall) -> None:
+def _put(turn: Transition, changed: OpenCall) -> None:
     calls = turn.execution.open_calls
     turn.change(open_calls=tuple(changed if each.index == changed.index else each for each in calls))
 
 
-def _remove(turn: Turn, each: OpenCall) -> None:
+def _remove(turn: Transition, each: OpenCall) -> None:
     turn.change(open_calls=tuple(other for other in turn.execution.open_calls if other.index != each.index))
 
 
-def _close(turn: Turn, each: OpenCall, execution: ToolExecution) -> None:
+def _close(turn: Transition, each: OpenCall, execution: ToolExecution) -> None:
     """Answer a call, and start those that waited for its end."""
     _remove(turn, each)
     _record(turn, execution)
     _start_waiting(turn)
 
 
-def _record(turn: Turn, execution: ToolExecution) -> None:
+def _record(turn: Transition, execution: ToolExecution) -> None:
     """Keep a call's end; executions stand in the order the model asked, whoever came first."""
     ended = turn.step.tool_executions
     if ended:
@@ -396,7 +396,7 @@ def _record(turn: Turn, execution: ToolExecution) -> None:
 
 
 def _ended(
-    turn: Turn,
+    turn: Transition,
     each: OpenCall,
     outcome: Outcome,
     *,

@@ -1,4 +1,4 @@
-"""`Turn`: one transition under way, from an event to a new state and commands. Knows the state's parts, not the loop.
+"""`Transition`: one transition under way, from an event to a new state and commands. It does not know the loop.
 
 The loop's functions change a turn instead of handing states on; it lives for one `AgentLoop.step` and is seen by
 nobody else, so the step stays a function of state and event.
@@ -39,7 +39,7 @@ ERROR_FORBADE: Final = "ErrorForbade"
 """The type of the error of a stop signal that says `error` by itself, such as a hook's."""
 
 
-class Turn:
+class Transition:
     """The state as it becomes, at the moment `at`, and the commands that it brings so far."""
 
     __slots__ = ("_before", "at", "commands", "execution", "llm", "metadata", "rules", "store")

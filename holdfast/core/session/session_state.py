@@ -58,7 +58,7 @@ class Turn(Frozen):
     """How it was told to end, if it was: it is not told the same again."""
 
 
-class Known(Frozen):
+class DeliveredMessage(Frozen):
     """A message that was given to an execution."""
 
     message_id: str
@@ -83,7 +83,7 @@ class SessionState(Frozen):
     """How many at the front of the queue have interrupted what runs."""
     unanswered: tuple[SessionMessage, ...] = ()
     """What was said to an execution that left no snapshot: it is said again before the next message."""
-    known: tuple[Known, ...] = ()
+    known: tuple[DeliveredMessage, ...] = ()
     """The latest messages that were given to executions."""
     snapshot: Digest | None = None
     messages_before: int = Field(default=0, ge=0)
@@ -181,13 +181,13 @@ class StartExecution:
 
 
 @dataclass(frozen=True, slots=True)
-class TellExecution:
+class NotifyExecution:
     """Send the execution under way a message, a stop, or what the agent has become."""
 
     told: Message | StopRequest | DefinitionChange
 
 
-SessionCommand = StartExecution | TellExecution
+SessionCommand = StartExecution | NotifyExecution
 SessionTransition = tuple[SessionState, tuple[SessionCommand, ...]]
 
 
@@ -274,7 +274,7 @@ def sent(state: SessionState, message: SessionMessage, at: datetime) -> SessionT
         case "inject" if not any(_policy(state, each) == "inject" for each in state.queue):
             turn = replace(turn, injected=(*turn.injected, message))
             known = _known(state, (message,), turn.execution_id)
-            return replace(state, turn=turn, known=known, updated_at=at), (TellExecution(told=spoken(message)),)
+            return replace(state, turn=turn, known=known, updated_at=at), (NotifyExecution(told=spoken(message)),)
         case "interrupt":
             front = (*state.queue[: state.interrupting], message, *state.queue[state.interrupting :])
             state = replace(state, queue=front, interrupting=state.interrupting + 1, updated_at=at)
@@ -288,7 +288,7 @@ def stopped(state: SessionState, stop: StopRequest, at: datetime) -> SessionTran
     turn = state.turn
     if turn is None or turn.stop in ("now", stop.mode):
         return state, ()
-    return replace(state, turn=replace(turn, stop=stop.mode), updated_at=at), (TellExecution(told=stop),)
+    return replace(state, turn=replace(turn, stop=stop.mode), updated_at=at), (NotifyExecution(told=stop),)
 
 
 def changed(state: SessionState, change: SessionChange, at: datetime) -> SessionTransition:
@@ -307,7 +307,7 @@ def changed(state: SessionState, change: SessionChange, at: datetime) -> Session
         return state, ()
     budget = definition.budget if change.budget is not None or change.definition is not None else None
     told = DefinitionChange(definition=definition, subagents=subagents, budget=budget)
-    return state, (TellExecution(told=told),)
+    return state, (NotifyExecution(told=told),)
 
 
 def cleared(state: SessionState, at: datetime) -> SessionState:
@@ -460,8 +460,8 @@ def _forgotten(state: SessionState) -> SessionState:
     return replace(state, snapshot=None, place=None, messages_before=0, unanswered=(), clearing=False)
 
 
-def _known(state: SessionState, messages: Sequence[SessionMessage], execution_id: str) -> tuple[Known, ...]:
+def _known(state: SessionState, messages: Sequence[SessionMessage], execution_id: str) -> tuple[DeliveredMessage, ...]:
     ids = {each.message_id for each in messages}
     kept = tuple(each for each in state.known if each.message_id not in ids)
-    added = (Known(message_id=each.message_id, execution_id=execution_id) for each in messages)
+    added = (DeliveredMessage(message_id=each.message_id, execution_id=execution_id) for each in messages)
     return (*kept, *added)[-MESSAGE_IDS_KEPT:]

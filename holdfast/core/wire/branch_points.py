@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.append_list import Log
+from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
@@ -82,7 +82,7 @@ def _length_after(state: AgentState, steps: int) -> int:
     return _end_of(state.messages, after) - len(after.output_messages)
 
 
-def _end_of(messages: Log[Message], step: AgentStep) -> int:
+def _end_of(messages: AppendList[Message], step: AgentStep) -> int:
     """Return the place behind the last message of a step."""
     for at in range(len(messages) - 1, -1, -1):
         if messages[at].metadata.get("step_id") == step.id:

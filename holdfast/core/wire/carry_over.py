@@ -20,7 +20,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.append_list import Log
+from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 from holdfast.core.base.errors import StateInvalid
 from holdfast.core.base.framing import frames_of
@@ -58,11 +58,11 @@ class Sealed:
 class _Series:
     """A series as far as it is sealed: `log` has what `sealed` hold."""
 
-    log: Log[Any]
+    log: AppendList[Any]
     sealed: tuple[Sealed, ...] = ()
 
 
-class Past:
+class SealedHistory:
     """What of one execution is sealed. A run keeps one, and asks it what to hand on."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Past:
     def seal(self, state: AgentState) -> tuple[tuple[StepExecution, ...], tuple[tuple[Message, ...], ...]]:
         """Seal what has come together since; return the tails that are not sealed yet: steps, and each section's."""
         before, self._series = self._series, {}
-        steps = self._seal(STEPS, Log() if state.execution is None else state.execution.step_executions, before)
+        steps = self._seal(STEPS, AppendList() if state.execution is None else state.execution.step_executions, before)
         return steps, tuple(self._seal(each.name, each.messages, before) for each in state.store.sections)
 
     def snapshot(self, state: AgentState) -> Snapshot:
@@ -100,7 +100,7 @@ class Past:
         """Return the sealed part of that digest; none where there is none: the state was sealed otherwise since."""
         return next((each.data for each in self.sealed if each.part.digest == digest), None)
 
-    def _seal(self, series: str | None, log: Log[Any], before: dict[str | None, _Series]) -> tuple[Any, ...]:
+    def _seal(self, series: str | None, log: AppendList[Any], before: dict[str | None, _Series]) -> tuple[Any, ...]:
         known = before.get(series)
         if known is None or not log.continues(known.log):  # nothing yet, or messages were moved away
             known = _Series(log.before(0))
@@ -127,7 +127,7 @@ class Past:
     def restored(self, frames: bytes, *, agent_id: str) -> AgentState:
         """Return the session that a snapshot holds, as the agent `agent_id`'s, and know its sealed parts from now on.
 
-        `frames` are what a `KeptState` arrives as: the execution is left out, and so are its steps. Raises StateInvalid
+        `frames` are what arrives for a `SnapshotReference`: without the execution and its steps. Raises StateInvalid
         for anything else.
         """
         first, *rest = frames_of(frames) or (b"",)
@@ -137,18 +137,18 @@ class Past:
             raise StateInvalid(f"{len(rest)} parts came with a snapshot that needs {len(parts)}; its store was changed")
         head = snapshot.head
         sealed = [_sealed(part, data) for part, data in zip(parts, rest, strict=True)]
-        state = with_bulk(head, self._sections(head, sealed, snapshot.messages), Log())
+        state = with_bulk(head, self._sections(head, sealed, snapshot.messages), AppendList())
         return replace(state.for_next_execution(head.updated_at), agent_id=agent_id)
 
     def _sections(
         self, head: AgentState, sealed: Sequence[Sealed], tails: Sequence[Sequence[Message]]
-    ) -> list[Log[Message]]:
+    ) -> list[AppendList[Message]]:
         pairs = zip(head.store.sections, tails, strict=True)
         return [self._opened(section.name, sealed, tail) for section, tail in pairs]
 
-    def _opened(self, series: str | None, sealed: Sequence[Sealed], tail: Sequence[Any]) -> Log[Any]:
+    def _opened(self, series: str | None, sealed: Sequence[Sealed], tail: Sequence[Any]) -> AppendList[Any]:
         own = [_read(each) for each in sealed if each.segment.series == series]
-        past: Log[Any] = Log(item for _, items in own for item in items)
+        past: AppendList[Any] = AppendList(item for _, items in own for item in items)
         whole = past.extend(tail)
         self._series[series] = _Series(whole.before(len(past)), tuple(each for each, _ in own))
         return whole
@@ -191,7 +191,7 @@ def whole(snapshot: Snapshot, parts: Sequence[bytes]) -> AgentState:
     Raises StateInvalid when they are not its parts.
     """
     sealed = [_sealed(part, data) for part, data in zip(snapshot.parts, parts, strict=True)]
-    steps: Log[StepExecution] = _all_of(STEPS, sealed, snapshot.steps)
+    steps: AppendList[StepExecution] = _all_of(STEPS, sealed, snapshot.steps)
     tails = zip(snapshot.head.store.sections, snapshot.messages, strict=True)
     return with_bulk(snapshot.head, [_all_of(section.name, sealed, tail) for section, tail in tails], steps)
 
@@ -203,18 +203,22 @@ def latest(snapshot: Snapshot, parts: Mapping[str, bytes]) -> AgentState:
     not its parts.
     """
     known = [_sealed(part, parts[part.digest]) for part in snapshot.parts if part.digest in parts]
-    steps: Log[StepExecution] = _all_of(STEPS, known, snapshot.steps)
+    steps: AppendList[StepExecution] = _all_of(STEPS, known, snapshot.steps)
     execution_id = snapshot.head.running.execution_id
     tails = zip(snapshot.head.store.sections, snapshot.messages, strict=True)
     sections = [
-        Log(each for each in _all_of(section.name, known, tail) if each.metadata.get("execution_id") == execution_id)
+        AppendList(
+            each for each in _all_of(section.name, known, tail) if each.metadata.get("execution_id") == execution_id
+        )
         for section, tail in tails
     ]
     return with_bulk(snapshot.head, sections, steps)
 
 
-def _all_of(series: str | None, sealed: Sequence[Sealed], tail: Sequence[Any]) -> Log[Any]:
-    past: Log[Any] = Log(item for each in sealed if each.segment.series == series for item in _read(each)[1])
+def _all_of(series: str | None, sealed: Sequence[Sealed], tail: Sequence[Any]) -> AppendList[Any]:
+    past: AppendList[Any] = AppendList(
+        item for each in sealed if each.segment.series == series for item in _read(each)[1]
+    )
     return past.extend(tail)
 
 

@@ -39,7 +39,7 @@ from holdfast.core.conversation.steps import InferenceResponse, StepExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopMode
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.execution_events import AnyObserved
-from holdfast.core.wire.transcript import Mark, Opening
+from holdfast.core.wire.transcript import Mark, TranscriptPrefix
 
 AGENT_EXECUTION: Final = "AgentExecution"
 STOP_SIGNAL: Final = "stop"
@@ -263,7 +263,7 @@ class Carried(CarriedState):
     `told` is how far the model has been told the conversation, `events_total` how many events were observed so far.
     """
 
-    opening: Opening
+    opening: TranscriptPrefix
     told: Mark | None
     catalog: ToolCatalog
     events_total: int
@@ -335,7 +335,7 @@ class TranscriptRequest(Frozen):
 class TranscriptPage(Frozen):
     """The opening and a run of messages from `start` on; fewer than asked for when the page is full."""
 
-    opening: Opening
+    opening: TranscriptPrefix
     start: int
     messages: tuple[Message, ...]
 
@@ -347,7 +347,7 @@ class InferenceInput(SparseForm):
     first call only. Numbers are those of `commands.CallModel` and the definition, `metadata` a compiler's agent's.
     """
 
-    opening: Opening | None = None
+    opening: TranscriptPrefix | None = None
     base: Mark
     delta: tuple[Message, ...]
     target: Mark

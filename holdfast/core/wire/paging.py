@@ -13,7 +13,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.append_list import Log
+from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import PAGE_BYTES_MAX
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.conversation.messages import Message
@@ -61,8 +61,8 @@ class StateReader:
 
     def __init__(self) -> None:
         self.head: AgentState | None = None
-        self._sections: tuple[Log[Message], ...] = ()
-        self._steps: Log[StepExecution] = Log()
+        self._sections: tuple[AppendList[Message], ...] = ()
+        self._steps: AppendList[StepExecution] = AppendList()
         self._first: StatePage | None = None
         self._layout: tuple[int, ...] = ()
         """What changes when messages get other places: how many each section but the last has, how often they moved."""
@@ -111,15 +111,15 @@ def moved_on(before: AgentState | None, after: AgentState | None) -> bool:
     return before is None or after is None or before.at(after.updated_at) != after
 
 
-def _nothing(sections: Sequence[object]) -> tuple[Log[Message], ...]:
-    return tuple(Log() for _ in sections)
+def _nothing(sections: Sequence[object]) -> tuple[AppendList[Message], ...]:
+    return tuple(AppendList() for _ in sections)
 
 
 def _continued(
-    read: tuple[Log[Message], ...], messages: Sequence[Message], lengths: Sequence[int]
-) -> tuple[Log[Message], ...]:
+    read: tuple[AppendList[Message], ...], messages: Sequence[Message], lengths: Sequence[int]
+) -> tuple[AppendList[Message], ...]:
     """Return the sections `read` so far, filled up with `messages` to `lengths`, one after another."""
-    filled: list[Log[Message]] = []
+    filled: list[AppendList[Message]] = []
     for section, length in zip(read, lengths, strict=True):
         room = length - len(section)
         filled.append(section.extend(messages[:room]))
@@ -142,10 +142,12 @@ def _total(asked: int | None, there: int) -> int:
 
 def without_bulk(state: AgentState) -> AgentState:
     """Return the state without what grows: its messages and steps."""
-    return with_bulk(state, _nothing(state.store.sections), Log())
+    return with_bulk(state, _nothing(state.store.sections), AppendList())
 
 
-def with_bulk(state: AgentState, sections: Sequence[Log[Message]], steps: Log[StepExecution]) -> AgentState:
+def with_bulk(
+    state: AgentState, sections: Sequence[AppendList[Message]], steps: AppendList[StepExecution]
+) -> AgentState:
     """Return the state with these messages in its sections, one log for each, and with these steps."""
     filled = tuple(
         replace(section, messages=messages) for section, messages in zip(state.store.sections, sections, strict=True)

@@ -76,7 +76,7 @@ class ExecutionRecord(Frozen):
     snapshot: Digest
 
 
-class KeptState(Frozen):
+class SnapshotReference(Frozen):
     """Stands for what a snapshot holds. As an argument of a workflow only the digest is sent and kept in histories.
 
     What arrives are the frames (`holdfast.core.base.framing`) of the snapshot's JSON and of its parts, without those of

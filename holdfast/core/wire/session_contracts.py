@@ -177,7 +177,7 @@ class FoundSession(Frozen):
     latest: ExecutionRecord | None = None
 
 
-class KeepSession(Frozen):
+class SaveSession(Frozen):
     """What is to be kept of an agent whose session leaves the server: its state as JSON, with its `updated_at`.
 
     An older one never takes the place of a newer one.

@@ -20,7 +20,7 @@ DIGEST_HEX: Final = 32
 """Digits kept of a SHA-256: 128 bits."""
 
 
-class Opening(Frozen):
+class TranscriptPrefix(Frozen):
     """What stands before the first message and never changes within a run."""
 
     definition: AgentDefinition
@@ -37,7 +37,7 @@ class Mark(Frozen):
     digest: str
 
 
-def root(opening: Opening) -> Mark:
+def root(opening: TranscriptPrefix) -> Mark:
     """Return the mark of a conversation in which nothing has been said."""
     return Mark(length=0, digest=sha256(canonical(opening)).hexdigest()[:DIGEST_HEX])
 

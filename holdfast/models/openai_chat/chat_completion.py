@@ -91,7 +91,7 @@ def _first_calls(value: object) -> object:
     return cast("list[object]", value)[:CALLS_KEPT_MAX] if isinstance(value, list) else value or []
 
 
-class _Said(BaseModel):
+class _Message(BaseModel):
     content: Annotated[str, BeforeValidator(content_of)] = ""
     reasoning: Text = ""
     reasoning_content: Text = ""
@@ -100,7 +100,7 @@ class _Said(BaseModel):
 
 
 class _Choice(BaseModel):
-    message: _Said
+    message: _Message
     finish_reason: Text = ""
 
 
@@ -167,7 +167,7 @@ def read_answer(
         raise UnusableAnswer(NO_COMPLETION) from None
     choice = read.choices[0]
     said, usage = choice.message, read.usage
-    silent = usage.completion_tokens == 0 and said == _Said()
+    silent = usage.completion_tokens == 0 and said == _Message()
     received = 0 if usage.completion_tokens or silent else len(said.model_dump_json().encode())
     return InferenceResponse(
         text=clamped_json(said.content + said.refusal, RESPONSE_BYTES_MAX),

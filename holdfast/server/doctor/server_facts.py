@@ -29,7 +29,7 @@ from temporalio.service import RPCError
 
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.wire.contracts import RESOLVE_TOOLS_ACTIVITY, ToolCatalog, ToolsRequest
-from holdfast.server.doctor.server_findings import Equipment, Moment, NamespaceFacts, Poller, Serving
+from holdfast.server.doctor.server_findings import AgentTools, Moment, NamespaceFacts, Poller, ServingWorker
 
 RPC_TIMEOUT: Final = timedelta(seconds=3)
 
@@ -82,7 +82,7 @@ async def pollers(temporal: TemporalClient, task_queue: str, kind: TaskQueueType
     return [Poller(each.identity, max(0.0, now - each.last_access_time.ToNanoseconds() / 1e9)) for each in found]
 
 
-async def serving(temporal: TemporalClient, task_queue: str) -> list[Serving]:
+async def serving(temporal: TemporalClient, task_queue: str) -> list[ServingWorker]:
     """Return how the queue's workers describe themselves; nobody where the server keeps no such list."""
     try:
         answer = await temporal.workflow_service.list_workers(
@@ -92,7 +92,7 @@ async def serving(temporal: TemporalClient, task_queue: str) -> list[Serving]:
         return []
     every = (each.worker_heartbeat for each in answer.workers_info)
     return [
-        Serving(
+        ServingWorker(
             identity=each.worker_identity,
             host=each.host_info.host_name,
             sdk=f"{each.sdk_name} {each.sdk_version}",
@@ -132,18 +132,18 @@ async def moment(temporal: TemporalClient) -> Moment | None:
     return None
 
 
-async def equipment(temporal: TemporalClient, task_queue: str, agents: Iterable[AgentDefinition]) -> list[Equipment]:
+async def equipment(temporal: TemporalClient, task_queue: str, agents: Iterable[AgentDefinition]) -> list[AgentTools]:
     """Ask a worker of the queue what it gives to each agent, as a run does when it begins. Raises RPCError."""
     at_once = asyncio.Semaphore(ASKED_AT_ONCE)
 
-    async def ask(agent: AgentDefinition) -> Equipment:
+    async def ask(agent: AgentDefinition) -> AgentTools:
         async with at_once:
             return await _equipment(temporal, task_queue, agent)
 
     return list(await asyncio.gather(*map(ask, agents)))
 
 
-async def _equipment(temporal: TemporalClient, task_queue: str, agent: AgentDefinition) -> Equipment:
+async def _equipment(temporal: TemporalClient, task_queue: str, agent: AgentDefinition) -> AgentTools:
     try:
         catalog: Any = await temporal.execute_activity(
             RESOLVE_TOOLS_ACTIVITY,
@@ -158,8 +158,8 @@ async def _equipment(temporal: TemporalClient, task_queue: str, agent: AgentDefi
     except ActivityFailureError as error:
         cause = error.cause
         said = cause.message if isinstance(cause, ApplicationError) else "no worker said so in time"
-        return Equipment(agent.name, None, said)
-    return Equipment(agent.name, catalog)
+        return AgentTools(agent.name, None, said)
+    return AgentTools(agent.name, catalog)
 
 
 async def _described(

@@ -65,7 +65,7 @@ class Poller:
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ServingWorker:
     """A worker of the queue, as it describes itself."""
 
     identity: str
@@ -83,7 +83,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Equipment:
+class AgentTools:
     """What workers say of one agent: the tools it gets, or why it cannot be served."""
 
     agent: str
@@ -148,7 +148,7 @@ def clock(moment: Moment) -> Finding:
     return (wrong if abs(ahead) > APART_MAX_SECONDS else warned)(CLOCK, found, remedy)
 
 
-def worker(check: str, task_queue: str, pollers: Sequence[Poller], serving: Sequence[Serving]) -> Finding:
+def worker(check: str, task_queue: str, pollers: Sequence[Poller], serving: Sequence[ServingWorker]) -> Finding:
     """Judge whether anybody serves a queue: without a worker everything waits."""
     if not pollers:
         return wrong(
@@ -163,7 +163,7 @@ def worker(check: str, task_queue: str, pollers: Sequence[Poller], serving: Sequ
     return fine(check, found)
 
 
-def tools(equipment: Sequence[Equipment], left_out: int, offered: Equipment | None = None) -> Finding:
+def tools(equipment: Sequence[AgentTools], left_out: int, offered: AgentTools | None = None) -> Finding:
     """Judge whether the worker offers what the agents of the folder name; ANY_AGENT alone stands for none there.
 
     `offered` is what ANY_AGENT gets: beside it, agents that take no tools or no hooks are named.
@@ -184,7 +184,7 @@ def tools(equipment: Sequence[Equipment], left_out: int, offered: Equipment | No
     return fine(TOOLS, f"the worker has all that the agents name: {names}{more}{idle}")
 
 
-def _idle(equipment: Sequence[Equipment], offered: ToolCatalog | None) -> str:
+def _idle(equipment: Sequence[AgentTools], offered: ToolCatalog | None) -> str:
     """Return which agents take none of the tools, or of the hooks, that are offered."""
     if offered is None:
         return ""
@@ -198,7 +198,7 @@ def _idle(equipment: Sequence[Equipment], offered: ToolCatalog | None) -> str:
     )
 
 
-def named_queues(equipment: Iterable[Equipment], task_queue: str) -> dict[str, tuple[str, ...]]:
+def named_queues(equipment: Iterable[AgentTools], task_queue: str) -> dict[str, tuple[str, ...]]:
     """Return the queues that calls of the agents' tools can go to, besides the worker's own, each with its tools."""
     found: dict[str, set[str]] = {}
     for each in equipment:
@@ -223,7 +223,7 @@ def tool_queues(served: Sequence[tuple[str, Sequence[str], bool]]) -> Finding:
     )
 
 
-def _worker_told(poller: Poller, serving: Sequence[Serving]) -> str:
+def _worker_told(poller: Poller, serving: Sequence[ServingWorker]) -> str:
     for each in serving:
         if each.identity == poller.identity:
             return f"{poller.identity} ({each.sdk}, host {each.host})"

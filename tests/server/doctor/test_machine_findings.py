@@ -18,7 +18,7 @@ from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.server.doctor import machine_findings, server_findings
 from holdfast.server.doctor.findings import Finding, Level, fine, sound, told, warned, wrong
 from holdfast.server.doctor.machine_findings import DataFacts, EndpointFacts, Parts
-from holdfast.server.doctor.server_findings import Equipment, Moment, NamespaceFacts, Poller, Serving
+from holdfast.server.doctor.server_findings import AgentTools, Moment, NamespaceFacts, Poller, ServingWorker
 
 MONTH = timedelta(days=30)
 NAMESPACE = NamespaceFacts("default", MONTH, takes_updates=True, pushes_cancels=True, starts_activities=True)
@@ -183,7 +183,7 @@ def test_attributes_that_are_not_all_there_are_a_warning_with_the_setup() -> Non
 
 
 def test_workers_are_told_with_their_versions_and_missed_when_silent() -> None:
-    serving = [Serving("17@there", "there", "temporal-python 1.35.0")]
+    serving = [ServingWorker("17@there", "there", "temporal-python 1.35.0")]
     there = server_findings.worker("worker", "q", [Poller("17@there", 3.0), Poller("18@x", 200.0)], serving)
     assert there == fine("worker", "2 on 'q': 17@there (temporal-python 1.35.0, host there), 18@x")
     silent = server_findings.worker("worker", "q", [Poller("17@there", 200.0)], [])
@@ -199,8 +199,8 @@ def catalog(*tools: ToolTraits) -> ToolCatalog:
 
 
 def test_tools_that_an_agent_names_and_nobody_has_are_an_error() -> None:
-    there = Equipment("clerk", catalog(ToolTraits(name="add"), ToolTraits(name="far", task_queue="gpu")))
-    bad = Equipment("lead", None, "agent 'lead' names the tool 'ad', which is not there")
+    there = AgentTools("clerk", catalog(ToolTraits(name="add"), ToolTraits(name="far", task_queue="gpu")))
+    bad = AgentTools("lead", None, "agent 'lead' names the tool 'ad', which is not there")
     assert "add, far; 3 more agents were not asked for" in server_findings.tools([there], 3).found
     assert server_findings.tools([replace(there, agent="any")], 0).found == "the worker offers: add, far"
     found, text = level_and_words(server_findings.tools([there, bad, bad], 0))
@@ -210,8 +210,8 @@ def test_tools_that_an_agent_names_and_nobody_has_are_an_error() -> None:
 
 def test_agents_that_take_no_tools_or_hooks_though_some_are_offered_are_named() -> None:
     hook = HookTraits(name="guard", trigger=Trigger.BEFORE_TOOL)
-    offered = Equipment("any", ToolCatalog(at=NOW, tools=(ToolTraits(name="add"),), hooks=(hook,)))
-    clerk, lead = Equipment("clerk", catalog(ToolTraits(name="add"))), Equipment("lead", catalog())
+    offered = AgentTools("any", ToolCatalog(at=NOW, tools=(ToolTraits(name="add"),), hooks=(hook,)))
+    clerk, lead = AgentTools("clerk", catalog(ToolTraits(name="add"))), AgentTools("lead", catalog())
     found = server_findings.tools([clerk, lead], 0, offered)
     assert found.level is Level.OK
     idle = "tools: none for lead (offered: add); hooks: none for clerk, lead (offered: guard)"
@@ -221,9 +221,9 @@ def test_agents_that_take_no_tools_or_hooks_though_some_are_offered_are_named() 
 def test_the_queues_of_tools_are_those_they_name_and_the_workers_own() -> None:
     far, near = ToolTraits(name="far", task_queue="gpu"), ToolTraits(name="near")
     inside, own = ToolTraits(name="inside", local=True), ToolTraits(name="own", task_queue="q")
-    equipment = [Equipment("a", catalog(far, near, inside, own)), Equipment("b", None, "no")]
+    equipment = [AgentTools("a", catalog(far, near, inside, own)), AgentTools("b", None, "no")]
     assert server_findings.named_queues(equipment, "q") == {"gpu": ("far",), "q-waiting-tools": ("near", "own")}
-    assert server_findings.named_queues([Equipment("a", catalog(inside))], "q") == {}
+    assert server_findings.named_queues([AgentTools("a", catalog(inside))], "q") == {}
     assert server_findings.tool_queues([]).level is Level.OK
     found = server_findings.tool_queues([("gpu", ("far",), False), ("q-waiting-tools", ("near",), True)])
     assert level_and_words(found)[0] is Level.WARNING
