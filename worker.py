@@ -23,12 +23,14 @@ from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import connect_when_there, converter_of, core_runtime, unshared_storage
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.model import Model
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.conversation.error_records import error_record
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models.endpoint import ProviderSettings, provider_of
+from holdfast.models.model_names import model_from
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.process_exit import leave
 from holdfast.runtime.remote_tools import check_remote
@@ -85,10 +87,11 @@ async def serve(
     tools_only: bool,
     sinks: Sequence[str] = (),
     metrics: str | None = None,
+    chosen_model: str | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then let what is under way end; `attended`, also end with standard input.
 
-    `metrics` is where they can be read, HOST:PORT.
+    `metrics` is where they can be read, HOST:PORT; `chosen_model` is what `--model` says.
     """
     objects = objects_at(settings.storage_place)
     records = records_of(converter_of(settings))
@@ -99,7 +102,7 @@ async def serve(
         offer = RecordTools(records, whose).offered(offer)
     check_remote(offer.tools)
     delivering = _sinks_for(sinks, tools_only=tools_only)
-    model = None if tools_only else _model_for(settings, offer)
+    model = None if tools_only else _model_for(settings, offer, chosen_model)
     client = await connect_when_there(
         settings, runtime=core_runtime(metrics), seconds_max=serving.server_wait_seconds, tell=_say
     )
@@ -110,7 +113,8 @@ async def serve(
     if model is None:
         workers = make_tools_worker(client, settings, offer, serving, results, guardian)
     else:
-        prices = PriceList.from_environment(model=model.settings.model, base_url=model.settings.base_url)
+        provider = provider_of(model) or ProviderSettings(model=os.environ.get("HOLDFAST_MODEL"))
+        prices = PriceList.from_environment(model=provider.model, base_url=provider.base_url)
         workers = make_worker(
             client,
             settings,
@@ -159,11 +163,11 @@ def _sinks_for(given: Sequence[str], *, tools_only: bool) -> tuple[Sink, ...]:
     return () if tools_only else sinks_from(given)
 
 
-def _model_for(settings: Settings, offer: Toolset) -> OpenAIModel:
+def _model_for(settings: Settings, offer: Toolset, chosen: str | None) -> Model:
     """Return the model, after a look at the agents: one that names what we do not have is told now, not in a run."""
     agents = AgentRegistry.of(*load_agents(settings.agents_dir).values())
     agents.check(tools=offer.tools, hooks=offer.hooks, capabilities=offer.capabilities, compilers=offer.compilers)
-    model = OpenAIModel(ProviderSettings.from_environment())
+    model = model_from(chosen)
     for note in _idle_agents(agents, offer):
         sys.stderr.write(f"note: {note}\n")
     if problem := model.missing:
@@ -209,6 +213,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--encryption-key-file", type=Path, metavar="FILE", help="the keys that encrypt what is kept")
     parser.add_argument("--attended", action="store_true", help="end when standard input does")
     parser.add_argument("--sink", dest="sinks", action="append", default=[], metavar="SINK")
+    parser.add_argument("--model", metavar="MODEL", help="openai, or python:MODULE:NAME (default: HOLDFAST_MODEL_API)")
     parser.add_argument("--tools-only", action="store_true", help="serve the tools that name the task queue, no agents")
     for name, about in OPTIONS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N", help=about)
@@ -226,7 +231,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         encryption_key_file=given.encryption_key_file,
     )
     serving = WorkerSettings.from_environment(**{name: getattr(given, name) for name in OPTIONS})
-    ways = {"attended": given.attended, "tools_only": given.tools_only}
+    ways = {"attended": given.attended, "tools_only": given.tools_only, "chosen_model": given.model}
     metrics = metrics_address(given.metrics)
     asyncio.run(serve(settings, serving, given.modules, sinks=given.sinks, metrics=metrics, **ways))
     return 0

@@ -27,13 +27,14 @@ from holdfast.connection.rpc_errors import refusal
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import may_be_pushed
 from holdfast.connection.worker_settings import WorkerSettings
+from holdfast.core.agent.model import Model
 from holdfast.core.agent.remote_tools import RemoteTool
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.wire.contracts import waiting_queue
 from holdfast.core.wire.sink_contracts import EVENT_SINK, SinkStart, sink_id, sink_queue
-from holdfast.models.openai_chat.model import OpenAIModel
+from holdfast.models.endpoint import provider_of
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.tool_runner import Results
 from holdfast.runtime.user_code import start_apart
@@ -88,7 +89,7 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     client: TemporalClient,
     settings: Settings,
     offer: Toolset,
-    model: OpenAIModel,
+    model: Model,
     cache: TranscriptCache | None = None,
     serving: WorkerSettings = WorkerSettings(),  # noqa: B008  # frozen
     results: Results | None = None,
@@ -107,7 +108,7 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     """
     told = _told(settings)
     heartbeats = Heartbeats(guardian)
-    prices = prices or PriceList(model=model.settings.model, base_url=model.settings.base_url)
+    prices = prices or _prices_of(model)
     inference = Inference(model, offer, cache or TranscriptCache(), told.spans)
     records = records_of(client.data_converter)
     keeping, catalog = RecordActivities(records), Catalog(offer, prices)
@@ -152,6 +153,11 @@ def make_worker(  # noqa: PLR0913  # the worker is put together here
     parts += (_sink_part(client, start, delivering, serving) for start in starts)
     ready = partial(_make_ready, client, heartbeats, prices)
     return Workers(*parts, ready=ready, begun=partial(_begin_sinks, client, starts))
+
+
+def _prices_of(model: Model) -> PriceList:
+    provider = provider_of(model)
+    return PriceList(model=provider.model, base_url=provider.base_url) if provider else PriceList()
 
 
 async def _make_ready(client: TemporalClient, heartbeats: Heartbeats, prices: PriceList | None = None) -> None:

@@ -19,7 +19,7 @@ from activities.instrumented_model import InstrumentedModel
 from activities.retry_time import TELL_TIMEOUT, Patience
 from activities.transcripts import Transcript, TranscriptCache
 from holdfast.core.agent.context_view import CompilerContext
-from holdfast.core.agent.model import ModelRequest
+from holdfast.core.agent.model import Model, ModelRequest
 from holdfast.core.agent.retries import OutputLimits, allowed_output, given_up
 from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.agent.toolset import Toolset
@@ -47,7 +47,6 @@ from holdfast.core.wire.contracts import (
     TranscriptRequest,
 )
 from holdfast.core.wire.transcript import TranscriptPrefix
-from holdfast.models.openai_chat.model import OpenAIModel
 from holdfast.runtime.answer_check import checked
 from holdfast.runtime.model_progress import CANCELLED, Progress
 from holdfast.runtime.remote_tools import checked_calls
@@ -64,7 +63,7 @@ QUERY_TIMEOUT: Final = timedelta(seconds=10)
 class Inference:
     """The model call with what it needs: the endpoint, the tools' schemas, the transcripts."""
 
-    def __init__(self, model: OpenAIModel, offer: Toolset, cache: TranscriptCache, spans: Spans | None = None) -> None:
+    def __init__(self, model: Model, offer: Toolset, cache: TranscriptCache, spans: Spans | None = None) -> None:
         self._model = InstrumentedModel(model, spans)
         self._tools = {tool.name: tool for tool in offer.tools}
         self._compilers = {compiler.name: compiler for compiler in offer.compilers}

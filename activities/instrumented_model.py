@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 
 from temporalio import activity
 
-from holdfast.core.agent.model import ModelRequest
+from holdfast.core.agent.model import Model, ModelRequest
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.wire import metric_definitions
 from holdfast.core.wire.metric_definitions import Labels
-from holdfast.models.openai_chat.model import OpenAIModel
+from holdfast.models.endpoint import provider_of
 
 if TYPE_CHECKING:  # an extra
     from holdfast.telemetry.spans import Spans
@@ -33,15 +33,19 @@ OPENAI: Final = "api.openai.com"
 class InstrumentedModel:
     """A model that asks `model`, and tells how that went."""
 
-    def __init__(self, model: OpenAIModel, spans: Spans | None) -> None:
+    def __init__(self, model: Model, spans: Spans | None) -> None:
         self._model = model
         self._spans = spans
-        parts = urlsplit(model.settings.base_url or "")
-        self._server = (parts.hostname or OPENAI, parts.port)
+        provider = provider_of(model)
+        self._default_name = (provider and provider.model) or metric_definitions.DEFAULT_MODEL
+        self._server: tuple[str, int | None] | None = None
+        if provider is not None:
+            parts = urlsplit(provider.base_url or "")
+            self._server = (parts.hostname or OPENAI, parts.port)
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
-        """Return the endpoint's answer; raises as `OpenAIModel` does."""
-        name = request.llm.model or self._model.settings.model or metric_definitions.DEFAULT_MODEL
+        """Return the endpoint's answer; raises as the model does."""
+        name = request.llm.model or self._default_name
         telling = self._spans.model_call(request, name, self._server) if self._spans else nullcontext()
         label = MODELS.of(request.llm.model or metric_definitions.DEFAULT_MODEL)
         begun, outcome = perf_counter(), "failed"

@@ -34,7 +34,7 @@ from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, Reply
@@ -223,7 +223,7 @@ async def measure(address: str, folder: Path, runs: int, seed: int) -> dict[str,
     at_once = asyncio.Semaphore(AT_ONCE)
     async with FakeOpenAI(endpoint.answer) as server:
         client = await Client.connect(settings)
-        model = OpenAIModel(ProviderSettings(base_url=server.base_url, api_key="any"))
+        model = OpenAIChat(ProviderSettings(base_url=server.base_url, api_key="any"))
 
         async def run(number: int) -> None:
             rng = random.Random(seed * 1_000_003 + number)  # noqa: S311  # nothing secret

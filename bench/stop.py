@@ -23,7 +23,7 @@ from holdfast.client import Client, Settings
 from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.runtime.process_exit import leave
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
@@ -263,7 +263,7 @@ async def set_place(address: str, folder: Path, *, push: bool) -> AsyncGenerator
     runtime = None if push else Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=None)
     async with FakeOpenAI(plays) as endpoint:
         stood = Stood()
-        model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
+        model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
         async with make_worker(await connect(settings, runtime=runtime), settings, stood.offer, model):
             yield Place(await Client.connect(settings), endpoint, stood)
         await model.close()

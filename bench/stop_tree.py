@@ -15,7 +15,7 @@ from holdfast import AgentDefinition
 from holdfast.client import Client, Settings
 from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.toolset import Toolset
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.runtime.process_exit import leave
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
@@ -79,7 +79,7 @@ async def run(trials: int) -> tuple[list[float], list[float]]:
             address=server.address.address, task_queue=f"tree-{fresh_id()}", data_dir=Path(folder) / "data"
         )
         async with FakeOpenAI(plays) as endpoint:
-            model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
+            model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
             async with make_worker(await connect(settings), settings, Toolset(), model):
                 client = await Client.connect(settings)
                 await trial(client, endpoint, "warm")  # the first run of a worker pays for its imports

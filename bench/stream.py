@@ -21,7 +21,7 @@ from holdfast.client import Client, Settings
 from holdfast.client.watch_events import TextDelta
 from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.toolset import Toolset
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.runtime.process_exit import leave
 from holdfast.server.embedded import EmbeddedServer
 from workers import make_worker
@@ -115,7 +115,7 @@ async def run(seconds: float, watchers: Sequence[int]) -> list[Streamed]:
         settings = Settings(address=server.address.address, task_queue=fresh_id(), data_dir=Path(folder) / "data")
         async with Endpoint() as endpoint:
             client = await Client.connect(settings)
-            model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
+            model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
             async with make_worker(await connect(settings), settings, Toolset(), model):
                 found = [await streamed(client, seconds, number) for number in watchers]
             await model.close()

@@ -24,7 +24,7 @@ from bench.task import Task
 from holdfast.client import Client, Settings
 from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.toolset import Toolset
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.runtime.process_exit import leave
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.openai_server import FakeOpenAI
@@ -81,7 +81,7 @@ async def run(runs: int, steps: int) -> list[list[float]]:
         settings = Settings(address=server.address.address, task_queue=fresh_id(), data_dir=Path(folder) / "data")
         async with FakeOpenAI(script) as endpoint:
             client = await Client.connect(settings)
-            model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
+            model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
             worker = make_worker(await connect(settings), settings, Toolset(tools=(read_page,)), model)
             task = Task(steps, PAGE_BYTES)
             with clocked() as found:

@@ -47,9 +47,7 @@ SCRIPT = [
 
 async def main() -> AgentState:
     """Run the agent."""
-    model = ScriptedModel(
-        SCRIPT
-    )  # or holdfast.models.openai_chat.model: OpenAIModel(ProviderSettings.from_environment())
+    model = ScriptedModel(SCRIPT)  # leave it out for the environment's endpoint
     driver = LocalDriver(AGENT, model=model, tools=[refund, find_order], approver=cautious)
     state = await driver.execute("Give me my money back for order 17.")
     asked = {wanted.id: wanted for wanted in state.steps[0].requested_tool_calls}

@@ -49,9 +49,7 @@ SCRIPT = [
 
 async def main() -> AgentState:
     """Run the agent."""
-    model = ScriptedModel(
-        SCRIPT
-    )  # or holdfast.models.openai_chat.model: OpenAIModel(ProviderSettings.from_environment())
+    model = ScriptedModel(SCRIPT)  # leave it out for the environment's endpoint
     driver = LocalDriver(AGENT, model=model, tools=[run_sql], hooks=[only_reading, with_a_source])
     state = await driver.execute("Clean up the late orders.")
     for step in state.steps:

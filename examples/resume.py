@@ -28,9 +28,7 @@ SCRIPT = [call("find_order", number=17), call("find_order", number=18), say("Bot
 
 def driver() -> LocalDriver:
     """Return a new driver, as another process would."""
-    model = ScriptedModel(
-        SCRIPT
-    )  # or holdfast.models.openai_chat.model: OpenAIModel(ProviderSettings.from_environment())
+    model = ScriptedModel(SCRIPT)  # leave it out for the environment's endpoint
     return LocalDriver(AGENT, model=model, tools=[find_order])
 
 

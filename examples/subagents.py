@@ -52,9 +52,7 @@ SCRIPTS: dict[str, Script] = {
 
 async def main() -> AgentState:
     """Run the tree."""
-    model = ScriptedModel(
-        SCRIPTS
-    )  # or holdfast.models.openai_chat.model: OpenAIModel(ProviderSettings.from_environment())
+    model = ScriptedModel(SCRIPTS)  # leave it out for the environment's endpoint
     driver = LocalDriver(EDITOR, model=model, agents=[RESEARCHER])
     driver.on(SubagentCompleted, lambda event: print(event.agent, event.status, event.usage.total_tokens, "tokens"))
     state = await driver.execute("Compare the two.", budget=ExecutionBudget(max_steps=5))

@@ -37,9 +37,7 @@ SCRIPT = [
 
 async def main() -> AgentState:
     """Run the agent."""
-    model = ScriptedModel(
-        SCRIPT
-    )  # or holdfast.models.openai_chat.model: OpenAIModel(ProviderSettings.from_environment())
+    model = ScriptedModel(SCRIPT)  # leave it out for the environment's endpoint
     state = await LocalDriver(AGENT, model=model).execute("Where is order 17?")
     for message in state.messages:
         print(f"{message.role}: {message.text}")

@@ -53,9 +53,7 @@ SCRIPTS = {
 
 async def main(tree: Tree) -> AgentState:
     """Run the agents, watched."""
-    model = ScriptedModel(
-        SCRIPTS
-    )  # or holdfast.models.openai_chat.model: OpenAIModel(ProviderSettings.from_environment())
+    model = ScriptedModel(SCRIPTS)  # leave it out for the environment's endpoint
     driver = LocalDriver(AGENT, model=model, tools=[find_order], hooks=[noted], agents=[HELPER])
     driver.wiretap(tree)
     driver.on(TokenUsageReported, lambda event: print(f"    so far {event.total.total_tokens} tokens"))

@@ -11,7 +11,7 @@ from activities.transcripts import TranscriptCache
 from holdfast.client import Client, Settings
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.toolset import Toolset
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.runtime.tool_runner import Results
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Scripts
@@ -44,7 +44,7 @@ async def served(
     chosen = serving or WorkerSettings.from_environment()
     async with FakeOpenAI(script, ledger=ledger) as endpoint:
         client = await Client.connect(settings)
-        model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
+        model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         try:
             async with make_worker(client.temporal, settings, offer, model, cache, chosen, results):
                 yield Served(client, endpoint, ledger)

@@ -60,6 +60,15 @@ Sinks: TypeAlias = Annotated[
         metavar="SINK",
     ),
 ]
+ModelApi: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="What answers for agents: openai (the default), or python:MODULE:NAME for a model of your own; else "
+        "HOLDFAST_MODEL_API.",
+        metavar="MODEL",
+    ),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
 ExecutionId: TypeAlias = Annotated[
     str,

@@ -70,6 +70,7 @@ from holdfast.local.executor import Approver, Executor
 from holdfast.local.inbox import Inbox
 from holdfast.local.listeners import Heard, Kind, Listeners
 from holdfast.local.model_calls import ModelCalls
+from holdfast.models.model_names import model_from
 from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.remote_tools import refuse_remote
@@ -108,7 +109,7 @@ class LocalDriver:
 
     Args:
         definition: the agent.
-        model: what answers; a script in a test, a provider's client otherwise.
+        model: what answers; a script in a test. By default the one that the environment names, as for a worker.
         tools: what is offered to it; it gets those that its definition names, or `tools="all"`.
         hooks: the same for what runs at its hook places, in this order.
         agents: the subagents that it, or one of them, may call.
@@ -130,7 +131,7 @@ class LocalDriver:
         self,
         definition: AgentDefinition,
         *,
-        model: Model,
+        model: Model | None = None,
         tools: Iterable[AnyTool] = (),
         hooks: Iterable[Hook] = (),
         agents: Iterable[AgentDefinition] = (),
@@ -149,7 +150,7 @@ class LocalDriver:
         self._offer, self._results, self._records = offer_reading(offer, results), results, records
         if records is not None:
             self._offer = RecordTools(records, self._whose).offered(self._offer)
-        self._agents, self._model, self._approver = tuple(agents), model, approver
+        self._agents, self._model, self._approver = tuple(agents), model or model_from(), approver
         self._clock, self._new_id = clock, new_id
         self._prices = prices or PriceList()
         self._parent_agent_id = parent_agent_id

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from holdfast.core.agent.model import Model
 from holdfast.core.base.errors import InvalidInput
 
 
@@ -56,6 +57,12 @@ class ProviderSettings:
         """What must not appear in any text of ours: the key, and what the address holds besides the place."""
         parts = urlsplit(self.base_url or "")
         return tuple(word for word in (self.api_key, parts.password, parts.query, parts.fragment) if word)
+
+
+def provider_of(model: Model) -> ProviderSettings | None:
+    """Return the settings of a model that has some; none for a script, or for a model of somebody's own."""
+    settings = getattr(model, "settings", None)
+    return settings if isinstance(settings, ProviderSettings) else None
 
 
 def _is_usable(url: str) -> bool:

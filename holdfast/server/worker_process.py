@@ -48,11 +48,12 @@ def worker_command(
     tools_only: bool = False,
     serving: Mapping[str, str | None] = MappingProxyType({}),
     sinks: Sequence[str] = (),
+    model: str | None = None,
 ) -> list[str]:
     """Return the command line of a worker. `-P` keeps the current folder from shadowing our modules.
 
     `serving` has those of its WorkerSettings that are to win over the environment, as text; `sinks` its sinks, as
-    `holdfast.sinks.sink_urls` reads them.
+    `holdfast.sinks.sink_urls` reads them, and `model` its model, as `holdfast.models.model_names` does.
     """
     command = [sys.executable, "-P", "-m", "worker", f"--task-queue={settings.task_queue}"]
     command += [f"--data-dir={settings.data_dir}", f"--agents={settings.agents_dir}"]
@@ -63,14 +64,16 @@ def worker_command(
     command += ["--tools-only"] if tools_only else []
     command += [f"--{name.replace('_', '-')}={text}" for name, text in serving.items() if text is not None]
     command += [f"--sink={sink}" for sink in sinks]
+    command += [f"--model={model}"] if model else []
     return [*command, *(f"--import={module}" for module in modules)]
 
 
 def embedded_worker_command(
-    settings: Settings, modules: Sequence[str], address: str, sinks: Sequence[str] = ()
+    settings: Settings, modules: Sequence[str], address: str, sinks: Sequence[str] = (), model: str | None = None
 ) -> list[str]:
     """Return the command line of a worker for the embedded server at `address`, wherever else the settings point."""
-    return worker_command(replace(settings, address=address, namespace=DEFAULT_NAMESPACE), modules, sinks=sinks)
+    embedded = replace(settings, address=address, namespace=DEFAULT_NAMESPACE)
+    return worker_command(embedded, modules, sinks=sinks, model=model)
 
 
 def worker_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -50,16 +50,18 @@ class Spans:
         self._content = content
 
     @contextmanager
-    def model_call(self, request: ModelRequest, model: str, server: tuple[str, int | None]) -> Generator[ModelSpan]:
-        """Time one request to a model's endpoint."""
+    def model_call(
+        self, request: ModelRequest, model: str, server: tuple[str, int | None] | None
+    ) -> Generator[ModelSpan]:
+        """Time one request to a model, at an endpoint where it has one."""
         facts: dict[str, Any] = {
             OPERATION: "chat",
-            PROVIDER: COMPATIBLE,
             "gen_ai.request.model": model,
-            "server.address": server[0],
         }
         optional = {
-            "server.port": server[1],
+            PROVIDER: COMPATIBLE if server else None,
+            "server.address": server[0] if server else None,
+            "server.port": server[1] if server else None,
             "gen_ai.request.max_tokens": request.max_output_tokens,
             "gen_ai.request.temperature": request.llm.temperature,
         }

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from pydantic_core import to_json
 
-from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.model import AnswerPart, Model, ModelRequest
 from holdfast.core.agent.usage_estimates import answered_usage, input_bound
 from holdfast.core.base.bounds import (
     ARGUMENTS_BYTES_MAX,
@@ -48,7 +48,7 @@ REQUESTS_MAX: Final = 1_000
 """Requests kept; the oldest go first."""
 
 
-class ScriptedModel:
+class ScriptedModel(Model):
     """Answers from a script, or from the one of the request's model; `requests` keeps what it was asked.
 
     A turn's `failures` come first, counted per conversation as the fake server counts them, so that a driver's

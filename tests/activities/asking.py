@@ -12,7 +12,7 @@ from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Reply
 
@@ -34,10 +34,10 @@ def schema(name: str) -> ToolSchema:
 
 
 @asynccontextmanager
-async def asking(*turns: Reply, api_key: str | None = KEY) -> AsyncGenerator[tuple[FakeOpenAI, OpenAIModel]]:
+async def asking(*turns: Reply, api_key: str | None = KEY) -> AsyncGenerator[tuple[FakeOpenAI, OpenAIChat]]:
     """Serve `turns` and give the endpoint and a model that asks it."""
     async with FakeOpenAI(turns) as endpoint:
-        model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key=api_key, model="scripted"))
+        model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key=api_key, model="scripted"))
         try:
             yield endpoint, model
         finally:
@@ -56,7 +56,7 @@ async def failure_of(turn: Reply) -> ModelFailure:
         return await failure_with(model)
 
 
-async def failure_with(model: OpenAIModel, asked: ModelRequest = REQUEST) -> ModelFailure:
+async def failure_with(model: OpenAIChat, asked: ModelRequest = REQUEST) -> ModelFailure:
     """Return the typed failure that asking `model` ends with."""
     try:
         response = await model(asked)

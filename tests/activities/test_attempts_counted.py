@@ -12,7 +12,7 @@ from holdfast.core.agent.token_bounds import request_tokens
 from holdfast.core.agent.usage_estimates import CUT_TOKENS_MAX, HIDDEN_TOKENS_MAX
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.usage import NOTHING_USED, Usage
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.runtime.model_progress import Progress
 from holdfast.testing.holds import Hold
 from holdfast.testing.openai_server import FakeOpenAI
@@ -24,7 +24,7 @@ PIECES_MAX = 3
 """What opens the answer, and two of its pieces."""
 
 
-async def counted(model: OpenAIModel, asked: ModelRequest) -> Usage:
+async def counted(model: OpenAIChat, asked: ModelRequest) -> Usage:
     """Return what an attempt counts that fails."""
     progress = Progress()
     asked = request(llm=asked.llm, listener=progress.hear, max_output_tokens=asked.max_output_tokens)
@@ -53,7 +53,7 @@ async def test_a_refusal_after_work_was_done_counts_what_was_sent(turn: Reply) -
 async def test_an_endpoint_that_was_not_reached_counts_nothing() -> None:
     async with FakeOpenAI([]) as gone:
         pass
-    model = OpenAIModel(ProviderSettings(base_url=gone.base_url, api_key="any", model="m"))
+    model = OpenAIChat(ProviderSettings(base_url=gone.base_url, api_key="any", model="m"))
     try:
         assert await counted(model, request()) == NOTHING_USED
     finally:

@@ -27,7 +27,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.conversation.tool_attempts import LOSSES_MIN
 from holdfast.core.wire.contracts import SPENT_SIGNAL, CallProgress, InferenceAnswer, InferenceInput, SpentSoFar
 from holdfast.core.wire.transcript import TranscriptPrefix, advanced, root
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.activities.asking import asking
@@ -91,7 +91,7 @@ class Run:
         self.told.append(told)
 
 
-class Listening(OpenAIModel):
+class Listening(OpenAIChat):
     """A model that tells when so many characters of its answer have come."""
 
     def __init__(self, settings: ProviderSettings, chars: int) -> None:

@@ -14,8 +14,8 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import AnswerPart
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.models.openai_chat import model as provider
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Call, Reply, calls, say
 from tests.activities.asking import KEY, answer_to, asking, failure_of, failure_with, request
@@ -26,7 +26,7 @@ GENEROUS_SECONDS = 90
 
 
 @asynccontextmanager
-async def endpoint_that(writes: bytes, *, then_waits: bool = False) -> AsyncGenerator[OpenAIModel]:
+async def endpoint_that(writes: bytes, *, then_waits: bool = False) -> AsyncGenerator[OpenAIChat]:
     """Serve raw bytes as the answer to anything, headers included, and give a model that asks for it."""
     waiting = asyncio.Event()
 
@@ -39,7 +39,7 @@ async def endpoint_that(writes: bytes, *, then_waits: bool = False) -> AsyncGene
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        model = OpenAIModel(ProviderSettings(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, model="m"))
+        model = OpenAIChat(ProviderSettings(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, model="m"))
         try:
             yield model
         finally:

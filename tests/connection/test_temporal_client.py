@@ -14,7 +14,7 @@ from holdfast.client import Client, Settings
 from holdfast.connection.temporal_client import connect, may_be_pushed
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import call
 from workers import make_worker
@@ -44,7 +44,7 @@ async def test_a_stop_reaches_a_tool_of_a_worker_that_no_server_can_push_to(
     began_loop = asyncio.get_running_loop()
     runtime = Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=interval)
     async with FakeOpenAI([call("stand")]) as endpoint:
-        model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
+        model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         connection = await connect(settings, runtime=runtime)
         assert not may_be_pushed(connection), "whether its workers heartbeat is not known"
         async with make_worker(connection, settings, Toolset(tools=(stand,)), model):

@@ -17,7 +17,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 from holdfast.client import Client, Settings
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Toolset
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from workers import make_worker
 
 START_SECONDS_MAX = 90
@@ -139,7 +139,7 @@ def llama(log: Path, context_tokens: int, *options: str) -> Generator[Llama]:
 async def working(settings: Settings, base_url: str, tools: Sequence[AnyTool] = ()) -> AsyncGenerator[Client]:
     """Run a worker in this process against the endpoint."""
     client = await Client.connect(settings)
-    model = OpenAIModel(ProviderSettings(base_url=base_url, api_key="test-key", model="smollm2"))
+    model = OpenAIChat(ProviderSettings(base_url=base_url, api_key="test-key", model="smollm2"))
     try:
         async with make_worker(client.temporal, settings, Toolset(tools=tuple(tools)), model):
             yield client

@@ -19,7 +19,7 @@ from holdfast.core.agent.tools import AnyTool
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.conversation.messages import Message
 from holdfast.local import LocalDriver
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.testing import Call, ScriptedModel, assert_every_call_answered, calls, say
 from tests.engines.engine import Llama, working
 
@@ -137,7 +137,7 @@ async def test_a_conversation_with_a_broken_tool_call_is_one_that_the_engine_tak
     driver = LocalDriver(AgentDefinition(name="cut", tools="all"), model=script, tools=[weather])
     state = await driver.execute("What is the weather in Paris?")
     assert_every_call_answered(state)
-    model = OpenAIModel(ProviderSettings(base_url=engine.base_url, model="smollm2"))
+    model = OpenAIChat(ProviderSettings(base_url=engine.base_url, model="smollm2"))
     try:
         response = await model(_asked(state.messages[:-1], [weather]))
     finally:

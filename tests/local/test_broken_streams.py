@@ -19,7 +19,7 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.model import AnswerPart, Model, ModelRequest
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
 from holdfast.core.agent.retries import allowed_output
 from holdfast.core.agent.state import AgentState
@@ -60,7 +60,7 @@ def tokens(messages: tuple[Message, ...], per_token: int) -> int:
     return sum(12 + len(text.encode()) // per_token for text in texts)
 
 
-class Endpoint:
+class Endpoint(Model):
     """A model that bills what it was sent and what it wrote, and breaks off at any moment."""
 
     def __init__(self, rng: random.Random) -> None:

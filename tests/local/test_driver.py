@@ -27,6 +27,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.execution_events import AgentStepStarted
 from holdfast.local import LocalDriver
+from holdfast.models.function_model import FunctionModel
 from holdfast.testing.script import Call, Reply, call, calls, say
 from holdfast.testing.scripted_model import ScriptedModel
 
@@ -320,7 +321,7 @@ async def test_a_stop_cancels_the_model_call() -> None:
             raise
         return InferenceResponse()
 
-    driver = LocalDriver(AGENT, model=model)
+    driver = LocalDriver(AGENT, model=FunctionModel(model))
     run = asyncio.create_task(finished(driver))
     await asked.wait()
     driver.stop()
@@ -422,7 +423,7 @@ async def test_a_model_that_raises_what_is_no_ordinary_error_still_ends_the_run(
         assert request.messages
         raise raised
 
-    assert (await finished(LocalDriver(AGENT, model=model))).status is ExecutionStatus.FAILED
+    assert (await finished(LocalDriver(AGENT, model=FunctionModel(model)))).status is ExecutionStatus.FAILED
 
 
 async def test_a_tool_knows_its_call_and_gets_another_key_for_another_call() -> None:

@@ -30,6 +30,7 @@ from holdfast.local import LocalDriver
 from holdfast.local import driver as driver_module
 from holdfast.local.executor import Approver
 from holdfast.local.inbox import Inbox
+from holdfast.models.function_model import FunctionModel
 from holdfast.testing.builders import START
 from holdfast.testing.script import Reply, call, say
 from holdfast.testing.scripted_model import ScriptedModel
@@ -187,7 +188,9 @@ async def test_two_agents_that_call_each_other_take_no_more_steps_than_their_roo
         again = ToolCall(id=f"c{asked}", name="spawn", arguments={"agent": other, "task": "your turn"})
         return InferenceResponse(tool_calls=(again,))
 
-    state = await promptly(LocalDriver(ping, model=model, agents=[replace(ping, budget=ExecutionBudget()), pong]))
+    state = await promptly(
+        LocalDriver(ping, model=FunctionModel(model), agents=[replace(ping, budget=ExecutionBudget()), pong])
+    )
     assert asked == state.steps_used == steps
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.STEPS_LIMIT)
 
@@ -319,7 +322,7 @@ async def test_a_models_text_is_cut_and_the_state_can_be_saved_and_read(text: st
         assert request.messages
         return InferenceResponse(text=text)
 
-    state = await promptly(LocalDriver(AGENT, model=model))
+    state = await promptly(LocalDriver(AGENT, model=FunctionModel(model)))
     assert 0 < len(spelled(state.final_response)) <= RESPONSE_BYTES_MAX + 2
     assert AgentState.from_json(state.to_json()) == state
 

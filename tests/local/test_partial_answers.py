@@ -14,6 +14,7 @@ from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import InferenceResponse, Outcome
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.local import LocalDriver
+from holdfast.models.function_model import FunctionModel
 
 AGENT = AgentDefinition(name="local")
 HELPER = AgentDefinition(name="helper")
@@ -21,7 +22,7 @@ PARENT = AgentDefinition(name="parent", subagents=("helper",))
 PROMPTLY_SECONDS = 60.0
 
 
-class Speaker:
+class Speaker(Model):
     """A model that says something and never comes to its end; its first attempt fails where `fails_first`."""
 
     def __init__(self, *, fails_first: bool = False, stubborn: bool = False) -> None:
@@ -97,7 +98,7 @@ async def test_what_a_stopped_subagent_used_reaches_its_parent() -> None:
             return InferenceResponse(tool_calls=(call,), usage=Usage(input_tokens=100, output_tokens=10))
         return await speaker(request)
 
-    chosen: Model = model
+    chosen: Model = FunctionModel(model)
     driver = LocalDriver(PARENT, model=chosen, agents=[HELPER])
     run = asyncio.create_task(driver.execute("Go on."))
     await asyncio.wait_for(speaker.spoke.wait(), PROMPTLY_SECONDS)

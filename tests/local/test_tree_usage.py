@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from holdfast import AgentDefinition, ExecutionBudget
 from holdfast.core.agent.definition import LLM
-from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.model import AnswerPart, Model, ModelRequest
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
@@ -77,7 +77,7 @@ nodes: st.SearchStrategy[Node] = st.recursive(
 
 
 @dataclass
-class World:
+class World(Model):
     """The model of the whole tree, which plays the nodes and adds up what it reports."""
 
     root: Node

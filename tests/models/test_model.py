@@ -29,7 +29,8 @@ from holdfast.core.base.errors import InvalidInput, ModelFailure
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.models.openai_chat.model import JSON_WANTED, OpenAIModel, ProviderSettings
+from holdfast.models.endpoint import ProviderSettings
+from holdfast.models.openai_chat.model import JSON_WANTED, OpenAIChat
 from holdfast.runtime.answer_check import checked
 from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.activities.asking import KEY, REQUEST, answer_to, asking, request, schema
@@ -376,7 +377,7 @@ async def test_a_local_endpoint_needs_no_key_and_never_gets_the_environments(mon
 
 async def test_without_key_and_address_nothing_is_asked() -> None:
     with pytest.raises(ModelFailure, match="OPENAI_API_KEY"):
-        await OpenAIModel(ProviderSettings())(REQUEST)
+        await OpenAIChat(ProviderSettings())(REQUEST)
 
 
 def test_settings_are_read_from_the_environment(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from email.utils import format_datetime
 import pytest
 
 from holdfast.core.wire.provider_errors import RETRY_AFTER_MAX
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.models.openai_chat.provider_errors import BODY_CHARS_MAX, provider_failure
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Reply
@@ -206,7 +206,7 @@ async def test_an_endpoint_that_is_not_there_is_named_with_what_to_check() -> No
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        model = OpenAIModel(ProviderSettings(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, model="m"))
+        model = OpenAIChat(ProviderSettings(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, model="m"))
         failure = await failure_with(model)
         await model.close()
     assert (failure.kind, failure.again) == ("ProviderUnavailable", True)
@@ -215,7 +215,7 @@ async def test_an_endpoint_that_is_not_there_is_named_with_what_to_check() -> No
 
 
 async def test_a_name_that_does_not_resolve_is_named_as_such() -> None:
-    model = OpenAIModel(ProviderSettings(base_url="http://no-such-host.invalid/v1", api_key=KEY, model="m"))
+    model = OpenAIChat(ProviderSettings(base_url="http://no-such-host.invalid/v1", api_key=KEY, model="m"))
     failure = await failure_with(model)
     await model.close()
     assert (failure.kind, failure.again) == ("ProviderUnavailable", True)
@@ -225,7 +225,7 @@ async def test_a_name_that_does_not_resolve_is_named_as_such() -> None:
 async def test_an_endpoint_that_does_not_speak_tls_is_named_as_such() -> None:
     async with FakeOpenAI([]) as endpoint:
         address = endpoint.base_url.replace("http:", "https:")
-        model = OpenAIModel(ProviderSettings(base_url=address, api_key=KEY, model="m"))
+        model = OpenAIChat(ProviderSettings(base_url=address, api_key=KEY, model="m"))
         failure = await failure_with(model)
         await model.close()
     assert (failure.kind, failure.again) == ("ProviderUnavailable", True)
@@ -239,7 +239,7 @@ async def test_a_connection_that_is_never_made_is_given_up(monkeypatch: pytest.M
         full.listen(0)
         address = full.getsockname()
         with socket.create_connection(address), _no_room(address):
-            model = OpenAIModel(ProviderSettings(base_url=f"http://127.0.0.1:{address[1]}/v1", api_key=KEY, model="m"))
+            model = OpenAIChat(ProviderSettings(base_url=f"http://127.0.0.1:{address[1]}/v1", api_key=KEY, model="m"))
             failure = await failure_with(model)
             await model.close()
     assert (failure.kind, failure.again) == ("ProviderUnavailable", True)
@@ -309,7 +309,7 @@ async def test_the_endpoints_own_words_are_kept_and_bounded() -> None:
 
 async def test_an_address_with_a_password_is_told_without_it() -> None:
     settings = ProviderSettings(base_url="http://me:pass-canary@127.0.0.1:1/v1", api_key=KEY, model="m")
-    model = OpenAIModel(settings)
+    model = OpenAIChat(settings)
     failure = await failure_with(model)
     await model.close()
     assert "pass-canary" not in failure.message
@@ -317,10 +317,10 @@ async def test_an_address_with_a_password_is_told_without_it() -> None:
 
 
 async def test_a_worker_without_an_endpoint_or_a_model_says_what_to_set() -> None:
-    nowhere = await failure_with(OpenAIModel(ProviderSettings()))
+    nowhere = await failure_with(OpenAIChat(ProviderSettings()))
     assert (nowhere.kind, nowhere.again) == ("InvalidInput", False)
     assert "OPENAI_API_KEY" in nowhere.message
-    unnamed = OpenAIModel(ProviderSettings(base_url="http://127.0.0.1:1/v1"))
+    unnamed = OpenAIChat(ProviderSettings(base_url="http://127.0.0.1:1/v1"))
     failure = await failure_with(unnamed, request())
     await unnamed.close()
     assert (failure.kind, failure.again) == ("InvalidInput", False)

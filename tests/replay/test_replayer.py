@@ -9,7 +9,7 @@ import pytest
 from holdfast.client import Settings
 from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.toolset import Toolset
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.storage.data_converter import converter
 from tests.replay.replaying import replayer
 from workers import make_worker
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.temporal
 
 async def test_the_gate_replays_as_the_worker_works(settings: Settings) -> None:
     client = await connect(settings)
-    model = OpenAIModel(ProviderSettings(base_url="http://127.0.0.1:1/v1", api_key="none", model="none"))
+    model = OpenAIChat(ProviderSettings(base_url="http://127.0.0.1:1/v1", api_key="none", model="none"))
     working = cast("dict[str, object]", make_worker(client, settings, Toolset(), model).parts[0].config())
     replaying = cast("dict[str, object]", replayer(client.data_converter).config())
     assert replaying["workflows"] == working["workflows"]

@@ -21,7 +21,7 @@ from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, CHANGE_SIGNAL, ApprovalDecision, DefinitionChange
 from holdfast.core.wire.execution_events import ApprovalRequested
 from holdfast.local import LocalDriver
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.testing.comparison import TIMES
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.scenarios.hooks import HOOKS
@@ -167,7 +167,7 @@ async def locally(
     """Run `scenario` with the in-process driver; return its end and the names of the events it told."""
     gate, seen = Gate(), len(endpoint.requests)
     ids = chain((agent_id, execution_id), (str(uuid5(UUID(execution_id), f"child/{n}")) for n in count()))
-    model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model=MODEL))
+    model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model=MODEL))
     with warnings.catch_warnings(action="ignore"):  # all tools and hooks are offered, whatever the agent takes
         driver = LocalDriver(
             scenario.agent,

@@ -21,7 +21,7 @@ from holdfast.core.agent.tools import tool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.wire.contracts import EVENTS_QUERY, EventsPage, EventsRequest
 from holdfast.core.wire.sink_contracts import SinkStart, sink_id
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.sinks import Sink
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Scripts, call, say
@@ -50,7 +50,7 @@ async def worker_with(settings: Settings, sinks: Sequence[Sink] = ()) -> AsyncGe
     """A worker in this process, with a scripted endpoint behind it; its sinks' workflows end with it."""
     async with FakeOpenAI(SCRIPT) as endpoint:
         client = await Client.connect(settings)
-        model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
+        model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         worker = make_worker(client.temporal, settings, Toolset(tools=(add,)), model, TranscriptCache(), sinks=sinks)
         try:
             async with worker:

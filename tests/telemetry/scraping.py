@@ -15,7 +15,7 @@ from holdfast.client import Client, Settings
 from holdfast.connection.temporal_client import connect, core_runtime
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.toolset import Toolset
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.sinks.sink import Sink
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Script
@@ -59,7 +59,7 @@ async def metered(
     address = address or f"127.0.0.1:{free_port()}"
     async with FakeOpenAI(script) as endpoint:
         client = Client(await connect(settings, runtime=core_runtime(address)), settings)
-        model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
+        model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         try:
             async with make_worker(
                 client.temporal, settings, offer, model, serving=serving or WorkerSettings(), sinks=sinks

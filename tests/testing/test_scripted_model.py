@@ -24,7 +24,7 @@ from holdfast.core.conversation.messages import Message, ToolCall, user_message
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.wire.provider_errors import CONTEXT_WORDS
 from holdfast.local import LocalDriver
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.testing import scripted_model
 from holdfast.testing.holds import Hold
 from holdfast.testing.openai_server import FakeOpenAI
@@ -49,9 +49,9 @@ SECOND = ModelRequest(LLM(model="m", temperature=0.5), "", (user_message("Add.")
 
 
 @asynccontextmanager
-async def both(script: Scripts) -> AsyncGenerator[tuple[ScriptedModel, OpenAIModel, FakeOpenAI]]:
+async def both(script: Scripts) -> AsyncGenerator[tuple[ScriptedModel, OpenAIChat, FakeOpenAI]]:
     async with FakeOpenAI(script) as endpoint:
-        model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
+        model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         try:
             yield ScriptedModel(script), model, endpoint
         finally:

@@ -33,7 +33,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.contracts import AGENT_EXECUTION, ExecutionInput
 from holdfast.core.wire.execution_events import AgentExecutionCompleted, AgentExecutionStarted, Observed
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
 from holdfast.testing.script import Call, Reply, calls, say, turn_number
 from tests.serving import Serve, Served, served
@@ -124,7 +124,7 @@ class Forest:
         return dataclasses.replace(turn, calls=wanted)
 
 
-class CountingModel(OpenAIModel):
+class CountingModel(OpenAIChat):
     """The provider's client, with an account of what endpoints reported to it, by the tree that asked."""
 
     def __init__(self, settings: ProviderSettings) -> None:

@@ -19,7 +19,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.core.conversation.steps import Outcome
-from holdfast.models.openai_chat.model import OpenAIModel, ProviderSettings
+from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.storage.data_converter import converter
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Reply, Script, call, say
@@ -59,7 +59,7 @@ def in_virtual_time(settings: Settings) -> InVirtualTime:
                 test_server_existing_path=str(program), data_converter=converter(settings.storage_place, None)
             ) as environment,
         ):
-            model = OpenAIModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
+            model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
             try:
                 async with make_worker(environment.client, settings, Toolset(tools=(pay,)), model):
                     await environment.client.test_service.unlock_time_skipping(UnlockTimeSkippingRequest())

@@ -23,6 +23,7 @@ from holdfast.cli.options import (
     AsJson,
     DataDir,
     Import,
+    ModelApi,
     Namespace,
     Sinks,
     Storage,
@@ -83,6 +84,7 @@ def dev(
     task_queue: TaskQueue = None,
     storage: Storage = None,
     sinks: Sinks = None,
+    model: ModelApi = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a Temporal server with Web UI and a worker, until Ctrl-C."""
@@ -96,7 +98,8 @@ def dev(
             server = stack.enter_context(started)
         if server.attached and ui_codec_endpoint:
             _say(f"warning: the server of pid {server.address.pid} runs already, and its Web UI stays as it is")
-        serving = _SupervisedWorker(server, settings, modules or [], sinks or [], as_json=as_json)
+        command = embedded_worker_command(settings, modules or [], server.address.address, sinks or [], model)
+        serving = _SupervisedWorker(server, settings, command, as_json=as_json)
         try:
             code = serving.run()
         except KeyboardInterrupt:
@@ -137,6 +140,7 @@ def worker(
         ),
     ] = None,
     sinks: Sinks = None,
+    model: ModelApi = None,
     **serving: str | None,
 ) -> None:
     """Run a worker against a Temporal server, until SIGTERM or Ctrl-C."""
@@ -150,7 +154,9 @@ def worker(
     )
     check_parts()
     serving["metrics"] = metrics
-    command = worker_command(settings, modules or [], tools_only=tools_only, serving=serving, sinks=sinks or [])
+    command = worker_command(
+        settings, modules or [], tools_only=tools_only, serving=serving, sinks=sinks or [], model=model
+    )
     sys.stdout.flush()
     os.execve(command[0], command, worker_environment())  # noqa: S606  # this very interpreter, no shell
 
@@ -158,13 +164,11 @@ def worker(
 class _SupervisedWorker:
     """A worker kept alive beside the embedded server."""
 
-    def __init__(
-        self, server: EmbeddedServer, settings: Settings, modules: list[str], sinks: list[str], *, as_json: bool
-    ) -> None:
+    def __init__(self, server: EmbeddedServer, settings: Settings, command: list[str], *, as_json: bool) -> None:
         self.announced = False
         self._server = server
         self._data_dir = settings.data_dir
-        self._command = embedded_worker_command(settings, modules, server.address.address, sinks)
+        self._command = command
         self._as_json = as_json
         self._starting = True
         self._full = False

@@ -60,8 +60,20 @@ class ModelRequest:
 
 
 class Model(Protocol):
-    """Anything that answers a request: the provider's client, or a script in a test."""
+    """Anything that answers a request: a provider's client, or a script in a test.
+
+    A class that inherits from it needs `__call__` alone: nothing is missing, and there is nothing to close.
+    """
 
     async def __call__(self, request: ModelRequest, /) -> InferenceResponse:
         """Return the answer; raise an exception when there is none. Cancelling it must end the call."""
         ...
+
+    @property
+    def missing(self) -> str:
+        """What runs will fail for, shown when a worker starts; empty when nothing is missing."""
+        return ""
+
+    async def close(self) -> None:
+        """Close the connections. Nobody calls the model after that."""
+        return

@@ -9,7 +9,7 @@ from typing import Any, Final, assert_never
 
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout, omit
 
-from holdfast.core.agent.model import AnswerPart, ModelRequest
+from holdfast.core.agent.model import AnswerPart, Model, ModelRequest
 from holdfast.core.agent.policies import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, TextFormat
 from holdfast.core.agent.retries import MODEL_SECONDS_MAX
 from holdfast.core.agent.tools import ToolSchema
@@ -24,8 +24,6 @@ from holdfast.models.openai_chat.chat_stream import StreamedAnswer
 from holdfast.models.openai_chat.http_errors import refuse_errors
 from holdfast.models.openai_chat.provider_errors import is_broken_connection, provider_failure
 from holdfast.models.openai_chat.request_sent import telling_when_sent, trace_sending
-
-__all__ = ["OpenAIModel", "ProviderSettings"]
 
 CONNECT_SECONDS: Final = 10.0
 """How long a connection, TLS included, may take."""
@@ -52,11 +50,12 @@ JSON_WANTED: Final = "Answer with a JSON object."
 STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
 
 
-class OpenAIModel:
+class OpenAIChat(Model):
     """Asks an OpenAI-compatible endpoint by chat completions, with the real client and its own retries off."""
 
-    def __init__(self, settings: ProviderSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: ProviderSettings | None = None) -> None:
+        """Without `settings`, those of the environment count. Raises InvalidInput for what cannot be used of it."""
+        self.settings = settings = settings or ProviderSettings.from_environment()
         # Local servers want no key, but the client wants one to be given; it must not fall back to the environment.
         key = settings.api_key or ("unused" if settings.base_url else None)
         self._client: AsyncOpenAI | None = None

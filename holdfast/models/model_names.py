@@ -1,0 +1,65 @@
+"""Models as they are written down in `--model` and HOLDFAST_MODEL_API: an API's name, or `python:MODULE:NAME`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from inspect import iscoroutinefunction
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+from holdfast.core.agent.model import Model
+from holdfast.core.base.did_you_mean import suggestion
+from holdfast.core.base.errors import InvalidInput
+from holdfast.models.endpoint import ProviderSettings
+from holdfast.models.function_model import FunctionModel
+
+DEFAULT_API: Final = "openai"
+MODEL_VARIABLE: Final = "HOLDFAST_MODEL_API"
+PYTHON: Final = "python"
+TEXT_CHARS_MAX: Final = 200
+"""How much of what was written an error repeats."""
+
+
+def model_from(text: str | None = None, environment: Mapping[str, str] = os.environ) -> Model:
+    """Return the model that `text` names, else the one of HOLDFAST_MODEL_API, else OpenAI's Chat Completions API.
+
+    Nothing is sent yet. Raises InvalidInput for what names no model; MissingPart.
+    """
+    chosen = text or environment.get(MODEL_VARIABLE) or DEFAULT_API
+    kind, _, place = chosen.partition(":")
+    if kind == PYTHON:
+        return _python_model(place)
+    if place or kind not in APIS:
+        known = suggestion(kind, [*APIS, f"{PYTHON}:MODULE:NAME"])
+        raise InvalidInput(f"there is no model API {chosen[:TEXT_CHARS_MAX]!r}; {known}")
+    return APIS[kind](environment)
+
+
+def _openai_chat(environment: Mapping[str, str]) -> Model:
+    from holdfast.models import OpenAIChat  # noqa: PLC0415  # needs an extra
+
+    return OpenAIChat(ProviderSettings.from_environment(environment))
+
+
+def _python_model(place: str) -> Model:
+    shown = f"{PYTHON}:{place[:TEXT_CHARS_MAX]}"
+    module, _, attribute = place.partition(":")
+    if not module or not attribute:
+        raise InvalidInput(f"{shown!r} names no model; write {PYTHON}:MODULE:NAME")
+    try:
+        found: Any = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(f"the model {shown} is not there: {error}") from None
+    if iscoroutinefunction(found):
+        return FunctionModel(cast("Any", found))
+    model: Any = found() if isinstance(found, type) else found
+    if not callable(model) or not callable(getattr(model, "close", None)) or not hasattr(model, "missing"):
+        remedy = "write an async function, or inherit from holdfast.models.Model"
+        raise InvalidInput(f"{shown} is no model: it lacks __call__, missing or close; {remedy}")
+    return cast("Model", model)
+
+
+APIS: Final[Mapping[str, Callable[[Mapping[str, str]], Model]]] = MappingProxyType({DEFAULT_API: _openai_chat})
+"""Every API that is spoken here; another one is a package beside `openai_chat` and a line here."""
