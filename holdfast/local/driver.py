@@ -70,7 +70,7 @@ from holdfast.local.executor import Approver, Executor
 from holdfast.local.inbox import Inbox
 from holdfast.local.listeners import Heard, Kind, Listeners
 from holdfast.local.model_calls import ModelCalls
-from holdfast.models.model_names import model_from
+from holdfast.models.model_names import EnvironmentModel
 from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.remote_tools import refuse_remote
@@ -109,22 +109,20 @@ class LocalDriver:
 
     Args:
         definition: the agent.
-        model: what answers; a script in a test. By default the one that the environment names, as for a worker.
+        model: what answers, for example a script in a test; by default what a worker of this environment would have.
         tools: what is offered to it; it gets those that its definition names, or `tools="all"`.
         hooks: the same for what runs at its hook places, in this order.
         agents: the subagents that it, or one of them, may call.
         capabilities: the bundles of tools and hooks that it may name.
         compilers: the functions that `context.compiler` may name.
         approver: decides about calls that wait for approval; without one `decide` does.
-        results: where long results of tools are kept whole (`holdfast.storage.fetch_result_tool`); without it, what
-            the model does not see of them is lost.
-        records: where each execution leaves its record, subagents' too (`holdfast.storage.records`); with it, agents
-            that name the capability `records` can read their own. Without it none is kept.
-        prices: what tokens cost where the definition does not say; by default the table that comes with Holdfast.
+        results: stores tools' long results whole (`storage.fetch_result_tool`); else the model's part is all.
+        records: stores each execution's record, subagents' too (`holdfast.storage.records`); with it, agents that name
+            the capability `records` can read their own.
+        prices: what tokens cost where the definition does not say; by default Holdfast's table.
         parent_agent_id: whose subagent it is, if it is one.
         depth_left: how deep agents may nest below it; the definition's `max_depth` by default.
-        clock: where times come from.
-        new_id: where ids come from; UUID strings.
+        clock, new_id: where times come from, and ids as UUID strings.
     """
 
     def __init__(  # noqa: PLR0913  # one argument per thing that a worker would bring
@@ -150,7 +148,8 @@ class LocalDriver:
         self._offer, self._results, self._records = offer_reading(offer, results), results, records
         if records is not None:
             self._offer = RecordTools(records, self._whose).offered(self._offer)
-        self._agents, self._model, self._approver = tuple(agents), model or model_from(), approver
+        self._model: Model = model or EnvironmentModel()
+        self._agents, self._approver, self._owns_model = tuple(agents), approver, model is None
         self._clock, self._new_id = clock, new_id
         self._prices = prices or PriceList()
         self._parent_agent_id = parent_agent_id
@@ -288,6 +287,8 @@ class LocalDriver:
             try:
                 await self._cancel()
                 await self._listeners.caught_up()
+                if self._owns_model:
+                    await self._model.close()
             finally:  # whoever cancels us twice does not wait for what we cancelled
                 self._busy = False
         yield state

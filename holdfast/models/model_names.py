@@ -9,9 +9,10 @@ from inspect import iscoroutinefunction
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-from holdfast.core.agent.model import Model
+from holdfast.core.agent.model import Model, ModelRequest
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput
+from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.function_model import FunctionModel
 
@@ -35,6 +36,25 @@ def model_from(text: str | None = None, environment: Mapping[str, str] = os.envi
         known = suggestion(kind, [*APIS, f"{PYTHON}:MODULE:NAME"])
         raise InvalidInput(f"there is no model API {chosen[:TEXT_CHARS_MAX]!r}; {known}")
     return APIS[kind](environment)
+
+
+class EnvironmentModel(Model):
+    """The model that the environment names; made with the first call, and anew with the first one after `close`."""
+
+    def __init__(self) -> None:
+        self._model: Model | None = None
+
+    async def __call__(self, request: ModelRequest) -> InferenceResponse:
+        """Return the model's answer. Raises as `model_from` does, and as the model does."""
+        if self._model is None:
+            self._model = model_from()
+        return await self._model(request)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        model, self._model = self._model, None
+        if model is not None:
+            await model.close()
 
 
 def _openai_chat(environment: Mapping[str, str]) -> Model:
