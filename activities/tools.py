@@ -13,14 +13,7 @@ from pydantic_core import from_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.tool_attempts import (
-    AttemptFailure,
-    attempt_number,
-    attempted,
-    attempts_used,
-    failure_of,
-    refuse_spent,
-)
+from activities.tool_attempts import AttemptFailure, attempt_number, attempted, attempts_used, failure_of, refuse_spent
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.agent.policies import ContextPolicy

@@ -14,9 +14,7 @@ from typing import Any, Final, cast
 from uuid import uuid4
 
 from pydantic import JsonValue
-from temporalio.client import (
-    WorkflowHandle,
-)
+from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.approvals import WaitingCall, calls_of
@@ -36,13 +34,7 @@ from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.errors import (
-    DecisionRefused,
-    ExecutionFailed,
-    ExecutionNotFound,
-    HoldfastError,
-    InvalidInput,
-)
+from holdfast.core.base.errors import DecisionRefused, ExecutionFailed, ExecutionNotFound, HoldfastError, InvalidInput
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict

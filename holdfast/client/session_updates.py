@@ -46,13 +46,7 @@ from holdfast.core.base.errors import (
 from holdfast.core.base.frozen import replace
 from holdfast.core.session.session_state import SessionInput
 from holdfast.core.wire import run_metadata
-from holdfast.core.wire.session_contracts import (
-    AGENT_SESSION,
-    SESSION_CLOSED,
-    SESSION_MISSING,
-    Branch,
-    SessionSettings,
-)
+from holdfast.core.wire.session_contracts import AGENT_SESSION, SESSION_CLOSED, SESSION_MISSING, Branch, SessionSettings
 from holdfast.core.wire.workflow_names import named_type, session_workflow_id
 from holdfast.storage.records import Records
 

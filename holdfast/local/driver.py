@@ -122,7 +122,8 @@ class LocalDriver:
         prices: what tokens cost where the definition does not say; by default Holdfast's table.
         parent_agent_id: whose subagent it is, if it is one.
         depth_left: how deep agents may nest below it; the definition's `max_depth` by default.
-        clock, new_id: where times come from, and ids as UUID strings.
+        clock: where times come from.
+        new_id: where ids come from; UUID strings.
     """
 
     def __init__(  # noqa: PLR0913  # one argument per thing that a worker would bring

@@ -73,7 +73,7 @@ def _python_model(place: str) -> Model:
     except (ImportError, AttributeError) as error:
         raise InvalidInput(f"the model {shown} is not there: {error}") from None
     if iscoroutinefunction(found):
-        return FunctionModel(cast("Any", found))
+        return FunctionModel(found)
     model: Any = found() if isinstance(found, type) else found
     if not callable(model) or not callable(getattr(model, "close", None)) or not hasattr(model, "missing"):
         remedy = "write an async function, or inherit from holdfast.models.Model"

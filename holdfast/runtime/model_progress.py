@@ -17,12 +17,7 @@ from holdfast.core.agent.usage_estimates import (
     hidden_tokens,
     input_bound,
 )
-from holdfast.core.base.bounds import (
-    PROGRESS_CHARS_MAX,
-    REASONING_BYTES_MAX,
-    RESPONSE_BYTES_MAX,
-    WORD_CHARS_MAX,
-)
+from holdfast.core.base.bounds import PROGRESS_CHARS_MAX, REASONING_BYTES_MAX, RESPONSE_BYTES_MAX, WORD_CHARS_MAX
 from holdfast.core.base.safe_text import clamped, clamped_json
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.steps import InferenceResponse

@@ -21,13 +21,7 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 from holdfast.connection.data_directory import DatabaseWatch, DataDirectory, ServerAddress, running_server
-from holdfast.core.base.errors import (
-    DataDirectoryInUse,
-    HoldfastError,
-    InvalidInput,
-    MissingPart,
-    ServerUnavailable,
-)
+from holdfast.core.base.errors import DataDirectoryInUse, HoldfastError, InvalidInput, MissingPart, ServerUnavailable
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.server.ports import HOST, IN_USE, Ports, check_ports, choose_ports, names_port, port_taken, refuse_taken
 from holdfast.server.server_process import Launch, ServerProcess, serves, set_retention

@@ -10,17 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.page import examples, keys
-from tests.cli.program import (
-    READY,
-    Project,
-    Running,
-    Watched,
-    children,
-    linux_only,
-    server_of,
-    start_id,
-    worker_of,
-)
+from tests.cli.program import READY, Project, Running, Watched, children, linux_only, server_of, start_id, worker_of
 
 pytestmark = pytest.mark.temporal
 

@@ -12,14 +12,7 @@ from holdfast.core.base.bounds import RECORDED_TEXT_CHARS_MAX
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.session.session_state import DeliveredMessage, SessionInput, SessionState, Turn, TurnEnd
-from holdfast.core.wire.contracts import (
-    DefinitionChange,
-    PartPage,
-    PartRequest,
-    Recorded,
-    RecordRequest,
-    SessionStart,
-)
+from holdfast.core.wire.contracts import DefinitionChange, PartPage, PartRequest, Recorded, RecordRequest, SessionStart
 from holdfast.core.wire.records import ExecutionRecord, Part, Snapshot, SnapshotReference
 from holdfast.core.wire.session_contracts import (
     Branch,

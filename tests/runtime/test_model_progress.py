@@ -9,12 +9,7 @@ import pytest
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import AnswerPart, ModelRequest
 from holdfast.core.agent.usage_estimates import CUT_TOKENS_MAX, HEARTBEAT_TOKENS_MAX, HIDDEN_TOKENS_MAX
-from holdfast.core.base.bounds import (
-    PAYLOAD_BYTES_MAX,
-    PROGRESS_CHARS_MAX,
-    REASONING_BYTES_MAX,
-    RESPONSE_BYTES_MAX,
-)
+from holdfast.core.base.bounds import PAYLOAD_BYTES_MAX, PROGRESS_CHARS_MAX, REASONING_BYTES_MAX, RESPONSE_BYTES_MAX
 from holdfast.core.base.usage import Usage
 from holdfast.core.wire.contracts import CallProgress
 from holdfast.runtime.model_progress import Progress

@@ -23,13 +23,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from holdfast.connection.data_directory import DataDirectory, ServerAddress, running_server
-from holdfast.core.base.errors import (
-    DataDirectoryInUse,
-    InvalidInput,
-    MissingPart,
-    PortTaken,
-    ServerUnavailable,
-)
+from holdfast.core.base.errors import DataDirectoryInUse, InvalidInput, MissingPart, PortTaken, ServerUnavailable
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.server import embedded, server_process
 from holdfast.server.embedded import EmbeddedServer

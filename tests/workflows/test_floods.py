@@ -14,13 +14,7 @@ from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, STOP_SIGNALS_MAX
 from holdfast.core.base.errors import StopRefused
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.wire.contracts import (
-    APPROVAL_SIGNAL,
-    MESSAGE_SIGNAL,
-    STOP_SIGNAL,
-    ApprovalDecision,
-    StopRequest,
-)
+from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL, ApprovalDecision, StopRequest
 from holdfast.core.wire.session_contracts import STOP_UPDATE
 from holdfast.testing.script import Reply, say
 from tests.serving import Serve

@@ -18,9 +18,7 @@ from temporalio.exceptions import (
     TimeoutType,
     is_cancelled_exception,
 )
-from temporalio.workflow import (
-    ActivityCancellationType,
-)
+from temporalio.workflow import ActivityCancellationType
 
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import call_name

@@ -11,11 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.bounds import (
-    MESSAGES_WAITING_BYTES_MAX,
-    MESSAGES_WAITING_MAX,
-    WARNINGS_MAX,
-)
+from holdfast.core.base.bounds import MESSAGES_WAITING_BYTES_MAX, MESSAGES_WAITING_MAX, WARNINGS_MAX
 from holdfast.core.base.frozen import canonical
 from holdfast.core.conversation.messages import Message
 from holdfast.core.loop.events import MessageArrived

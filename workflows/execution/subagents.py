@@ -7,12 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from temporalio import workflow
-from temporalio.exceptions import (
-    ApplicationError,
-    ChildWorkflowError,
-    TerminatedError,
-    WorkflowAlreadyStartedError,
-)
+from temporalio.exceptions import ApplicationError, ChildWorkflowError, TerminatedError, WorkflowAlreadyStartedError
 from temporalio.exceptions import TimeoutError as WorkflowTimeoutError
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 

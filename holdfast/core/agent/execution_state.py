@@ -21,12 +21,7 @@ from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Message, MessageStore
-from holdfast.core.conversation.steps import (
-    AgentStep,
-    ErrorRecord,
-    OpenCall,
-    StepExecution,
-)
+from holdfast.core.conversation.steps import AgentStep, ErrorRecord, OpenCall, StepExecution
 from holdfast.core.conversation.stop_reasons import Continuation
 
 

@@ -11,19 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import (
-    Any,
-    Final,
-    Generic,
-    ParamSpec,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    cast,
-    get_args,
-    get_type_hints,
-    overload,
-)
+from typing import Any, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, get_args, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
