@@ -1,4 +1,4 @@
-"""What must hold after every step of the loop, whatever the events: the rules of SPEC sections 1 to 6 as assertions."""
+"""What must hold after every step of the loop, whatever the events: docs/spec.md, sections 1 to 6, as assertions."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _assert_calls_add_up(loop: AgentLoop, execution: ExecutionState, now: dateti
 
 
 def _assert_ended_right(loop: AgentLoop, state: AgentState) -> None:
-    """The status follows from SPEC section 2, and nothing is under way once it is final."""
+    """The status follows the table (docs/spec.md, section 2), and nothing is under way once it is final."""
     execution = state.execution
     if execution is None:
         return
@@ -241,7 +241,7 @@ def _assert_command_fits(loop: AgentLoop, after: AgentState, command: Command) -
 
 
 def _assert_clamped(after: AgentState, commands: Sequence[Command]) -> None:
-    """An answer of the length asked for fits the tokens left, unless their limit was overridden (SPEC section 5)."""
+    """An answer of that length fits the tokens left, unless their limit was overridden (docs/spec.md, section 5)."""
     limit, execution = after.budget.max_tokens, after.execution
     if limit is None or execution is None:
         return

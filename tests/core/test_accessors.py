@@ -1,4 +1,4 @@
-"""Every accessor of `AgentState` by its value in one run, every mutator by what it leaves alone (SPEC section 1)."""
+"""Accessors of `AgentState` by their values in one run, mutators by what they leave alone (docs/spec.md, section 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budget arithmetic (SPEC section 5)."""
+"""Budget arithmetic (docs/spec.md, section 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop while it awaits the ends of what it has cancelled: partial answers, what was used (SPEC section 4)."""
+"""The loop while it awaits the ends of what it has cancelled: partial answers, usage (docs/spec.md, section 4)."""
 
 from __future__ import annotations
 

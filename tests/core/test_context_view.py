@@ -1,4 +1,4 @@
-"""What the model sees: sections, earlier executions' trace, cut outputs, and custom compilers (SPEC section 7)."""
+"""What the model sees: sections, earlier executions' trace, cut outputs, compilers (docs/spec.md, section 7)."""
 
 from __future__ import annotations
 

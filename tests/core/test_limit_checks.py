@@ -1,4 +1,4 @@
-"""Where the loop looks at limits and signals, and what the next call may still use (SPEC sections 4 and 5)."""
+"""Where the loop looks at limits and signals, and what the next call may still use (docs/spec.md, sections 4 and 5)."""
 
 from __future__ import annotations
 

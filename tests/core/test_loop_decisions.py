@@ -1,4 +1,4 @@
-"""What a decision is bound to and what is kept of it: one call, once, in time, and who decided (SPEC section 8)."""
+"""A decision is about one call, once, in time; what is kept of it, and who decided (docs/spec.md, section 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that end a run and those that do not, what tokens cost, and the limit on cost (SPEC sections 2 and 5)."""
+"""Errors that end a run and those that do not, cost, and the limit on cost (docs/spec.md, sections 2 and 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that break the response format: re-asked so often, then the end (SPEC section 7)."""
+"""Answers that break the response format: re-asked so often, then the end (docs/spec.md, section 7)."""
 
 from __future__ import annotations
 

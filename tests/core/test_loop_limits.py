@@ -1,4 +1,4 @@
-"""The loop and its budget: steps, tokens, time (SPEC section 5)."""
+"""The loop and its budget: steps, tokens, time (docs/spec.md, section 5)."""
 
 from __future__ import annotations
 

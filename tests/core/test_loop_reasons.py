@@ -1,4 +1,4 @@
-"""Every stop reason by its natural cause, and every pair of signals that coexist in one run (SPEC section 4)."""
+"""Every stop reason by its natural cause, and every pair of signals in one run (docs/spec.md, section 4)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TABLE = {
     "completed": (8, ExecutionStatus.COMPLETED),
     "unknown": (9, ExecutionStatus.STOPPED),
 }
-"""SPEC section 4 written down a second time: rank, and the status where it is the highest."""
+"""The table of stop reasons (docs/spec.md, section 4) a second time: rank, and the status where it is the highest."""
 
 
 def _odd_word() -> Run:

@@ -1,4 +1,4 @@
-"""Rules of the loop that need a definition of their own: resuming, overriding, people, subagents (SPEC 1, 4 to 6)."""
+"""Rules that need their own definition: resuming, overriding, people, subagents (docs/spec.md, sections 1, 4 to 6)."""
 
 from __future__ import annotations
 

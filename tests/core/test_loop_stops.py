@@ -1,4 +1,4 @@
-"""The loop and a stop from outside, at every moment and in both modes (SPEC section 4)."""
+"""The loop and a stop from outside, at every moment and in both modes (docs/spec.md, section 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of other agents: their budgets, what flows up from them, and what cannot be called (SPEC sections 5 and 8)."""
+"""Subagents: their budgets, what flows up from them, and what cannot be called (docs/spec.md, sections 5 and 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`AgentState`: accessors, ids, times, and a lossless serialized form (SPEC section 1)."""
+"""`AgentState`: accessors, ids, times, and a lossless serialized form (docs/spec.md, section 1)."""
 
 from __future__ import annotations
 

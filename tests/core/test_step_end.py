@@ -1,4 +1,4 @@
-"""The final status by its table, and what a failed execution keeps (SPEC section 2)."""
+"""The final status by its table, and what a failed execution keeps (docs/spec.md, section 2)."""
 
 from __future__ import annotations
 

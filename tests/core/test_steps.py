@@ -1,4 +1,4 @@
-"""Steps and tool executions: what is derived from what happened (SPEC section 3)."""
+"""Steps and tool executions: what is derived from what happened (docs/spec.md, section 3)."""
 
 from __future__ import annotations
 

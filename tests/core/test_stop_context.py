@@ -1,4 +1,4 @@
-"""What a stop signal says besides its words: which limit, how much of it, which hook, tool, caller (SPEC section 4)."""
+"""The context of a stop signal: which limit, how much of it, which hook, tool, caller (docs/spec.md, section 4)."""
 
 from __future__ import annotations
 

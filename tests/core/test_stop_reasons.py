@@ -1,4 +1,4 @@
-"""Stop reasons, signals and the stop table (SPEC section 4)."""
+"""Stop reasons, signals and the stop table (docs/spec.md, section 4)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TABLE = [
     (1, "stop_requested", True),
     (2, "steps_limit", True),
     (3, "token_limit", True),
-    (3, "cost_limit", True),  # ours, of the token limit's rank (SPEC section 4)
+    (3, "cost_limit", True),  # ours, of the token limit's rank (docs/spec.md, section 4)
     (4, "time_limit", True),
     (5, "retry_limit", True),
     (6, "finish_reason", False),

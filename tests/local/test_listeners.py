@@ -1,4 +1,4 @@
-"""What listeners are told: which events, in which order, in which envelope, of whom (SPEC section 6)."""
+"""What listeners are told: which events, in which order, in which envelope, of whom (docs/spec.md, section 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model is asked with, and what its answer must be (SPEC sections 5 and 7)."""
+"""What the model is asked with, and what its answer must be (docs/spec.md, sections 5 and 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every requested call gets one tool message, whatever became of it (SPEC section 3)."""
+"""Every requested call gets one tool message, whatever became of it (docs/spec.md, section 3)."""
 
 from __future__ import annotations
 

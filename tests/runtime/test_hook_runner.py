@@ -1,4 +1,4 @@
-"""Hooks as a user writes them: the ten places in their order, priorities, and what they change (SPEC section 6)."""
+"""Hooks as a user writes them: ten places in order, priorities, and what they change (docs/spec.md, section 6)."""
 
 from __future__ import annotations
 

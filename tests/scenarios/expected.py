@@ -113,7 +113,7 @@ class Expected(Frozen):
     warnings: tuple[Annotated[Text, BeforeValidator(_exactly)], ...] | None = None
     """The warnings on the state, all of them, in order."""
     observed: tuple[str, ...] | None = None
-    """The names of SPEC section 6's events as a wiretap sees them, all of them, in order; in-process only."""
+    """The names of all execution events (docs/spec.md, section 6) that a wiretap sees, in order; in-process only."""
 
     @model_validator(mode="after")
     def _says_more_than_its_end(self) -> Self:

@@ -147,7 +147,10 @@ Turns = tuple[ScriptedTurn, ...]
 
 
 class Scenario(Frozen):
-    """One run. `agents` are further definitions (subagents); `scripts` holds, by its model's name, what each says."""
+    """One run. `agents` are further definitions (subagents); `scripts` holds, by its model's name, what each says.
+
+    `covers` names sections of docs/spec.md: `SPEC 4` is section 4.
+    """
 
     name: str = Field(min_length=10)
     covers: tuple[Literal["SPEC 1", "SPEC 2", "SPEC 3", "SPEC 4", "SPEC 5", "SPEC 6", "SPEC 7", "SPEC 8"], ...] = Field(

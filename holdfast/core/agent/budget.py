@@ -1,4 +1,4 @@
-"""How much an execution may use (SPEC section 5), as pure arithmetic. Nothing here measures anything."""
+"""How much an execution may use (docs/spec.md, section 5), as pure arithmetic. Nothing here measures anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model sees of a conversation, as a function of the store and its policy (SPEC section 7). Asks no model."""
+"""What the model sees: a function of the store and its policy (docs/spec.md, section 7). Asks no model."""
 
 from __future__ import annotations
 

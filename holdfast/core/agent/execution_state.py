@@ -26,7 +26,7 @@ from holdfast.core.conversation.stop_reasons import Continuation
 
 
 class ExecutionStatus(StrEnum):
-    """Where an execution stands (SPEC section 2)."""
+    """Where an execution stands (docs/spec.md, section 2)."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"

@@ -17,7 +17,7 @@ from holdfast.core.base.names import Name, Names, distinct
 
 ErrorPolicy = Literal["recover", "fatal"]
 """`recover`: a tool's error goes back to the model, and a good answer after it is `completed`. `fatal`: a step with any
-error is the last one, and the execution is `failed` (SPEC section 2)."""
+error is the last one, and the execution is `failed` (docs/spec.md, section 2)."""
 
 
 class TextFormat(Frozen):
@@ -58,7 +58,7 @@ class SummaryPolicy(Frozen):
 
 
 class ContextPolicy(Frozen):
-    """What the model is shown of the conversation (SPEC section 7).
+    """What the model is shown of the conversation (docs/spec.md, section 7).
 
     `view`: `current_trace` leaves out the steps that earlier executions took (their questions and final answers stay),
     `all` leaves out nothing. `sections` names the sections shown, in that order; all of them in their own order by

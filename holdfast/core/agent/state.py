@@ -1,4 +1,4 @@
-"""`AgentState`: everything that is known about an agent, as one immutable value with two lifetimes (SPEC section 1).
+"""`AgentState`: all that is known about an agent, one immutable value with two lifetimes (docs/spec.md, section 1).
 
 The session part survives every execution; `execution` belongs to one request. Every `with_*` returns a new value.
 Only `loop` decides what happens next; this module says what is.

@@ -1,4 +1,4 @@
-"""An agent's state as JSON and back, losing nothing (SPEC section 8). Reads and writes no files.
+"""An agent's state as JSON and back, losing nothing (docs/spec.md, section 8). Reads and writes no files.
 
 Two forms: the full one resumes an execution where it stood; the session alone (`session_only`) starts a fresh one.
 Both carry `format`, the version of the form. What is read is checked as strictly as what the program makes itself, and

@@ -1,4 +1,4 @@
-"""What a model call counts where its endpoint does not report it: bounds from above (SPEC section 5). Sends nothing.
+"""Upper bounds for what a model call used where its endpoint does not report it (docs/spec.md, section 5).
 
 An attempt that reached the endpoint is billed, whether or not it came to its end. Its input is bounded by what was sent
 (`reserving`), its output by the bytes that came of it and by what it was allowed to put out. Both are marked as

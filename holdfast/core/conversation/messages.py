@@ -41,7 +41,7 @@ DEFAULT_SECTION: Final = "messages"
 """Where the loop appends what is said."""
 
 SECTIONS: Final = (SUMMARY_SECTION, BUFFER_SECTION, DEFAULT_SECTION)
-"""The sections of a new store in the order the model sees them (SPEC section 7)."""
+"""The sections of a new store in the order the model sees them (docs/spec.md, section 7)."""
 
 CUT_OFF: Final = ("length", "content_filter")
 """The finish reasons of answers that did not come to their end."""

@@ -1,4 +1,4 @@
-"""What happened in one step: the model's answer and the tool calls it asked for (SPEC section 3)."""
+"""What happened in one step: the model's answer and the tool calls it asked for (docs/spec.md, section 3)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.core.conversation.verdicts import Approval
 
 
 class AgentStepType(StrEnum):
-    """What a step came to (SPEC section 3)."""
+    """What a step came to (docs/spec.md, section 3)."""
 
     ERROR = "error"
     TOOL_EXECUTION = "tool_execution"

@@ -1,4 +1,4 @@
-"""Why an execution stops (SPEC section 4): the reasons, the signals that carry them, and who wins.
+"""Why an execution stops (docs/spec.md, section 4): the reasons, the signals that carry them, and who wins.
 
     #  reason          value           forced  overridable  status when it is the highest
     0  ERROR           error           yes     no           failed

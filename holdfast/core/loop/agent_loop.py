@@ -1,4 +1,4 @@
-"""The agent loop as a function: `AgentLoop.step(state, event) -> (state, commands)` (SPEC section 6).
+"""The agent loop as a function: `AgentLoop.step(state, event) -> (state, commands)` (docs/spec.md, section 6).
 
     begin ─▶ [before_execution] ─▶ ◇ ─▶ next step
     next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ (SummariseBuffer ─▶) ◇ ─▶ CallModel ─▶ answered
@@ -313,7 +313,7 @@ def _step_complete(turn: Transition) -> None:
 
 
 def _evaluate(turn: Transition) -> None:
-    """Decide whether to go on, and archive the step (SPEC section 4)."""
+    """Decide whether to go on, and archive the step (docs/spec.md, section 4)."""
     more_to_do, signals = step_end.more_to_do(turn), turn.execution.continuation.stop_signals
     should_stop = turn.should_stop(more_to_do=more_to_do)
     overridden = not should_stop and (bool(signals) or not more_to_do)

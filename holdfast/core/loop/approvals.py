@@ -1,4 +1,4 @@
-"""Asking people about tool calls: which calls wait, and what a decision makes of one (SPEC section 8, "Approval").
+"""Asking people about tool calls: which calls wait, and what a decision makes of one (docs/spec.md, section 8).
 
 A decision decides one call, once. It counts for a call that waits, until its time is over, and where it names a digest
 for the call of that digest alone; any other changes nothing. Only decisions do: what a message or a tool's result says

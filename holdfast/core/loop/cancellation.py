@@ -1,4 +1,4 @@
-"""Cancelling what is in flight, and taking in what is still learnt of it: partial answers, usage (SPEC section 4).
+"""Cancelling what is in flight, and taking in its partial answers and usage (docs/spec.md, section 4).
 
 A model call that is cancelled, a summary's too, and a subagent that is stopped have used something already. The loop
 asks for the cancel and, before it ends, awaits their ends: `ModelCancelled`, `SubagentReturned`. The shell reports each

@@ -1,4 +1,4 @@
-"""When older messages are moved away to be summarised, and what becomes of the summary (SPEC section 7)."""
+"""When older messages are moved away to be summarised, and what becomes of the summary (docs/spec.md, section 7)."""
 
 from __future__ import annotations
 

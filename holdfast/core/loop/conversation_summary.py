@@ -1,4 +1,4 @@
-"""Replacing old messages by a summary of them, as functions of the store (SPEC section 7). Asks no model.
+"""Replacing old messages by a summary of them, as functions of the store (docs/spec.md, section 7). Asks no model.
 
     to_buffer ─▶ request ─▶ (a model answers) ─▶ summarised
 

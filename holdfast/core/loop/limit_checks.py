@@ -1,4 +1,4 @@
-"""Where limits are looked at (SPEC sections 4 and 5): which are reached. What they leave is counted in `room`."""
+"""Which limits are reached where the loop checks them (docs/spec.md, sections 4 and 5). `headroom`: what they leave."""
 
 from __future__ import annotations
 

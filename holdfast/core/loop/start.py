@@ -32,7 +32,7 @@ FROM_OUTSIDE: Final = (MessageArrived, StopRequested, TimerFired, ApprovalDecide
 
 
 def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transition:
-    """Begin another execution (SPEC section 1)."""
+    """Begin another execution (docs/spec.md, section 1)."""
     execution = ExecutionState(
         execution_id=event.execution_id,
         status=ExecutionStatus.IN_PROGRESS,
@@ -49,7 +49,7 @@ def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transitio
 
 
 def taken_up(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transition:
-    """Go on with an execution that was under way (SPEC section 1)."""
+    """Go on with an execution that was under way (docs/spec.md, section 1)."""
     turn = Transition(rules, state, state.running, event.at)
     take_metadata(turn, event.metadata)
     turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=True)

@@ -1,4 +1,4 @@
-"""How a step and an execution end: judging the answer, archiving the step, the final status (SPEC section 2 and 3)."""
+"""How a step and an execution end: answer judged, step archived, final status (docs/spec.md, sections 2 and 3)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def archive(turn: Transition, *, overridden: bool = False) -> None:
 
 
 def conclude(turn: Transition) -> None:
-    """Give the execution its final status, by the first row that holds (SPEC section 2).
+    """Give the execution its final status, by the first row that holds (docs/spec.md, section 2).
 
     Errors that are fatal have been judged as their step ended (`judge_errors`).
     """

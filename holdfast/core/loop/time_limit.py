@@ -1,4 +1,4 @@
-"""The execution's one timer, and the pause while nothing but people are waited for (SPEC section 5)."""
+"""The execution's one timer, and the pause while nothing but people are waited for (docs/spec.md, section 5)."""
 
 from __future__ import annotations
 

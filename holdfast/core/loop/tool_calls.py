@@ -1,4 +1,4 @@
-"""The tool calls of one step, from the model's request to one answer for each (SPEC section 3).
+"""The tool calls of one step, from the model's request to one answer for each (docs/spec.md, section 3).
 
     requested ─▶ waiting ─▶ before_tool ─▶ approval ─▶ running ─▶ after_tool ─▶ answered
         │          ▲            │              │                                  ▲

@@ -1,4 +1,4 @@
-"""A session as a value: what an agent's messages, executions and settings come to (SPEC section 8). Runs nothing.
+"""A session as a value: an agent's messages, executions and settings (docs/spec.md, section 8). Runs nothing.
 
 Every function returns a new `SessionState`, and with it what is to be done (`SessionCommand`). Times and ids arrive as
 arguments. A message that was acknowledged is in the queue, in an execution, or in the conversation that a snapshot

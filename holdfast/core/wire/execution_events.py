@@ -1,4 +1,4 @@
-"""What listeners are told while an execution runs: twenty kinds of events, in the order they happen (SPEC section 6).
+"""Execution events: the twenty kinds that listeners receive, in the order they happen (docs/spec.md, section 6).
 
     AgentExecutionStarted
       AgentStepStarted  InferenceRequestStarted  InferenceResponseReceived
