@@ -151,8 +151,7 @@ class LocalDriver:
             self._offer = RecordTools(records, self._whose).offered(self._offer)
         self._model: Model = model or EnvironmentModel()
         self._agents, self._approver, self._owns_model = tuple(agents), approver, model is None
-        self._clock, self._new_id = clock, new_id
-        self._prices = prices or PriceList()
+        self._clock, self._new_id, self._prices = clock, new_id, prices or PriceList()
         self._parent_agent_id = parent_agent_id
         self._loop, self._work = self._equipped(definition, depth_left)
         for problem in offer.untaken((definition, *self._agents)) if parent_agent_id is None else ():

@@ -221,6 +221,7 @@ def test_a_step_starts_only_so_many_subagents_and_the_model_is_told_of_the_rest(
     assert shares == {(100_000 - 120) // SUBAGENTS_AT_ONCE_MAX}, "those that are not started have no share"
     for place in range(SUBAGENTS_AT_ONCE_MAX):
         run.child(f"c{place}")
+    assert len(run.state.steps[0].executed_tool_calls) == SUBAGENTS_AT_ONCE_MAX, "the others did not run"
     told = run.answers[f"c{SUBAGENTS_AT_ONCE_MAX}"]
     assert told.startswith("Error (TooManySubagents): not started: at most 32 subagents run side by side")
     assert run.answer("", spawn("again", "free")).spawned, "the next step may start more"

@@ -75,7 +75,9 @@ class Outcome(StrEnum):
 
 NOT_RUN = frozenset({Outcome.BLOCKED, Outcome.DENIED, Outcome.CANCELLED})
 
-REFUSALS = frozenset({"InvalidArguments", "UnknownTool", "TooManyCalls", "UnknownSubagent", "SubagentTooDeep"})
+REFUSALS = frozenset(
+    {"InvalidArguments", "UnknownTool", "TooManyCalls", "UnknownSubagent", "SubagentTooDeep", "TooManySubagents"}
+)
 """The types of the errors of calls that could not run at all."""
 
 
