@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 from holdfast import AgentBuilder, AgentState, ExecutionBudget
-from holdfast.core.wire.execution_events import SubagentCompleted
+from holdfast.events import SubagentCompleted
 from holdfast.local import LocalDriver
 from holdfast.testing import Call, Reply, Script, ScriptedModel, calls, say
 

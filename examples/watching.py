@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast import LLM, AgentDefinition, AgentState, Changes, HookContext, hook, tool
-from holdfast.core.wire.execution_events import AgentExecutionStarted, Observed, TokenUsageReported
+from holdfast.events import AgentExecutionStarted, Observed, TokenUsageReported
 from holdfast.local import LocalDriver
 from holdfast.testing import Call, ScriptedModel, calls, say
 

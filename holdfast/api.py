@@ -8,16 +8,18 @@ from holdfast.core.agent.context_view import Compiler, CompilerContext, compiler
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, Hook, HookContext, hook
+from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, SummaryPolicy
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.remote_tools import RemoteTool, remote_tool
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import StopRun, Tool, ToolContext, tool
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.usage import Prices, Usage
-from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall
-from holdfast.core.conversation.steps import AgentStepType
-from holdfast.core.conversation.stop_reasons import StopReason
+from holdfast.core.conversation.messages import ImagePart, Message, TextPart, ToolCall, user_message
+from holdfast.core.conversation.steps import AgentStep, AgentStepType, Outcome, ToolExecution
+from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
+from holdfast.runtime.interrupts import shielded
 from holdfast.runtime.subprocesses import run_command, run_command_async
 
 __all__ = [
@@ -26,11 +28,14 @@ __all__ = [
     "AgentDefinition",
     "AgentRegistry",
     "AgentState",
+    "AgentStep",
     "AgentStepType",
+    "ApprovalRule",
     "Capability",
     "Changes",
     "Compiler",
     "CompilerContext",
+    "ContextPolicy",
     "ExecutionBudget",
     "ExecutionStatus",
     "HoldfastError",
@@ -38,14 +43,18 @@ __all__ = [
     "HookContext",
     "ImagePart",
     "Message",
+    "Outcome",
     "Prices",
     "RemoteTool",
     "StopReason",
     "StopRun",
+    "StopSignal",
+    "SummaryPolicy",
     "TextPart",
     "Tool",
     "ToolCall",
     "ToolContext",
+    "ToolExecution",
     "Usage",
     "Verdict",
     "compiler",
@@ -54,6 +63,8 @@ __all__ = [
     "remote_tool",
     "run_command",
     "run_command_async",
+    "shielded",
     "tool",
     "typed",
+    "user_message",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import importlib
 import re
 import subprocess
 import sys
@@ -121,7 +122,7 @@ LAYERS = (
     "cli",
 )
 """The packages of `holdfast`; each may import those before it."""
-TOP = {"holdfast", "holdfast.__main__", "holdfast.api"}
+TOP = {"holdfast", "holdfast.__main__", "holdfast.api", "holdfast.errors", "holdfast.events", "holdfast.lazy_names"}
 
 
 def name_of(path: Path) -> str:
@@ -267,6 +268,25 @@ def test_a_document_names_only_paths_that_exist(document: Path) -> None:
     named |= {target for target in re.findall(r"\]\(([^)#]+)", text) if "://" not in target}
     missing = [name for name in sorted(named) if not _exists(name, document)]
     assert not missing, f"{document.name} names {missing}"
+
+
+PUBLIC = {
+    "holdfast",
+    *(f"holdfast.{name}" for name in ("client", "client.sync", "errors", "events", "local", "models", "server")),
+    *(f"holdfast.{name}" for name in ("sinks", "storage", "testing", "view")),
+}
+"""What programs of users import from; each says by `__all__` what of it is meant for them."""
+
+PROGRAMS = [*(ROOT / "examples").rglob("*.py"), *DOCUMENTS]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
+def test_documents_and_examples_import_what_is_public(program: Path) -> None:
+    for module, names in re.findall(r"^ *from (holdfast[\w.]*) import (\([^)]*\)|.*)", program.read_text(), re.MULTILINE):
+        assert module in PUBLIC, f"{program.name} imports from {module}"
+        public = set(importlib.import_module(module).__all__)
+        assert {name.split(" as ")[0].strip() for name in re.findall(r"[A-Za-z_][\w ]*", names)} <= public, names
+    assert not re.search(r"^ *import holdfast\.", program.read_text(), re.MULTILINE)
 
 
 USERS_OWN = ("agents/", "my_tools.py", "my_script.py", ".holdfast/", ".venv/")

@@ -16,8 +16,8 @@ from examples.repo_detective.screen import Narrator, Screen
 from examples.repo_detective.stage import AGENTS, PAUSE_SECONDS, START_SECONDS_MAX, DemoWorker, in_order
 from holdfast import AgentState, ExecutionBudget, HoldfastError
 from holdfast.client import Client, Settings
-from holdfast.client.definition_files import load_definition
-from holdfast.testing.ledger import Entry, Ledger
+from holdfast.client import load_definition
+from holdfast.testing import Entry, Ledger
 
 AGENT: Final = "repo_detective"
 STEPS_MAX: Final = 100

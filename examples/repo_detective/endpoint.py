@@ -13,7 +13,7 @@ from pathlib import Path
 
 from examples.repo_detective.scripted_model import script
 from holdfast import HoldfastError
-from holdfast.testing.openai_server import FakeOpenAI, serve
+from holdfast.testing import FakeOpenAI, serve
 
 
 async def _serve(ledger: Path) -> None:

@@ -11,12 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast import AgentState
-from holdfast.core.agent.execution_state import call_name, named_id
-from holdfast.core.base.bounds import CALLS_PER_STEP_MAX
-from holdfast.core.conversation.steps import NOT_RUN, Outcome, ToolExecution
-from holdfast.testing.ledger import Entry
+from holdfast import Outcome, ToolExecution
+from holdfast.testing import Entry, idempotency_key
 
 ENDS = frozenset({"finished", "failed"})
+
+
+NOT_RUN = (Outcome.BLOCKED, Outcome.DENIED, Outcome.CANCELLED)
+CALLS_OF_A_STEP = 128
+"""The most calls of one answer that are taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,8 @@ class Evidence:
 
 def keys_after_first_step(execution_id: str, steps_max: int) -> frozenset[str]:
     """Return the keys of every tool call that the run can make in its second step or later."""
-    steps, places = range(2, steps_max + 1), range(CALLS_PER_STEP_MAX)
-    return frozenset(named_id(execution_id, call_name(step, place)) for step in steps for place in places)
+    steps, places = range(2, steps_max + 1), range(CALLS_OF_A_STEP)
+    return frozenset(idempotency_key(execution_id, step, place) for step in steps for place in places)
 
 
 def under_way(entries: Iterable[Entry]) -> tuple[Entry, ...]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from examples.repo_detective.globbing import Glob, Places
-from holdfast.core.base.errors import InvalidInput
+from holdfast.errors import InvalidInput
 
 PATH_CHARS_MAX: Final = 1_000
 DEPTH_MAX: Final = 32

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from holdfast.core.base.errors import InvalidInput
+from holdfast.errors import InvalidInput
 
 PATTERN_CHARS_MAX: Final = 200
 PATTERN_NAMES_MAX: Final = 16

@@ -16,8 +16,8 @@ from threading import Event
 from typing import Final
 
 from holdfast import ToolContext
-from holdfast.core.base.errors import InvalidInput
-from holdfast.testing.ledger import Ledger
+from holdfast.errors import InvalidInput
+from holdfast.testing import Ledger
 
 LEDGER: Final = "HOLDFAST_LEDGER"
 PAUSE: Final = "HOLDFAST_TOOL_PAUSE_SECONDS"

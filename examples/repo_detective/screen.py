@@ -17,8 +17,8 @@ from rich.text import Text
 
 from examples.repo_detective.evidence import ModelCount, ToolCount
 from holdfast import AgentState
-from holdfast.core.base.safe_text import printable
-from holdfast.core.conversation.steps import AgentStep, ToolExecution
+from holdfast.view import printable
+from holdfast import AgentStep, ToolExecution
 
 PLAIN_CHARS_MAX: Final = 160
 """How long a line of the story may be where there is no terminal whose width decides."""

@@ -28,7 +28,7 @@ from examples.repo_detective.reading import (
     searches,
     short,
 )
-from holdfast.testing.script import Call, Reply, calls, say
+from holdfast.testing import Call, Reply, calls, say
 
 DELAY_SECONDS: Final = 0.3
 """How long each answer takes, so that one can watch."""

@@ -33,13 +33,10 @@ from examples.repo_detective.stage import (
     worker_environment,
 )
 from holdfast import ExecutionStatus, HoldfastError
-from holdfast.client import Settings
-from holdfast.client.validation import check_question
-from holdfast.connection.settings import DEFAULT_DATA_DIR
-from holdfast.core.base.errors import InvalidInput
-from holdfast.server.embedded import EmbeddedServer
-from holdfast.server.ports import HOST
-from holdfast.testing.ledger import Ledger
+from holdfast.client import Settings, check_question
+from holdfast.errors import InvalidInput
+from holdfast.server import EmbeddedServer
+from holdfast.testing import Ledger
 
 QUESTION: Final = "What does this project do, and where is the agent loop?"
 RUN_PATH: Final = "namespaces/default/workflows"
@@ -160,9 +157,9 @@ def _tell_how_to_look(screen: Screen, server: EmbeddedServer, run_id: str, data_
     if server.attached:
         screen.fact("later", f"the server goes on without us: {server.address.ui}/{RUN_PATH}/{run_id}", "cyan")
         return
-    where = "" if data_dir == Path.cwd() / DEFAULT_DATA_DIR else f" --data-dir {shlex.quote(str(data_dir))}"
+    where = "" if data_dir == Path.cwd() / Settings().data_dir else f" --data-dir {shlex.quote(str(data_dir))}"
     screen.fact("later", f"`holdfast dev{where}` shows the run again:", "cyan")
-    screen.fact("", f"http://{HOST}:{USUAL_UI_PORT}/{RUN_PATH}/{run_id}", "cyan")
+    screen.fact("", f"http://127.0.0.1:{USUAL_UI_PORT}/{RUN_PATH}/{run_id}", "cyan")
 
 
 def _options(arguments: Sequence[str] | None) -> Options:

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 from examples.repo_detective import recording, tools
 from holdfast import HoldfastError
 from holdfast.client import Settings
-from holdfast.core.base.errors import InvalidInput, PortTaken
-from holdfast.server.embedded import EmbeddedServer
-from holdfast.server.ports import refuse_taken
-from holdfast.server.worker_process import WorkerProcess, worker_command
+from holdfast.errors import InvalidInput, PortTaken
+from holdfast.server import EmbeddedServer
+from holdfast.server import refuse_taken
+from holdfast.server import WorkerProcess, worker_command
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 AGENTS: Final = Path(__file__).resolve().parent / "agents"

@@ -19,7 +19,7 @@ from examples.repo_detective.folder import READ_BYTES_MAX, FileText, Folder, sho
 from examples.repo_detective.globbing import Glob
 from examples.repo_detective.recording import recorded
 from holdfast import ToolContext, tool
-from holdfast.core.base.errors import InvalidInput
+from holdfast.errors import InvalidInput
 
 FOLDER: Final = "HOLDFAST_FOLDER"
 

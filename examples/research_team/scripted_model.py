@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.testing.script import Call, Reply, call, calls, say
+from holdfast.testing import Call, Reply, call, calls, say
 
 SPAWN: Final = "spawn"
 PARTS: Final = (

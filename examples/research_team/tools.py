@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import tool
-from holdfast.core.base.errors import InvalidInput
+from holdfast.errors import InvalidInput
 
 FOLDER: Final = "HOLDFAST_NOTES"
 NOTES_MAX: Final = 200

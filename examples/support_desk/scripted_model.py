@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any, Final
 
-from holdfast.testing.script import Reply, call, say
+from holdfast.testing import Reply, call, say
 
 ORDER: Final = re.compile(r"\b[0-9]{4}\b")
 MONEY: Final = re.compile(r"money|refund|pa(y|id)|\bback\b", re.IGNORECASE)

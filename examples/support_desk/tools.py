@@ -19,7 +19,7 @@ from typing import Annotated, Final, TextIO
 from pydantic import Field
 
 from holdfast import ToolContext, tool
-from holdfast.core.base.errors import InvalidInput
+from holdfast.errors import InvalidInput
 
 DESK: Final = "HOLDFAST_DESK"
 ORDERS: Final = "orders.csv"

@@ -1,11 +1,12 @@
 """What other programs use to start, watch and stop agents. Talks to workflows by name, never imports them."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from holdfast.client.definition_files import load_definition
+from holdfast.client.validation import check_question
 from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched
 from holdfast.connection.settings import Settings
-from holdfast.core.base.errors import MissingPart
+from holdfast.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from holdfast.client.agent_handle import AgentHandle
@@ -26,6 +27,8 @@ __all__ = [
     "WaitingCall",
     "WaitingCalls",
     "Watched",
+    "check_question",
+    "load_definition",
 ]
 
 _PLACES = {
@@ -37,17 +40,7 @@ _PLACES = {
     "WaitingCall": "approvals",
     "WaitingCalls": "approvals",
 }
-"""Where the names are that need the Temporal SDK."""
+"""Where the names are that need the Temporal SDK; everything else works without it."""
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401  # what a module holds
-    """Import such a name when it is asked for, so that everything else works without the Temporal SDK."""
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(f"holdfast.client.{_PLACES[name]}"), name)
-    except ModuleNotFoundError as error:
-        part = (error.name or "").partition(".")[0]
-        if part not in ("temporalio", "obstore"):
-            raise
-        raise MissingPart(f"a client needs {part}, which is not installed: pip install 'holdfast[temporal]'") from None
+__getattr__ = lazy_names(__name__, _PLACES, {"temporalio": "temporal", "obstore": "temporal"}, "a client")

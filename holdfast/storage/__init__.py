@@ -1,1 +1,17 @@
 """Large data outside Temporal's history: in a folder or a bucket, by content. Decides nothing about agents."""
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from holdfast.storage.fetch_result_tool import ResultStore
+    from holdfast.storage.objects import objects_at
+    from holdfast.storage.parts import EncodedParts
+    from holdfast.storage.records import Records
+
+__all__ = ["EncodedParts", "Records", "ResultStore", "objects_at"]
+
+_PLACES = {"EncodedParts": "parts", "Records": "records", "ResultStore": "fetch_result_tool", "objects_at": "objects"}
+
+__getattr__ = lazy_names(__name__, _PLACES, {"temporalio": "temporal", "obstore": "temporal"}, "storage")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.lazy_names import lazy_names
 from holdfast.testing.assertions import (
     assert_called,
     assert_completed,
@@ -29,16 +30,17 @@ from holdfast.testing.builders import (
 )
 from holdfast.testing.comparison import differences
 from holdfast.testing.holds import Hold
-from holdfast.testing.ledger import Ledger
+from holdfast.testing.ledger import Entry, Ledger, idempotency_key
 from holdfast.testing.script import Call, Reply, Script, call, calls, say
 from holdfast.testing.scripted_model import ScriptedModel
 from holdfast.testing.scripted_tools import ResultsExhausted, ScriptedTool, scripted_tool
 
 if TYPE_CHECKING:
-    from holdfast.testing.openai_server import FakeOpenAI
+    from holdfast.testing.openai_server import FakeOpenAI, serve
 
 __all__ = [
     "Call",
+    "Entry",
     "FakeOpenAI",
     "Hold",
     "Ledger",
@@ -65,19 +67,17 @@ __all__ = [
     "calls",
     "calls_of",
     "differences",
+    "idempotency_key",
     "numbered_ids",
     "say",
     "scripted_tool",
+    "serve",
     "ticking_clock",
     "told_run",
     "user",
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Import the fake server when it is asked for: it needs aiohttp, nothing else here does."""
-    if name == "FakeOpenAI":
-        from holdfast.testing.openai_server import FakeOpenAI  # noqa: PLC0415  # as said
-
-        return FakeOpenAI
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(
+    __name__, dict.fromkeys(("FakeOpenAI", "serve"), "openai_server"), {"aiohttp": "testing"}, "FakeOpenAI"
+)

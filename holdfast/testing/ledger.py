@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.base.errors import InvalidInput
 
 Kind: TypeAlias = Literal["model", "tool"]
@@ -110,3 +111,8 @@ class Ledger:
             raise InvalidInput(
                 f"Line {number} of the ledger {self.path} is not an entry ({problem}); another program wrote there."
             ) from problem
+
+
+def idempotency_key(execution_id: str, step: int, place: int) -> str:
+    """Return the key that a tool is given for the call at `place` (from 0) of what step `step` (from 1) asked for."""
+    return named_id(execution_id, call_name(step, place))

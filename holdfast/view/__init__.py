@@ -1,4 +1,25 @@
-"""A run as a document for people and programs who were not there: rows, a timeline, JSON, Markdown and HTML.
+"""A run for people: what is known of it, read once, and its renderings in a terminal, HTML, Markdown and SVG."""
 
-Everything here is made of an agent's state, its events and its tree of subagents; nothing asks a server.
-"""
+from typing import TYPE_CHECKING
+
+from holdfast.core.base.safe_text import printable
+from holdfast.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from holdfast.view.export_reader import read_report
+    from holdfast.view.html import to_html
+    from holdfast.view.markdown import to_markdown
+    from holdfast.view.run_export import Report, RunExport, to_dict
+
+__all__ = ["Report", "RunExport", "printable", "read_report", "to_dict", "to_html", "to_markdown"]
+
+_PLACES = {
+    "Report": "run_export",
+    "RunExport": "run_export",
+    "read_report": "export_reader",
+    "to_dict": "run_export",
+    "to_html": "html",
+    "to_markdown": "markdown",
+}
+
+__getattr__ = lazy_names(__name__, _PLACES, {"temporalio": "temporal", "obstore": "temporal"}, "reading a run")

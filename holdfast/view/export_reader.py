@@ -16,7 +16,7 @@ from holdfast.view.rows import SubagentRow, subagent_rows, subagents_told
 from holdfast.view.run_export import Report, report
 
 
-async def gathered(holdfast: Holdfast, execution_id: str) -> Report:
+async def read_report(holdfast: Holdfast, execution_id: str) -> Report:
     """Return the report on a run, under way or ended, also on one that the server has forgotten.
 
     Raises InvalidInput, ExecutionNotFound, ServerUnavailable where it is under way and no worker answers.

@@ -30,7 +30,7 @@ EVENTS_SHOWN_MAX: Final = 2_000
 """How many events the page lists; the JSON export has more."""
 
 
-def html(told: Report) -> str:
+def to_html(told: Report) -> str:
     """Return the page."""
     summary = told.summary
     title = f"{summary.agent or 'run'} · {summary.status} · {summary.execution_id[:8]}"

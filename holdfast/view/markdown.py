@@ -23,7 +23,7 @@ CELL_CHARS_MAX: Final = 200
 """How much of a text one cell of a table shows."""
 
 
-def markdown(told: Report) -> str:
+def to_markdown(told: Report) -> str:
     """Return the report. What models, tools and people said stands in fences and cannot become markup."""
     return "\n".join(_lines(told)).rstrip() + "\n"
 

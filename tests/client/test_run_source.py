@@ -27,10 +27,10 @@ from holdfast.core.wire import paging
 from holdfast.core.wire.contracts import PageRequest
 from holdfast.core.wire.execution_events import AnyObserved
 from holdfast.testing.script import call, say
-from holdfast.view.export_reader import gathered
-from holdfast.view.html import html
-from holdfast.view.markdown import markdown
-from holdfast.view.run_export import Report, RunExport, exported
+from holdfast.view.export_reader import read_report
+from holdfast.view.html import to_html
+from holdfast.view.markdown import to_markdown
+from holdfast.view.run_export import Report, RunExport, to_dict
 from tests.client.told import QUESTION, SCOUT, let_through, offer, play, waiting_run
 from tests.serving import Serve, served
 
@@ -58,7 +58,7 @@ async def with_subagents(holdfast: Holdfast, execution_id: str) -> Report:
     """Return the report once the server lists the run's subagent."""
     until = monotonic() + 20
     while True:
-        told = await gathered(holdfast, execution_id)
+        told = await read_report(holdfast, execution_id)
         if (told.subagents and told.subagents[0].steps) or monotonic() > until:
             return told
         await asyncio.sleep(0.1)
@@ -70,7 +70,7 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
     async with served(settings, tmp_path / "ledger.jsonl", play, offer()) as serving:
         holdfast = Holdfast(serving.client)
         execution_id = await waiting_run(serving)
-        under_way = await gathered(holdfast, execution_id)
+        under_way = await read_report(holdfast, execution_id)
         run = await RunSource.found(holdfast, execution_id.upper())
         facts = await run.debug()
         await let_through(serving, execution_id)
@@ -82,12 +82,12 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
     check_ended(ended, state, as_watched)
     monkeypatch.setattr(execution_reader, "LOST_TIMEOUT", execution_reader.ASK_TIMEOUT / 20)
     monkeypatch.setattr(execution_reader, "ASK_TIMEOUT", execution_reader.ASK_TIMEOUT / 10)
-    without_worker = await gathered(Holdfast(await Client.connect(settings)), execution_id)
+    without_worker = await read_report(Holdfast(await Client.connect(settings)), execution_id)
     assert (without_worker.told_by, without_worker.retold) == ("server", True)
     assert [*without_worker.events] == [*retold(state, "lead")]
     assert without_worker.state == state
     holdfast = await elsewhere(settings)
-    by_record = await gathered(holdfast, execution_id)
+    by_record = await read_report(holdfast, execution_id)
     check_by_record(by_record, state, ended)
     found = await RunSource.found(holdfast, execution_id)
     assert (found.agent, found.source, await found.whole(), await found.debug()) == (
@@ -98,9 +98,9 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
     )
     if folder := os.environ.get("HOLDFAST_REPORTS"):  # to be looked at
         for name, told in {"under-way": under_way, "ended": ended, "record": by_record}.items():
-            (Path(folder) / f"{name}.html").write_text(html(told), encoding="utf-8")
-            (Path(folder) / f"{name}.md").write_text(markdown(told), encoding="utf-8")
-            (Path(folder) / f"{name}.json").write_text(json.dumps(exported(told)), encoding="utf-8")
+            (Path(folder) / f"{name}.html").write_text(to_html(told), encoding="utf-8")
+            (Path(folder) / f"{name}.md").write_text(to_markdown(told), encoding="utf-8")
+            (Path(folder) / f"{name}.json").write_text(json.dumps(to_dict(told)), encoding="utf-8")
 
 
 def check_under_way(told: Report) -> None:
@@ -121,7 +121,7 @@ def check_ended(told: Report, state: AgentState, as_watched: list[AnyObserved]) 
     [scout] = told.subagents
     assert (scout.agent, scout.status, scout.steps, scout.usage.total_tokens) == ("scout", "completed", 2, 240)
     assert scout.started_at is not None
-    document = exported(told)
+    document = to_dict(told)
     assert RunExport.model_validate_json(json.dumps(document)).model_dump(mode="json") == document
     assert AgentState.from_dict(document["state"]) == state
     assert document["messages"][0]["content"] == QUESTION
@@ -205,4 +205,4 @@ async def test_a_run_under_way_without_a_worker_is_not_guessed_at(
     holdfast = Holdfast(await Client.connect(settings))
     execution_id = await holdfast.client.start(SCOUT, "go")
     with pytest.raises(ServerUnavailable, match="no worker answers"):
-        await gathered(holdfast, execution_id)
+        await read_report(holdfast, execution_id)

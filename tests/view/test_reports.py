@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from html.parser import HTMLParser
+from to_html.parser import HTMLParser
 from typing import Any, Literal
 from uuid import uuid4
 from xml.etree.ElementTree import Element, fromstring
@@ -24,13 +24,13 @@ from holdfast.core.conversation.amounts import dollars
 from holdfast.core.conversation.verdicts import Approval
 from holdfast.core.wire import execution_events
 from holdfast.testing.builders import a_call, a_state, a_step, assistant, user
-from holdfast.view import html as page
+from holdfast.view import to_html as page
 from holdfast.view.formatting import beginning, counted, decided, lasting
-from holdfast.view.html import html
+from holdfast.view.html import to_html
 from holdfast.view.html_elements import element, picture, written
-from holdfast.view.markdown import fenced, markdown, plain
+from holdfast.view.markdown import fenced, to_markdown, plain
 from holdfast.view.rows import SubagentRow, subagents_told
-from holdfast.view.run_export import Report, RunExport, exported, report
+from holdfast.view.run_export import Report, RunExport, to_dict, report
 from holdfast.view.svg import WIDTH, drawn
 from holdfast.view.timeline import Timeline, timeline
 from tests.client.told import HOSTILE
@@ -99,7 +99,7 @@ def subagent(name: str, *below: SubagentRow, after: float = 0.0) -> SubagentRow:
 
 def test_a_page_has_all_of_the_run_and_nothing_that_was_said_is_markup() -> None:
     state = hostile_state()
-    text = html(told_of(state, subagents=(subagent(f"scout{HOSTILE}", subagent("below")),)))
+    text = to_html(told_of(state, subagents=(subagent(f"scout{HOSTILE}", subagent("below")),)))
     read = Page(text)
     kinds = {tag for tag, _ in read.tags}
     assert kinds.isdisjoint({"script", "link", "img", "iframe", "a", "object", "form"})
@@ -115,7 +115,7 @@ def test_a_page_has_all_of_the_run_and_nothing_that_was_said_is_markup() -> None
 
 
 def test_a_pages_steps_open_and_tell_each_call() -> None:
-    read = Page(html(told_of(hostile_state())))
+    read = Page(to_html(told_of(hostile_state())))
     assert len([tag for tag, _ in read.tags if tag == "details"]) == 4, "three steps and the events"
     assert [words for words in read.text["b"] if words.startswith("step")] == ["step 1", "step 2", "step 3"]
     assert read.text["tr"] == [""] * len(told_of(hostile_state()).events)
@@ -123,17 +123,17 @@ def test_a_pages_steps_open_and_tell_each_call() -> None:
 
 def test_a_long_text_is_cut_and_says_so() -> None:
     state = a_state(conversation=(user("x" * (REPORTED_TEXT_CHARS_MAX + 5)),), steps=1)
-    assert "5 of 4,005 characters are left out here; the JSON export has them" in html(told_of(state))
-    assert "5 of 4,005 characters are left out here; the JSON export has them" in markdown(told_of(state))
+    assert "5 of 4,005 characters are left out here; the JSON export has them" in to_html(told_of(state))
+    assert "5 of 4,005 characters are left out here; the JSON export has them" in to_markdown(told_of(state))
     assert beginning("four", 4) == ("four", "")
 
 
 def test_a_budget_is_drawn_as_a_bar() -> None:
     state = a_state(steps=3)
     limited = state.with_execution(state.updated_at, budget=state.budget.model_copy(update={"max_steps": 3}))
-    [width] = [attrs["style"] for tag, attrs in Page(html(told_of(limited))).tags if tag == "span" and "style" in attrs]
+    [width] = [attrs["style"] for tag, attrs in Page(to_html(told_of(limited))).tags if tag == "span" and "style" in attrs]
     assert width == "width:100%"
-    assert ("dd", {"class": "meter full", "title": "100 % of the limit"}) in Page(html(told_of(limited))).tags
+    assert ("dd", {"class": "meter full", "title": "100 % of the limit"}) in Page(to_html(told_of(limited))).tags
 
 
 # --- the picture
@@ -226,7 +226,7 @@ def test_who_approved_a_call_and_the_limits_stand_in_the_markdown() -> None:
     approval = Approval(decision="approve", by="Ada", at=at, digest=call.call.digest)
     step = replace(done.step, tool_executions=(replace(call, approval=approval), *done.step.tool_executions[1:]))
     log = type(state.running.step_executions)([replace(done, step=step), *state.step_executions[1:]])
-    text = markdown(told_of(state.with_execution(state.updated_at, step_executions=log)))
+    text = to_markdown(told_of(state.with_execution(state.updated_at, step_executions=log)))
     assert ", approved by Ada 8.3 s into the step" in text
     assert "| limits | 9 steps, 0.5 USD |" in text
 
@@ -264,7 +264,7 @@ def test_the_picture_of_the_docs_is_drawn_as_pictures_are_now() -> None:
 
 
 def test_markdown_keeps_what_was_said_in_fences() -> None:
-    text = markdown(told_of(hostile_state(), subagents=(subagent("scout"),)))
+    text = to_markdown(told_of(hostile_state(), subagents=(subagent("scout"),)))
     outside = re.sub(r"^(`{3,})[a-z]*\n.*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
     assert "<script>" in text
     assert not re.search(r"(?<!\\)<", outside), "nothing outside begins HTML"
@@ -280,7 +280,7 @@ def test_a_fence_is_longer_than_any_in_its_text() -> None:
 
 def test_the_json_document_is_read_back_as_it_was() -> None:
     state = hostile_state()
-    document = exported(told_of(state))
+    document = to_dict(told_of(state))
     assert RunExport.model_validate_json(json.dumps(document)).model_dump(mode="json") == document
     assert document["format"] == 1
     assert AgentState.from_dict(document["state"]) == state
@@ -339,7 +339,7 @@ def test_texts_and_attributes_are_escaped() -> None:
 def test_a_page_lists_so_many_events_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "EVENTS_SHOWN_MAX", 2)
     state = a_state(steps=2)
-    text = html(told_of(state, events_left_out=7))
+    text = to_html(told_of(state, events_left_out=7))
     total = len(told_of(state).events) + 7
     assert f"{total} events, the first 2 of them" in text
 
@@ -347,4 +347,4 @@ def test_a_page_lists_so_many_events_and_no_more(monkeypatch: pytest.MonkeyPatch
 def test_one_is_not_many() -> None:
     assert [counted(number, "call") for number in (0, 1, 2, 1_000)] == ["0 calls", "1 call", "2 calls", "1,000 calls"]
     rows = (subagent("scout"),)
-    assert "1 step, " in html(told_of(hostile_state(), subagents=rows))
+    assert "1 step, " in to_html(told_of(hostile_state(), subagents=rows))

@@ -68,10 +68,10 @@ def export(
 
 async def _gathered(settings: Settings, execution_id: str) -> Report:
     with busy("gathering all that is known of the run"):
-        from holdfast.view.export_reader import gathered
+        from holdfast.view.export_reader import read_report
 
         holdfast = await joined(settings)
-        return await gathered(holdfast, await run_id_of(holdfast.client, execution_id))
+        return await read_report(holdfast, await run_id_of(holdfast.client, execution_id))
 
 
 def _by_suffix(output: str) -> Format:
@@ -100,17 +100,17 @@ def _exists(file: Path) -> Conflict:
 def _written(told: Report, chosen: Format) -> str:
     match chosen:
         case Format.JSON:
-            from holdfast.view.run_export import exported
+            from holdfast.view.run_export import to_dict
 
-            return json.dumps(exported(told)) + "\n"
+            return json.dumps(to_dict(told)) + "\n"
         case Format.MARKDOWN:
-            from holdfast.view.markdown import markdown
+            from holdfast.view.markdown import to_markdown
 
-            return markdown(told)
+            return to_markdown(told)
         case Format.HTML:
-            from holdfast.view.html import html
+            from holdfast.view.html import to_html
 
-            return html(told)
+            return to_html(told)
 
 
 def _write(file: Path, text: str, *, force: bool) -> None:
