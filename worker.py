@@ -1,4 +1,7 @@
-"""The worker process: composition root of workflows and activities. `python -m worker --import my_tools`."""
+"""The worker program, `python -m worker --import my_tools`: options, connection, signals, exit code.
+
+Here the parts meet: settings, tools, model, storage and sinks. `workers.py` makes Temporal workers of them.
+"""
 
 from __future__ import annotations
 

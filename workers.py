@@ -1,4 +1,8 @@
-"""The Temporal workers of one process: workflows, activities and their slots, put together. Begins no process."""
+"""What a worker process serves: its Temporal workers, built from workflows, activities, tools and slots.
+
+`worker.py` is the program around it: it reads the command line and the environment, connects, and calls `make_worker`
+or `make_tools_worker`. This module parses nothing, connects to nothing and starts no process: tests use it directly.
+"""
 
 from __future__ import annotations
 

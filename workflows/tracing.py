@@ -57,7 +57,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SCOPE: Final = InstrumentationScope("holdfast")
 
 CALL: Final = re.compile(r"step-[0-9]+-tool-([0-9]+)")
-"""The id of a tool call's activity (`core.agent.state.call_name`)."""
+"""The id of a tool call's activity (`core.agent.execution_state.call_name`)."""
 
 CALL_STATE: Final = "holdfast"
 """The trace state's entry for the id of the call, which a tool's input does not hold."""

@@ -29,7 +29,7 @@ async def run_hooks(
     A hook fails by raising, by returning what is no `Changes`, by asking for what its place does not allow, by asking
     for more than is left of `changes_bytes_max`, or by taking longer than its `timeout_seconds` (a sync one cannot
     be ended: it is left behind in its thread). A blocked call is not shown to the hooks behind the one that blocked
-    it. `apart` as in `foreign.call_foreign`.
+    it. `apart` as in `user_code.call_foreign`.
     """
     runs: list[HookRun] = []
     room = changes_bytes_max

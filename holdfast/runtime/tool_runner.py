@@ -50,7 +50,7 @@ async def run_tool(
     results: Results | None = None,
     apart: bool = False,
 ) -> ToolReply:
-    """Check `arguments`, run the tool and return its bounded reply; `apart` as in `foreign.call_foreign`.
+    """Check `arguments`, run the tool and return its bounded reply; `apart` as in `user_code.call_foreign`.
 
     Raises InvalidArguments before anything ran, or whatever the tool raised; what is no ordinary exception (SystemExit,
     a cancellation nobody asked for) becomes ToolExited. Cancelling cancels an async tool, and raises CallCancelled in

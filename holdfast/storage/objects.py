@@ -51,7 +51,7 @@ class Objects:
     """The objects of one place. Safe to use from any thread and event loop."""
 
     def __init__(self, url: str) -> None:
-        """Name the place, a URL that `places.checked_place` has let pass; nothing is opened or made yet."""
+        """Name the place, a URL that `storage_url.checked_place` has let pass; nothing is opened or made yet."""
         self.url = url
         folder = folder_of(url)
         self._folder = None if folder is None else ObjectFolder(folder)

@@ -2,7 +2,7 @@
 
     script = [
         call("search", query="temporal"),
-        say("It is a workflow engine.", failures=(Turn(status=429, headers={"retry-after": "1"}),)),
+        say("It is a workflow engine.", failures=(Reply(status=429, headers={"retry-after": "1"}),)),
     ]
 
 Which turn answers a request depends on the request alone (the number of assistant messages in it), so a request

@@ -1,6 +1,6 @@
 """A scripted model for use without HTTP: the fake server's scripts as a Python callable, with the same answers.
 
-    model = ScriptedModel([call("add", a=1, b=2), say("3", failures=(Turn(status=503),))])
+    model = ScriptedModel([call("add", a=1, b=2), say("3", failures=(Reply(status=503),))])
 
 What the fake server behind the real client answers or fails with, this does too: a test holds it against the table of
 failures in `holdfast.models.openai_chat.provider_errors`. Only a `body` that is a chat completion needs the server.

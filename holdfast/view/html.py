@@ -1,6 +1,6 @@
 """A report on a run as one HTML page that needs nothing else: no network, no script, light and dark.
 
-The page is built as a tree of elements (`elements`): what models, tools and people said is text in it, never markup.
+The page is built as a tree of elements (`html_elements`): what models, tools and people said is text, never markup.
 """
 
 from __future__ import annotations

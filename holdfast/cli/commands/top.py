@@ -36,7 +36,7 @@ LISTED: Final = (
     Column("tenant", rank=6),
     Column("parent", rank=7),
 )
-"""The columns as a terminal's width leaves room for them; what they say is `columns.COLUMNS`."""
+"""The columns as a terminal's width leaves room for them; what they say is `top_columns.COLUMNS`."""
 
 NOTHING: str = 'nothing is under way; start a run with: holdfast run AGENT "question"'
 

@@ -64,7 +64,7 @@ class Conversation:
         """The calls that wait for a person, by their execution and their id in it."""
 
     async def hold(self) -> None:
-        """Talk until the person leaves. Raises Leaving, and what the agent can be watched no longer for."""
+        """Talk until the person leaves. Raises LeaveRequest, and what the agent can be watched no longer for."""
         loop = asyncio.get_running_loop()
         watching = asyncio.create_task(self._watch())
         loop.add_signal_handler(signal.SIGINT, self._interrupted, asyncio.current_task())

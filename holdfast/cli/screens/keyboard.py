@@ -43,9 +43,9 @@ class Keyboard:
         self._left = False
 
     async def line(self, prompt: str, draft: str = "") -> str:
-        """Return a line that is typed at a prompt and begins as `draft`; Ctrl-C drops what is typed. Raises Leaving.
+        """Return a line that is typed at a prompt and begins as `draft`; Ctrl-C drops what is typed.
 
-        Cancelled, the prompt goes from the screen; `draft` has what was typed.
+        Cancelled, the prompt goes from the screen; `draft` has what was typed. Raises LeaveRequest.
         """
         self._session.app.erase_when_done = False
         try:
@@ -99,7 +99,7 @@ class Keyboard:
             loop.remove_reader(sys.stdin)
 
     def typed(self) -> tuple[list[str], str]:
-        """Return the whole lines that were typed without a prompt, and the beginning of the next. Raises Leaving."""
+        """Return the whole lines typed without a prompt, and the beginning of the next. Raises LeaveRequest."""
         if self._left:
             raise LeaveRequest(interrupted=False)
         *lines, draft = self._typed.split("\n")

@@ -28,7 +28,7 @@ class AgentBuilder:
     What takes one value replaces it, what takes several (tools, hooks, limits, ...) adds to it. Nothing is judged
     before `build`, which then tells every problem.
 
-        clerk = Agent.named("clerk").prompt("You find orders.").tools(find_order).limit(max_steps=8).build()
+        clerk = AgentBuilder.named("clerk").prompt("You find orders.").tools(find_order).limit(max_steps=8).build()
     """
 
     fields: Mapping[str, Any]

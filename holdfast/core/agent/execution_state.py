@@ -112,7 +112,7 @@ class ExecutionState(JsonForm):
     """How many steps its subagents took, and those below them; they count toward `max_steps` (a tree has one limit)."""
     subagents_started: int = Field(default=0, ge=0)
     next_input_max: int = Field(default=0, ge=0)
-    """The most tokens the next model call's input can have (`reserving`); counted where tokens or cost are limited."""
+    """The most tokens that the next model call can send (`token_bounds`); counted where tokens or cost are limited."""
     continuation: Continuation = Continuation()
     current_step_started_at: AwareDatetime | None = None
     current_step: AgentStep | None = None

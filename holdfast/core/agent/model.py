@@ -46,7 +46,7 @@ class ModelRequest:
 
     `max_output_tokens` none leaves it to the provider. A model that streams tells `listener` what has come; when the
     call is cancelled or fails, that is what is known of it. `input_max` is the most tokens that its input can have,
-    where that was counted already (`reserving.request_tokens` counts it anew).
+    where that was counted already (`token_bounds.request_tokens` counts it anew).
     """
 
     llm: LLM

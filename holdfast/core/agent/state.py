@@ -1,7 +1,7 @@
 """`AgentState`: all that is known about an agent, one immutable value with two lifetimes (docs/spec.md, section 1).
 
 The session part survives every execution; `execution` belongs to one request. Every `with_*` returns a new value.
-Only `loop` decides what happens next; this module says what is.
+Only `core.loop` decides what happens next; this module says what is.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ class AgentState(SavedState):
     def should_stop(self) -> bool:
         """Whether the loop is to stop, by the rules of overriding by default; false while it goes on.
 
-        Once a step has its answer, the table in `stopping` decides; before that, and between two steps, a signal does.
+        Once a step has its answer, the table in `stop_reasons` decides; before that and between steps, a signal does.
         """
         execution = self.execution
         if execution is None:

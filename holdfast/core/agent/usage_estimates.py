@@ -1,7 +1,7 @@
 """Upper bounds for what a model call used where its endpoint does not report it (docs/spec.md, section 5).
 
 An attempt that reached the endpoint is billed, whether or not it came to its end. Its input is bounded by what was sent
-(`reserving`), its output by the bytes that came of it and by what it was allowed to put out. Both are marked as
+(`token_bounds`), its output by the bytes that came of it and by what it was allowed to put out. Both are marked as
 estimated; what the endpoint did report is never replaced.
 """
 

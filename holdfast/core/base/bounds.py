@@ -1,7 +1,8 @@
-"""Every bound that Holdfast puts on data, with the reason beside it. Holds numbers only.
+"""Bounds of data that modules share, or that must fit into each other, each with its reason. Holds numbers only.
 
-The sizes follow from one rule (ARCHITECTURE.md): nothing over 256 KB enters Temporal's history, because an
-over-limit input fails the workflow task for ever and an over-limit result repeats the side effect.
+A bound that is one module's own business stands in that module, named `*_MAX`. The sizes here follow from one rule:
+nothing over 256 KB enters Temporal's history, because an over-limit input fails the workflow task for ever and an
+over-limit result repeats the side effect.
 """
 
 from typing import Final

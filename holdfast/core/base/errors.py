@@ -1,4 +1,4 @@
-"""The errors a person can meet, as one tree; no other module of the core defines an exception.
+"""The errors a person can meet, as one tree. No other module of the core defines an exception.
 
     HoldfastError                       exit code
     ├── InvalidInput                    2    a value was refused before anything started
@@ -29,7 +29,16 @@
     ├── AnswerInvalid                  11    an answer does not fit the type it is read as
     ├── StorageFailed                  12    large data kept outside the history could not be written or read
     │   └── ObjectMissing                    it is not there (any more)
-    └── PayloadRefused                  13   data is not encrypted as it should be, or not with a key that is here
+    ├── PayloadRefused                  13   data is not encrypted as it should be, or not with a key that is here
+    │
+    │   defined outside the core, beside the code that raises them:
+    ├── ToolExited                      1    a tool tried to end its process (`runtime.tool_runner`)
+    ├── TooManyThreads                  1    no thread is left for a sync tool or hook (`runtime.user_code`)
+    ├── TranscriptMismatch              1    a worker's copy of the conversation is wrong (`activities.transcripts`)
+    └── ResultsExhausted                1    a scripted tool has no result left (`testing.scripted_tools`)
+
+docs/errors.md says of each when it comes and what to do. What a module raises and catches itself is no `HoldfastError`;
+nor is what a sink raises, `Refused` and `Away` (`sinks.sink`).
 
 Every message is one line: what happened, with which value, and what to do next. Each class is built from
 that line alone (plus keyword details), so that it survives pickling and JSON.

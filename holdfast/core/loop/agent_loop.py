@@ -2,13 +2,13 @@
 
     begin ─▶ [before_execution] ─▶ ◇ ─▶ next step
     next step ─▶ [before_step] ─▶ ◇ ─▶ [before_inference] ─▶ (SummariseBuffer ─▶) ◇ ─▶ CallModel ─▶ answered
-    answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (`calls`) ─▶ ◇ ─▶ [after_step] ─▶ evaluate
+    answered ─▶ [after_inference] ─▶ ◇ ─▶ the calls (`tool_calls`) ─▶ ◇ ─▶ [after_step] ─▶ evaluate
     evaluate ─▶ archive ─▶ next step, or the end
     the end ─▶ [on_stop], or [on_error] after an error ─▶ [after_execution] ─▶ final status, Finish
 
 [hooks] are passed at once where there are none. At ◇ the limits are looked at, and a signal leads to the end. A stop
 (now), the time limit and a fault of the driver lead there from anywhere: what is in flight is cancelled, what is still
-learnt of it is awaited (`cancelling`), each record says so. What comes after which hooks is one table, AFTER.
+learnt of it is awaited (`cancellation`), each record says so. What comes after which hooks is one table, AFTER.
 
 An event that comes too late (the run has ended, the call is answered already) changes nothing and asks for nothing.
 """
@@ -494,4 +494,4 @@ AFTER: Final[dict[Trigger, Callable[[Transition], None]]] = {
     Trigger.ON_ERROR: lambda turn: _reach(turn, Trigger.AFTER_EXECUTION),
     Trigger.AFTER_EXECUTION: _conclude,
 }
-"""What comes after the hooks of each place; those around tools belong to `calls`."""
+"""What comes after the hooks of each place; those around tools belong to `tool_calls`."""

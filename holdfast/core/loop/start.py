@@ -1,4 +1,4 @@
-"""How an execution begins, is taken up again, or goes on by other rules: the turn it starts from. Asks for nothing."""
+"""How an execution begins, resumes, or goes on by other rules: the transition it starts from. Asks for nothing."""
 
 from __future__ import annotations
 

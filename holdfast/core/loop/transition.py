@@ -1,6 +1,6 @@
 """`Transition`: one transition under way, from an event to a new state and commands. It does not know the loop.
 
-The loop's functions change a turn instead of handing states on; it lives for one `AgentLoop.step` and is seen by
+The loop's functions change a transition instead of handing states on; it lives for one `AgentLoop.step` and is seen by
 nobody else, so the step stays a function of state and event.
 """
 

@@ -2,7 +2,7 @@
 
     SessionCreated  (SessionForked)  MessageAccepted  SessionChanged  SessionSuspended  SessionResumed  SessionClosed
 
-They tell; they decide nothing. What happens within the session's executions are events of those (`observed`).
+They tell; they decide nothing. What happens within the session's executions are events of those (`execution_events`).
 """
 
 from __future__ import annotations
