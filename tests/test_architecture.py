@@ -282,7 +282,9 @@ PROGRAMS = [*(ROOT / "examples").rglob("*.py"), *DOCUMENTS]
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
 def test_documents_and_examples_import_what_is_public(program: Path) -> None:
-    for module, names in re.findall(r"^ *from (holdfast[\w.]*) import (\([^)]*\)|.*)", program.read_text(), re.MULTILINE):
+    for module, names in re.findall(
+        r"^ *from (holdfast[\w.]*) import (\([^)]*\)|.*)", program.read_text(), re.MULTILINE
+    ):
         assert module in PUBLIC, f"{program.name} imports from {module}"
         public = set(importlib.import_module(module).__all__)
         assert {name.split(" as ")[0].strip() for name in re.findall(r"[A-Za-z_][\w ]*", names)} <= public, names

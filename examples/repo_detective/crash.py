@@ -15,8 +15,7 @@ from examples.repo_detective.evidence import keys_after_first_step, under_way
 from examples.repo_detective.screen import Narrator, Screen
 from examples.repo_detective.stage import AGENTS, PAUSE_SECONDS, START_SECONDS_MAX, DemoWorker, in_order
 from holdfast import AgentState, ExecutionBudget, HoldfastError
-from holdfast.client import Client, Settings
-from holdfast.client import load_definition
+from holdfast.client import Client, Settings, load_definition
 from holdfast.testing import Entry, Ledger
 
 AGENT: Final = "repo_detective"

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast import AgentState
-from holdfast import Outcome, ToolExecution
+from holdfast import AgentState, Outcome, ToolExecution
 from holdfast.testing import Entry, idempotency_key
 
 ENDS = frozenset({"finished", "failed"})

@@ -16,9 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from examples.repo_detective.evidence import ModelCount, ToolCount
-from holdfast import AgentState
+from holdfast import AgentState, AgentStep, ToolExecution
 from holdfast.view import printable
-from holdfast import AgentStep, ToolExecution
 
 PLAIN_CHARS_MAX: Final = 160
 """How long a line of the story may be where there is no terminal whose width decides."""

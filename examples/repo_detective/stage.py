@@ -20,9 +20,7 @@ from examples.repo_detective import recording, tools
 from holdfast import HoldfastError
 from holdfast.client import Settings
 from holdfast.errors import InvalidInput, PortTaken
-from holdfast.server import EmbeddedServer
-from holdfast.server import refuse_taken
-from holdfast.server import WorkerProcess, worker_command
+from holdfast.server import EmbeddedServer, WorkerProcess, refuse_taken, worker_command
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 AGENTS: Final = Path(__file__).resolve().parent / "agents"

@@ -42,7 +42,7 @@ RETRIED: Final = re.compile(r"gRPC call \w+ retried \d+ times")
 RETRIES_HINT_SECONDS: Final = 60.0
 
 STORY_TAB: Final = "user-metadata"
-"""Where the Web UI shows what a run tells of itself: its summary, its details, and the story so far."""
+"""The tab of the Web UI that shows a run's summary, its details and its current details."""
 
 
 class Retries(logging.Filter):

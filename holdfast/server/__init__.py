@@ -1,4 +1,4 @@
-"""The Temporal server as Holdfast needs it: embedded, its namespaces, the doctor, the codec server; and worker processes."""
+"""The Temporal server as Holdfast needs it: embedded, namespaces, doctor, codec server; and the worker as a process."""
 
 from typing import TYPE_CHECKING
 

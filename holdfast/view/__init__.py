@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from holdfast.view.export_reader import read_report
     from holdfast.view.html import to_html
     from holdfast.view.markdown import to_markdown
-    from holdfast.view.run_export import Report, RunExport, to_dict
+    from holdfast.view.run_export import Report, RunExport, to_json_dict
 
-__all__ = ["Report", "RunExport", "printable", "read_report", "to_dict", "to_html", "to_markdown"]
+__all__ = ["Report", "RunExport", "printable", "read_report", "to_html", "to_json_dict", "to_markdown"]
 
 _PLACES = {
     "Report": "run_export",
     "RunExport": "run_export",
     "read_report": "export_reader",
-    "to_dict": "run_export",
+    "to_json_dict": "run_export",
     "to_html": "html",
     "to_markdown": "markdown",
 }

@@ -76,7 +76,7 @@ def report(  # all that is known
     )
 
 
-def to_dict(told: Report) -> dict[str, Any]:
+def to_json_dict(told: Report) -> dict[str, Any]:
     """Return the report as the JSON-ready data of a `RunExport`."""
     document = RunExport(
         exported_at=told.made_at,

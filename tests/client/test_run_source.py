@@ -30,7 +30,7 @@ from holdfast.testing.script import call, say
 from holdfast.view.export_reader import read_report
 from holdfast.view.html import to_html
 from holdfast.view.markdown import to_markdown
-from holdfast.view.run_export import Report, RunExport, to_dict
+from holdfast.view.run_export import Report, RunExport, to_json_dict
 from tests.client.told import QUESTION, SCOUT, let_through, offer, play, waiting_run
 from tests.serving import Serve, served
 
@@ -100,7 +100,7 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
         for name, told in {"under-way": under_way, "ended": ended, "record": by_record}.items():
             (Path(folder) / f"{name}.html").write_text(to_html(told), encoding="utf-8")
             (Path(folder) / f"{name}.md").write_text(to_markdown(told), encoding="utf-8")
-            (Path(folder) / f"{name}.json").write_text(json.dumps(to_dict(told)), encoding="utf-8")
+            (Path(folder) / f"{name}.json").write_text(json.dumps(to_json_dict(told)), encoding="utf-8")
 
 
 def check_under_way(told: Report) -> None:
@@ -121,7 +121,7 @@ def check_ended(told: Report, state: AgentState, as_watched: list[AnyObserved]) 
     [scout] = told.subagents
     assert (scout.agent, scout.status, scout.steps, scout.usage.total_tokens) == ("scout", "completed", 2, 240)
     assert scout.started_at is not None
-    document = to_dict(told)
+    document = to_json_dict(told)
     assert RunExport.model_validate_json(json.dumps(document)).model_dump(mode="json") == document
     assert AgentState.from_dict(document["state"]) == state
     assert document["messages"][0]["content"] == QUESTION

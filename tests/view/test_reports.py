@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from to_html.parser import HTMLParser
+from html.parser import HTMLParser
 from typing import Any, Literal
 from uuid import uuid4
 from xml.etree.ElementTree import Element, fromstring
@@ -28,9 +28,9 @@ from holdfast.view import to_html as page
 from holdfast.view.formatting import beginning, counted, decided, lasting
 from holdfast.view.html import to_html
 from holdfast.view.html_elements import element, picture, written
-from holdfast.view.markdown import fenced, to_markdown, plain
+from holdfast.view.markdown import fenced, plain, to_markdown
 from holdfast.view.rows import SubagentRow, subagents_told
-from holdfast.view.run_export import Report, RunExport, to_dict, report
+from holdfast.view.run_export import Report, RunExport, report, to_json_dict
 from holdfast.view.svg import WIDTH, drawn
 from holdfast.view.timeline import Timeline, timeline
 from tests.client.told import HOSTILE
@@ -131,7 +131,9 @@ def test_a_long_text_is_cut_and_says_so() -> None:
 def test_a_budget_is_drawn_as_a_bar() -> None:
     state = a_state(steps=3)
     limited = state.with_execution(state.updated_at, budget=state.budget.model_copy(update={"max_steps": 3}))
-    [width] = [attrs["style"] for tag, attrs in Page(to_html(told_of(limited))).tags if tag == "span" and "style" in attrs]
+    [width] = [
+        attrs["style"] for tag, attrs in Page(to_html(told_of(limited))).tags if tag == "span" and "style" in attrs
+    ]
     assert width == "width:100%"
     assert ("dd", {"class": "meter full", "title": "100 % of the limit"}) in Page(to_html(told_of(limited))).tags
 
@@ -280,7 +282,7 @@ def test_a_fence_is_longer_than_any_in_its_text() -> None:
 
 def test_the_json_document_is_read_back_as_it_was() -> None:
     state = hostile_state()
-    document = to_dict(told_of(state))
+    document = to_json_dict(told_of(state))
     assert RunExport.model_validate_json(json.dumps(document)).model_dump(mode="json") == document
     assert document["format"] == 1
     assert AgentState.from_dict(document["state"]) == state

@@ -85,7 +85,7 @@ class Story:
         self._widths = list(WIDTHS)
 
     def told(self, state: AgentState, agent: str, wait: ModelWait | None = None) -> str:
-        """Return the story so far, of at most STORY_BYTES_MAX bytes; `wait` is that of the model call under way."""
+        """Return the current details, at most STORY_BYTES_MAX bytes; `wait` is that of the model call under way."""
         execution = state.execution
         if execution is None:
             return f"**{state.status}** · agent `{agent}`"

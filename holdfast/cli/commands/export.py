@@ -100,9 +100,9 @@ def _exists(file: Path) -> Conflict:
 def _written(told: Report, chosen: Format) -> str:
     match chosen:
         case Format.JSON:
-            from holdfast.view.run_export import to_dict
+            from holdfast.view.run_export import to_json_dict
 
-            return json.dumps(to_dict(told)) + "\n"
+            return json.dumps(to_json_dict(told)) + "\n"
         case Format.MARKDOWN:
             from holdfast.view.markdown import to_markdown
 
