@@ -24,7 +24,7 @@ from holdfast.core.conversation.amounts import dollars
 from holdfast.core.conversation.verdicts import Approval
 from holdfast.core.wire import execution_events
 from holdfast.testing.builders import a_call, a_state, a_step, assistant, user
-from holdfast.view import to_html as page
+from holdfast.view import html as page
 from holdfast.view.formatting import beginning, counted, decided, lasting
 from holdfast.view.html import to_html
 from holdfast.view.html_elements import element, picture, written
