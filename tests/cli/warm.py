@@ -1,7 +1,8 @@
 """The real command line in processes that need not import it first: a warm one forks for each call.
 
 A call is a process of its own with its own arguments, streams and exit code, as started by a shell; it takes a tenth of
-the time, so that hundreds of calls fit into a test run.
+the time, so that hundreds of calls fit into a test run. Real starts are what `test_dev.py`, `test_surroundings.py` and
+all tests of a project of their own have.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import time
 from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.cli.program import Ended, Project
+from tests.cli.program import HOLDFAST, Ended, Project
 
 AT_ONCE = 3
 """So many calls run at the same time."""
@@ -49,12 +51,14 @@ class _Process:
             files = {name: f"{folder}/{name}" for name in ("in", "out", "err")}
             Path(files["in"]).write_text(said, encoding="utf-8", errors="surrogateescape")
             began = time.monotonic()
-            asked = {"arguments": arguments, "folder": str(self._project.folder), "env": env, **files}
+            asked = {"arguments": arguments, "folder": str(self._project.folder), "env": dict(env), **files}
             self._process.stdin.write(json.dumps(asked) + "\n")
             self._process.stdin.flush()
             code = int(self._process.stdout.readline())
             seconds = time.monotonic() - began
-            out, err = (Path(files[name]).read_text(encoding="utf-8") for name in ("out", "err"))
+            out, err = (
+                Path(files[name]).read_text(encoding="utf-8", errors="surrogateescape") for name in ("out", "err")
+            )
         return Ended(code, out, err, seconds)
 
     def close(self) -> None:
@@ -66,16 +70,23 @@ class Warm:
     """Runs commands in a project's folder, up to AT_ONCE at the same time."""
 
     def __init__(self, project: Project) -> None:
-        self.project = project
-        self._free: queue.SimpleQueue[_Process] = queue.SimpleQueue()
-        self._all = [_Process(project) for _ in range(AT_ONCE)]
-        for each in self._all:
-            self._free.put(each)
+        self.project = replace(project, warm=self.run_in)
+        self._free: queue.SimpleQueue[_Process | None] = queue.SimpleQueue()
+        self._all: list[_Process] = []
+        for _ in range(AT_ONCE):
+            self._free.put(None)  # one that is not there yet
 
     def run(self, *arguments: str, said: str = "", **env: str) -> Ended:
         """Run a command to its end, with further variables."""
+        return self.run_in({**self.project.env, **env}, arguments, said)
+
+    def run_in(self, env: Mapping[str, str], arguments: tuple[str, ...], said: str) -> Ended:
+        """Run a command to its end, with these variables alone."""
         process = self._free.get(timeout=SECONDS_MAX * 2)
         try:
+            if process is None:
+                process = _Process(self.project)
+                self._all.append(process)
             return process.run(arguments, said, env)
         finally:
             self._free.put(process)
@@ -129,7 +140,10 @@ def _become(asked: dict[str, Any]) -> None:
         os.close(opened)
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     sys.argv = ["holdfast", *asked["arguments"]]
+    sys.path[0] = str(HOLDFAST.parent)
+    os.environ.clear()
     os.environ.update(asked["env"])
+    os.setsid()
     os.chdir(asked["folder"])
 
 
