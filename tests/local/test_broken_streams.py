@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
+from holdfast.core.agent import retries
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.model import AnswerPart, Model, ModelRequest
 from holdfast.core.agent.policies import ContextPolicy, SummaryPolicy
@@ -171,7 +172,10 @@ async def run_once(rng: random.Random) -> tuple[AgentState, Endpoint, AgentDefin
 
 
 @pytest.mark.timeout(3_600)
-async def test_a_budget_holds_against_the_endpoints_own_ledger(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_budget_holds_against_the_endpoints_own_ledger(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "MODEL_BACK_OFF", retries.BackOff(first_seconds=0, longest_seconds=0))
     fates, overspent, under, billed, estimated = Counter[str](), 0, 0, 0, 0
     for number in range(RUNS):
         state, endpoint, definition = await run_once(random.Random(SEED * 1_000_003 + number))  # noqa: S311
