@@ -172,6 +172,11 @@ class Scenario(Frozen):
         return AgentDefinition.model_validate({**dict(self.agent), **change.agent})
 
     @property
+    def goes_on(self) -> bool:
+        """Whether it may come to a second step, its own or a subagent's."""
+        return len(self.script) > 1 or bool(self.scripts) or bool(self.agents)
+
+    @property
     def turns(self) -> tuple[Reply, ...]:
         """What the model says, turn by turn."""
         return _turns(self.script)

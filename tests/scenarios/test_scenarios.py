@@ -14,6 +14,7 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import CALLS_PER_STEP_MAX, CONTINUE_EVENTS
+from holdfast.core.wire.execution_events import AgentStepStarted
 from holdfast.testing import assert_every_call_answered, assert_same_run
 from holdfast.testing.openai_server import FakeOpenAI, RequestRecord
 from holdfast.testing.script import Call, calls, say
@@ -26,7 +27,14 @@ from tests.serving import Serve
 from tests.serving import served as served_at
 
 FILES = sorted(CASES.glob("*.yaml"))
-each_scenario = pytest.mark.parametrize("scenario", [load(path) for path in FILES], ids=[path.stem for path in FILES])
+SCENARIOS = {path.stem: load(path) for path in FILES}
+LENGTHS = {"one run": CONTINUE_EVENTS, "a run for each step": 1}
+ON_TEMPORAL = {
+    f"{name}-{length}": (scenario, events)
+    for name, scenario in SCENARIOS.items()
+    for length, events in LENGTHS.items()
+    if events == CONTINUE_EVENTS or scenario.goes_on  # one step is one run, whatever the length
+}
 
 
 def assert_ended_well(
@@ -41,16 +49,16 @@ def assert_ended_well(
     assert AgentState.from_dict(state.to_dict()) == state
 
 
-@each_scenario
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 async def test_a_scenario_ends_as_it_must(scenario: Scenario) -> None:
     async with FakeOpenAI(scenario.plays) as endpoint:
         state, observed = await locally(scenario, endpoint, str(uuid4()), str(uuid4()))
     assert_ended_well(scenario, state, endpoint.requests, observed)
+    assert scenario.goes_on or observed.count(AgentStepStarted.__name__) < 2, "it is to be tried in several runs, too"
 
 
 @pytest.mark.temporal
-@pytest.mark.parametrize("continue_events", [CONTINUE_EVENTS, 1], ids=["one run", "a run for each step"])
-@each_scenario
+@pytest.mark.parametrize(("scenario", "continue_events"), ON_TEMPORAL.values(), ids=ON_TEMPORAL)
 async def test_a_scenario_leaves_the_same_state_in_process_and_on_temporal(
     scenario: Scenario, settings: Settings, tmp_path: Path, continue_events: int
 ) -> None:
