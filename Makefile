@@ -1,12 +1,16 @@
 # Everything sets itself up: a fresh machine needs git, make and Python 3.11 or later. uv is used when it is there.
 PYTHON ?= python3
 BIN := .venv/bin
-# Each has a Temporal server of its own.
-JOBS ?= 2
+# Each has a Temporal server of its own. Half of their time the tests wait: three processes keep two processors busy.
+JOBS ?= 3
 # A test that hangs as it is torn down, beyond every `timeout` of these tiers, ends its process, which tells all stacks.
 HANGS := --max-worker-restart 1 -o faulthandler_timeout=700 -o faulthandler_exit_on_timeout=true
 
-.PHONY: help setup demo test browser pictures chaos check lint types bench histories schema diagrams captures docs lock clean
+# No server, no program: what most changes break first.
+QUICK := tests/core tests/local tests/test_architecture.py tests/test_documents.py tests/test_errors_page.py \
+	tests/test_public_names.py tests/test_readme.py tests/test_schema.py tests/test_spec_coverage.py
+
+.PHONY: help setup demo quick test browser pictures chaos check lint types bench histories schema diagrams captures docs lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,8 +36,11 @@ setup: .venv/.ready ## make .venv with everything from the lock file
 demo: setup ## run the example agent, kill its worker half-way, and see the run finish
 	@$(BIN)/python -m examples.repo_detective.demo $(ARGS)
 
+quick: setup ## run the tests of the core, the in-process driver and the documents: no server, a minute
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not temporal" $(QUICK) $(ARGS)
+
 test: setup ## run the default and `temporal` tests, real server included, in JOBS processes
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(HANGS) -m "not deploy and not npm and not chaos and not browser" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(HANGS) -m "not deploy and not npm and not chaos and not browser" $(ARGS)
 
 browser: setup ## look at the real Web UI with chromium, which must be installed
 	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
