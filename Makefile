@@ -7,7 +7,7 @@ JOBS ?= 3
 HANGS := --max-worker-restart 1 -o faulthandler_timeout=700 -o faulthandler_exit_on_timeout=true
 
 # No server, no program: what most changes break first.
-QUICK := tests/core tests/local tests/test_architecture.py tests/test_documents.py tests/test_errors_page.py \
+QUICK := tests/core tests/local tests/runtime tests/models tests/test_architecture.py tests/test_documents.py tests/test_errors_page.py \
 	tests/test_public_names.py tests/test_readme.py tests/test_schema.py tests/test_spec_coverage.py
 
 .PHONY: help setup demo quick test browser pictures chaos check lint types bench histories schema diagrams captures docs lock clean

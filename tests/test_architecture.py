@@ -16,6 +16,8 @@ from statistics import median
 
 import pytest
 
+from tests.conftest import LONGEST
+
 ROOT = Path(__file__).resolve().parents[1]
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
@@ -256,6 +258,10 @@ def test_no_data_is_unpickled_or_evaluated() -> None:
     for path in SHIPPED:
         assert not {"pickle", "marshal", "shelve"} & set(imports(path)), path
         assert not re.search(r"\b(eval|exec)\(|yaml\.load\((?![^)]*_PlainLoader)", path.read_text()), path
+
+
+def test_the_files_of_tests_that_are_begun_with_are_there() -> None:
+    assert [name for name in LONGEST if not (ROOT / "tests" / name).exists()] == []
 
 
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")]
