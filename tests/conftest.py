@@ -20,12 +20,15 @@ from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.testing.script import Script
+from tests.plain_server import plain_server
 from tests.serving import Serve, Served, served
 
 pytest_plugins = ["tests.again"]
 
 TOLD_LINES = 60
 """How much of a failure is printed at once; all of it follows at the end."""
+
+__all__ = ["plain_server"]
 
 MEMORY = Path("/dev/shm")  # noqa: S108  # the folders that pytest makes in it are its user's alone
 """Where Linux keeps files in memory. A server there needs a quarter less of the processors for a run."""

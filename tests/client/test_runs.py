@@ -14,7 +14,7 @@ import pytest
 from pydantic import JsonValue
 from temporalio.client import Client as TemporalClient
 
-from holdfast.client import Client, Settings
+from holdfast.client import Client, ExecutionSummary, Settings
 from holdfast.connection import execution_reader
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.budget import ExecutionBudget
@@ -360,14 +360,23 @@ async def test_a_stop_before_any_worker_is_there_is_kept(settings: Settings, ser
     assert state.stop_signal.message == "changed my mind \0 \u202e"
 
 
+async def listed_as_ended(client: Client, execution_id: str) -> ExecutionSummary:
+    """Wait until the server's lists, which come late, have the run's end."""
+    while True:
+        for each in await client.list_executions(1000):
+            if each.execution_id == execution_id and each.status == "completed":
+                return each
+        await asyncio.sleep(0.1)
+
+
 async def test_the_list_tells_a_run_s_facts(serve: Serve) -> None:
     began = datetime.now(UTC)
     async with serve([call("add", a=1, b=2), say("3")], [add]) as at_work:
         state = await at_work.client.run(
             AgentDefinition(name="lister", tools="all", llm=LLM(model="x")), "what is 1+2?"
         )
-        line = next(each for each in await at_work.client.list_executions(5) if each.agent == "lister")
-    assert line.execution_id == state.running.execution_id
+        line = await listed_as_ended(at_work.client, state.running.execution_id)
+    assert line.agent == "lister"
     assert (line.status, line.stop_reason, line.steps, line.tokens) == ("completed", "completed", 2, 240)
     assert line.closed_at is not None
     assert began.timestamp() - 1 < line.started_at.timestamp() <= line.closed_at.timestamp()

@@ -1,4 +1,4 @@
-"""A Temporal server that is not ours, for all tests of clients."""
+"""A Temporal server that is not ours."""
 
 from __future__ import annotations
 
