@@ -41,7 +41,7 @@ class Break:
 
 BREAKS = {
     "another id of the model call": Break(
-        "holdfast/core/agent/state.py", r"step-\{number\}-model", "step-{number}-ask"
+        "holdfast/core/agent/execution_state.py", r"step-\{number\}-model", "step-{number}-ask"
     ),
     "another activity": Break(
         "holdfast/core/wire/contracts.py", r'INFERENCE_ACTIVITY: Final = "\w+"', 'INFERENCE_ACTIVITY: Final = "ask"'
@@ -71,7 +71,7 @@ BREAKS = {
         "workflows/execution/agent_execution.py", r"idle and state\.step_count > self", "state.step_count - 1 > self"
     ),
     "another id of the subagent's run": Break(
-        "holdfast/core/agent/state.py",
+        "holdfast/core/agent/execution_state.py",
         r"uuid5\(_space\(execution_id\), name\)",
         "uuid5(_space(execution_id), name * 2)",
     ),
