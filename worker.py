@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Final, NoReturn
 
 from activities.guardian_link import GuardianLink
-from activities.logs import log_to_stderr
+from activities.log_format import log_to_stderr
 from activities.records import whose
 from holdfast.client.definition_files import load_agents
 from holdfast.connection.settings import Settings
@@ -33,10 +33,10 @@ from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.conversation.error_records import error_record
 from holdfast.models.endpoint import ProviderSettings, provider_of
-from holdfast.models.model_names import model_from
+from holdfast.models.model_apis import model_from
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.process_exit import leave
-from holdfast.runtime.remote_tools import check_remote
+from holdfast.runtime.remote_tool_checks import check_remote
 from holdfast.runtime.subprocesses import kill_all
 from holdfast.runtime.tool_runner import offer_reading
 from holdfast.server.worker_process import READY
@@ -47,7 +47,7 @@ from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.objects import objects_at
 from holdfast.storage.parts import EncodedParts
 from holdfast.storage.read_records_tool import RecordTools
-from holdfast.telemetry.metrics import metrics_address
+from holdfast.telemetry.metrics_endpoint import metrics_address
 from workers import make_tools_worker, make_worker
 
 STUBBORN_SECONDS: Final = 2.0

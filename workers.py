@@ -26,7 +26,7 @@ from activities.inference import Inference
 from activities.records import RecordActivities
 from activities.sinks import EventSinks
 from activities.tools import Catalog, ToolSlots, take_up, tool_activities
-from activities.transcripts import TranscriptCache
+from activities.transcript_cache import TranscriptCache
 from holdfast.connection.rpc_errors import refusal
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import may_be_pushed
@@ -45,8 +45,8 @@ from holdfast.runtime.user_code import start_apart
 from holdfast.sinks.sink import Sink
 from holdfast.storage.data_converter import is_sealed, records_of
 from workflows.event_sink import EventSink
-from workflows.registration import WORKFLOWS, AgentWorkflowRunner
-from workflows.sender_check import SenderCheck
+from workflows.sender_authentication import SenderCheck
+from workflows.workflow_runner import WORKFLOWS, AgentWorkflowRunner
 
 if TYPE_CHECKING:  # an extra
     from holdfast.telemetry.spans import Spans

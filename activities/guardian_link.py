@@ -26,7 +26,7 @@ from temporalio.client import Client
 from temporalio.converter import ActivitySerializationContext, DataConverter
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from holdfast.core.conversation.tool_attempts import WORKER_LOST
+from holdfast.core.conversation.attempt_tally import WORKER_LOST
 from holdfast.core.wire.contracts import SPENT_SIGNAL, SpentSoFar
 
 LOGGER: Final = logging.getLogger("holdfast.worker")

@@ -20,11 +20,11 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from activities.async_completion import heartbeat_directly, to_its_end
+from activities.crash_isolation import Turns
 from activities.guardian_link import Details, GuardedAttempt, GuardianLink
-from activities.late_results import heartbeat_directly, to_its_end
-from activities.pacing import Pacer
 from activities.stale_attempts import ASK_TIMEOUT, FIRST, late_seconds, refuse_if_unwanted
-from activities.suspect_calls import Turns
+from activities.tool_start_pacing import Pacer
 from holdfast.core.wire.contracts import WORKER_SHUTDOWN, SpentSoFar
 
 INTERVAL_SECONDS: Final = 0.3

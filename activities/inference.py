@@ -16,8 +16,8 @@ from temporalio.service import RPCError
 
 from activities.heartbeats import pulse
 from activities.instrumented_model import InstrumentedModel
-from activities.retry_time import TELL_TIMEOUT, Patience
-from activities.transcripts import Transcript, TranscriptCache
+from activities.retry_deadline import TELL_TIMEOUT, Patience
+from activities.transcript_cache import Transcript, TranscriptCache
 from holdfast.core.agent.context_view import CompilerContext
 from holdfast.core.agent.model import Model, ModelRequest
 from holdfast.core.agent.retries import OutputLimits, allowed_output, given_up
@@ -27,10 +27,10 @@ from holdfast.core.base.bounds import SUMMARY_BYTES_MAX
 from holdfast.core.base.errors import CompilerFailed, ModelFailure
 from holdfast.core.base.safe_text import clamped_json
 from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.attempt_tally import lost_for_good
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.core.conversation.tool_attempts import lost_for_good
 from holdfast.core.wire.contracts import (
     BUFFER_QUERY,
     INFERENCE_ACTIVITY,
@@ -46,10 +46,10 @@ from holdfast.core.wire.contracts import (
     TranscriptPage,
     TranscriptRequest,
 )
-from holdfast.core.wire.transcript import TranscriptPrefix
+from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from holdfast.runtime.answer_check import checked
 from holdfast.runtime.model_progress import CANCELLED, Progress
-from holdfast.runtime.remote_tools import checked_calls
+from holdfast.runtime.remote_tool_checks import checked_calls
 
 if TYPE_CHECKING:  # an extra
     from holdfast.telemetry.spans import Spans

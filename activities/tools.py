@@ -13,7 +13,14 @@ from pydantic_core import from_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.tool_attempts import AttemptFailure, attempt_number, attempted, attempts_used, failure_of, refuse_spent
+from activities.attempt_admission import (
+    AttemptFailure,
+    attempt_number,
+    attempted,
+    attempts_used,
+    failure_of,
+    refuse_spent,
+)
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import named_id
 from holdfast.core.agent.policies import ContextPolicy
@@ -21,7 +28,7 @@ from holdfast.core.agent.tools import AnyTool, ToolContext, ToolReply
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.error_records import error_record
-from holdfast.core.wire.approval_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
+from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
     REPLY_KIND,
     RESOLVE_TOOLS_ACTIVITY,

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 from aiohttp import web
 
 from bench.task import TOOL, Task, page_text
-from holdfast.testing.openai_format import answer_pieces
+from holdfast.testing.openai_wire_format import answer_pieces
 from holdfast.testing.script import Call, Reply, say
 
 HOST: Final = "127.0.0.1"

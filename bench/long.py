@@ -23,7 +23,7 @@ from holdfast.core.base.bounds import CONTINUE_EVENTS
 from holdfast.core.wire.contracts import AGENT_EXECUTION, ExecutionInput
 from holdfast.core.wire.result_contracts import ExecutionResult
 from holdfast.runtime.process_exit import leave
-from workflows.registration import WORKFLOWS, AgentWorkflowRunner
+from workflows.workflow_runner import WORKFLOWS, AgentWorkflowRunner
 
 LARGE: Final = Task(steps=1_000, page_bytes=20_000)
 USUAL_BYTES: Final = 2_048

@@ -38,7 +38,7 @@ from holdfast.core.wire.session_contracts import (
     SessionView,
     WhileRunning,
 )
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 
 ATTEMPTS_MAX: Final = 5
 LOOK_SECONDS: Final = 0.02

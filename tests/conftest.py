@@ -52,7 +52,7 @@ LONGEST = (
     "chaos/test_subagent_killed.py",
     "chaos/test_session_killed.py",
     "workflows/test_trees.py",
-    "sinks/test_streams.py",
+    "sinks/test_event_stream.py",
     "workflows/test_sessions.py",
     "engines/test_llmock.py",
     "chaos/test_worker_frozen.py",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from holdfast.core.conversation.markdown import GAP
+from holdfast.core.conversation.markdown_escaping import GAP
 
 READER = MarkdownIt("gfm-like")
 ACTIVE = {"link_open", "image", "html_inline", "html_block", "heading_open"}

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from activities.transcripts import TranscriptCache
+from activities.transcript_cache import TranscriptCache
 from holdfast.client import Client, Settings
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.toolset import Toolset

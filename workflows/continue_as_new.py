@@ -7,7 +7,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.core.base.bounds import CONTINUE_BYTES
 from holdfast.core.base.errors import HoldfastError, PayloadRefused
-from holdfast.core.wire.refused_start import RefusedStart
+from holdfast.core.wire.refused_input import RefusedStart
 
 # Faults of our own end a run with their cause instead of repeating its task for ever. Not plain Exception: that would
 # take in the SDK's NondeterminismError, after which a run must wait for a worker with the right code.

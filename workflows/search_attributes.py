@@ -16,7 +16,7 @@ from holdfast.core.base.bounds import LISTED_MODEL_SECONDS, LISTED_STEPS, WORD_C
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire import run_metadata, search_attributes
-from holdfast.core.wire.workflow_names import own_id
+from holdfast.core.wire.workflow_ids import own_id
 
 STATUS = SearchAttributeKey.for_keyword(search_attributes.STATUS)
 STOP_REASON = SearchAttributeKey.for_keyword(search_attributes.STOP_REASON)

@@ -50,7 +50,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.session.session_state import MESSAGE_ID
 from holdfast.core.wire.contracts import ExecutionInput
 from holdfast.core.wire.session_contracts import SEND_UPDATE
-from holdfast.core.wire.workflow_names import kind_of
+from holdfast.core.wire.workflow_ids import kind_of
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from holdfast.cli.busy_indicator import Busy
 from holdfast.cli.screens import output
 from holdfast.client.watch_events import Watched
-from holdfast.core.base.digests import short_digest
+from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.conversation.decision_text import marked
 from holdfast.core.conversation.messages import ToolCall

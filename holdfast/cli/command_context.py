@@ -22,12 +22,12 @@ from holdfast.cli.screens import output
 from holdfast.connection.data_directory import running_server
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.request_metadata import checked_metadata
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import told
+from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.bounds import QUESTION_BYTES_MAX, STATE_BYTES_MAX
 from holdfast.core.base.errors import InvalidInput, StateInvalid
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 
 if TYPE_CHECKING:
     from holdfast.client import AgentHandle, Client, Holdfast, SessionSummary
@@ -114,8 +114,8 @@ async def meant(client: Client, given: str) -> tuple[str, bool]:
 
 async def session_of(client: Client, agent_id: str) -> SessionSummary:
     """Return what the server knows of an agent's session."""
-    from holdfast.client.listing import session_summary
-    from holdfast.connection.execution_reader import ASK_TIMEOUT
+    from holdfast.client.execution_summaries import session_summary
+    from holdfast.connection.event_page_reader import ASK_TIMEOUT
     from holdfast.connection.rpc_errors import answered
 
     handle = client.temporal.get_workflow_handle(session_workflow_id(agent_id))
@@ -144,7 +144,7 @@ async def page_of(client: Client, execution_id: str) -> str | None:
     """
     from temporalio.service import RPCError
 
-    from holdfast.connection.execution_reader import ASK_TIMEOUT
+    from holdfast.connection.event_page_reader import ASK_TIMEOUT
 
     server = None
     with suppress(InvalidInput):  # of the data directory, which need not be ours

@@ -47,7 +47,7 @@ from holdfast.cli.commands.setup import setup
 from holdfast.cli.commands.show import show
 from holdfast.cli.commands.top import top
 from holdfast.cli.commands.watch import watch
-from holdfast.cli.help_text import Group, with_plain_flags
+from holdfast.cli.help_format import Group, with_plain_flags
 from holdfast.cli.options import WithLatest
 from holdfast.cli.shell_completion import Shell, installed, quietly_if_asked, shown
 from holdfast.core.base.errors import HoldfastError, InvalidInput

@@ -12,12 +12,12 @@ from typing import Annotated, Any, Final, TypeAlias, cast
 import typer
 
 from holdfast.cli import shell_completion
-from holdfast.cli.help_text import Command
+from holdfast.cli.help_format import Command
 from holdfast.connection.settings import Settings
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.budget import UnpricedPolicy
 from holdfast.core.wire.session_contracts import WhileRunning
-from holdfast.core.wire.workflow_names import LAST
+from holdfast.core.wire.workflow_ids import LAST
 
 Address: TypeAlias = Annotated[
     str | None,

@@ -10,10 +10,10 @@ from holdfast.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from holdfast.client.agent_handle import AgentHandle
-    from holdfast.client.approvals import WaitingCall, WaitingCalls
+    from holdfast.client.execution_summaries import ExecutionSummary, SessionSummary
     from holdfast.client.holdfast import Holdfast
-    from holdfast.client.listing import ExecutionSummary, SessionSummary
     from holdfast.client.runs import Client
+    from holdfast.client.waiting_calls import WaitingCall, WaitingCalls
 
 __all__ = [
     "AgentHandle",
@@ -34,11 +34,11 @@ __all__ = [
 _PLACES = {
     "AgentHandle": "agent_handle",
     "Client": "runs",
-    "ExecutionSummary": "listing",
+    "ExecutionSummary": "execution_summaries",
     "Holdfast": "holdfast",
-    "SessionSummary": "listing",
-    "WaitingCall": "approvals",
-    "WaitingCalls": "approvals",
+    "SessionSummary": "execution_summaries",
+    "WaitingCall": "waiting_calls",
+    "WaitingCalls": "waiting_calls",
 }
 """Where the names are that need the Temporal SDK; everything else works without it."""
 

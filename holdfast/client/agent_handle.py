@@ -1,6 +1,6 @@
 """`AgentHandle`: a handle on a long-lived agent: send messages, await answers, steer it, go back. No workflow code.
 
-The agent's session is the workflow `AgentSession`; `core.wire.workflow_names` gives its id. Whatever is asked of it
+The agent's session is the workflow `AgentSession`; `core.wire.workflow_ids` gives its id. Whatever is asked of it
 starts it where it is not on the server: an idle session leaves, and comes back with the next message.
 """
 
@@ -17,15 +17,15 @@ from pydantic import JsonValue
 from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.client.approvals import WaitingCall, calls_of
+from holdfast.client.answer_wait import Answers
 from holdfast.client.definition_files import find_subagents
-from holdfast.client.receipts import Answers
 from holdfast.client.runs import Client
 from holdfast.client.session_event_reader import session_events
-from holdfast.client.session_history import executions_of
+from holdfast.client.session_poll import executions_of
 from holdfast.client.session_updates import InitialSession, SessionUpdates, checked_definition
 from holdfast.client.session_validation import check_said, checked, update_id
 from holdfast.client.validation import check_definition, check_id, check_stop
+from holdfast.client.waiting_calls import WaitingCall, calls_of
 from holdfast.client.watch_events import Watched
 from holdfast.client.workflow_queries import queried
 from holdfast.connection.rpc_errors import refusal
@@ -58,7 +58,7 @@ from holdfast.core.wire.session_contracts import (
     SessionView,
     WhileRunning,
 )
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.storage.records import Records
 
 BRANCH_SECONDS_MAX: Final = 90.0

@@ -10,14 +10,14 @@ from uuid import uuid4
 from temporalio.service import RPCError
 
 from holdfast.client.agent_handle import AgentHandle
-from holdfast.client.approvals import WaitingCalls
+from holdfast.client.execution_summaries import SessionSummary, session_summary
 from holdfast.client.id_lookup import find
-from holdfast.client.listing import SessionSummary, session_summary
 from holdfast.client.runs import Client
 from holdfast.client.session_updates import InitialSession
 from holdfast.client.session_validation import check_query, check_settings
 from holdfast.client.validation import check_definition, check_id, check_limit
-from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.client.waiting_calls import WaitingCalls
+from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import query_refusal, refusal
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.definition import AgentDefinition
@@ -29,7 +29,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import AGENT_SESSION, WhileRunning
-from holdfast.core.wire.workflow_names import own_id, type_filter
+from holdfast.core.wire.workflow_ids import own_id, type_filter
 from holdfast.storage.data_converter import records_of
 
 AT_ONCE_MAX: Final = 16

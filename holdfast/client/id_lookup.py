@@ -17,15 +17,15 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.client.listing import agent_of
-from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.client.execution_summaries import agent_of
+from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import refusal
 from holdfast.core.agent.execution_state import checked_id
 from holdfast.core.base.bounds import CANDIDATES_MAX, NAME_CHARS_MAX
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION
-from holdfast.core.wire.workflow_names import (
+from holdfast.core.wire.workflow_ids import (
     LAST,
     SESSION_PREFIX,
     WorkflowKind,

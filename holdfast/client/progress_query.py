@@ -10,7 +10,7 @@ from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedErr
 from temporalio.service import RPCError
 
 from holdfast.client.workflow_queries import UNREADABLE, queue_of, unreadable
-from holdfast.connection.execution_reader import Reader
+from holdfast.connection.event_page_reader import Reader
 from holdfast.connection.rpc_errors import refusal
 from holdfast.core.agent.execution_state import call_name
 from holdfast.core.base.errors import ServerUnavailable

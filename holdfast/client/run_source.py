@@ -12,14 +12,14 @@ from typing import Any, Literal
 
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
-from holdfast.client.approvals import WaitingCalls, waiting_below
 from holdfast.client.events_from_state import retold
+from holdfast.client.execution_summaries import ExecutionSummary, summary
 from holdfast.client.holdfast import Holdfast
 from holdfast.client.id_lookup import check_run
-from holdfast.client.listing import ExecutionSummary, summary
+from holdfast.client.waiting_calls import WaitingCalls, waiting_below
 from holdfast.client.watch_events import AttemptFailed
 from holdfast.client.workflow_queries import queried
-from holdfast.connection.execution_reader import ASK_TIMEOUT, Reader, next_attempt_at
+from holdfast.connection.event_page_reader import ASK_TIMEOUT, Reader, next_attempt_at
 from holdfast.connection.rpc_errors import answered
 from holdfast.core.agent.execution_state import model_step
 from holdfast.core.agent.state import AgentState

@@ -13,16 +13,16 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionStatus, Workfl
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from holdfast.client.execution_summaries import ExecutionSummary, summary
 from holdfast.client.id_lookup import check_run
-from holdfast.client.listing import ExecutionSummary, summary
-from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.core.base.bounds import DEPTH_MAX, TREE_RUNS_MAX
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResult
-from holdfast.core.wire.workflow_names import type_filter
+from holdfast.core.wire.workflow_ids import type_filter
 
 if TYPE_CHECKING:
     from holdfast.client.runs import Client

@@ -18,12 +18,11 @@ from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlread
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast import __version__
-from holdfast.client.approvals import WAITING_RUNS, WaitingCalls, waiting_calls
 from holdfast.client.definition_files import find_agent, find_subagents
+from holdfast.client.execution_summaries import ExecutionSummary, at_start, summary
 from holdfast.client.id_lookup import check_reference, check_run, find
-from holdfast.client.initial_state import InitialState
-from holdfast.client.listing import ExecutionSummary, at_start, summary
 from holdfast.client.session_validation import check_query
+from holdfast.client.start_state import InitialState
 from holdfast.client.stop_requests import stop_run
 from holdfast.client.validation import (
     check_budget,
@@ -36,13 +35,14 @@ from holdfast.client.validation import (
     check_start,
     check_stop,
 )
+from holdfast.client.waiting_calls import WAITING_RUNS, WaitingCalls, waiting_calls
 from holdfast.client.watch import watch
 from holdfast.client.watch_events import Watched
 from holdfast.client.worker_presence import cause_of_silence, is_served, last_seen
 from holdfast.client.workflow_queries import UNREADABLE, not_readable, queried
 from holdfast.client.workflow_updates import Unanswered, UpdateQueues, lost, told_of, updated
-from holdfast.connection.closed_temporal_runs import ClosedRuns
-from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.connection.event_page_cache import ClosedRuns
+from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import answered, query_refusal, refusal
 from holdfast.connection.search_attribute_check import complete
 from holdfast.connection.search_attribute_setup import attributes
@@ -50,8 +50,8 @@ from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.agent.request_metadata import checked_metadata
 from holdfast.core.agent.state import AgentState
+from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.errors import (
     Conflict,
     DecisionRefused,
@@ -82,7 +82,7 @@ from holdfast.core.wire.contracts import (
 )
 from holdfast.core.wire.paging import StateReader, moved_on
 from holdfast.core.wire.result_contracts import ExecutionResult
-from holdfast.core.wire.workflow_names import named_type, type_filter
+from holdfast.core.wire.workflow_ids import named_type, type_filter
 from holdfast.storage.data_converter import records_of
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from holdfast.core.base.errors import ExecutionNotFound
 from holdfast.core.wire.contracts import EVENTS_QUERY, EventsRequest
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.session_events import SessionEventsPage
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 
 if TYPE_CHECKING:
     from holdfast.client.runs import Client

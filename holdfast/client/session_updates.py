@@ -28,7 +28,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast import __version__
 from holdfast.client.definition_files import find_agent, find_subagents
-from holdfast.client.listing import at_start
+from holdfast.client.execution_summaries import at_start
 from holdfast.client.runs import Client
 from holdfast.client.validation import check_definition, check_size
 from holdfast.client.worker_presence import cause_of_silence, is_served
@@ -47,7 +47,7 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.session.session_state import SessionInput
 from holdfast.core.wire import run_metadata
 from holdfast.core.wire.session_contracts import AGENT_SESSION, SESSION_CLOSED, SESSION_MISSING, Branch, SessionSettings
-from holdfast.core.wire.workflow_names import named_type, session_workflow_id
+from holdfast.core.wire.workflow_ids import named_type, session_workflow_id
 from holdfast.storage.records import Records
 
 T = TypeVar("T")

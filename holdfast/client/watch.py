@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 from temporalio.client import Client as TemporalClient
 
 from holdfast.client.watch_events import AnswerSeen, Watched
-from holdfast.connection.closed_temporal_runs import ClosedRuns
-from holdfast.connection.execution_reader import Reader, next_attempt_at
+from holdfast.connection.event_page_cache import ClosedRuns
+from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.history_poll import History
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.base.bounds import ERROR_CHARS_MAX

@@ -11,10 +11,10 @@ from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, Workflow
 from temporalio.service import RPCError
 
 from holdfast.client.id_lookup import foreign
-from holdfast.connection import execution_reader
+from holdfast.connection import event_page_reader
 from holdfast.connection.rpc_errors import NO_WORKER, refusal
 from holdfast.core.base.errors import HoldfastError, InvalidInput, ServerUnavailable
-from holdfast.core.wire.workflow_names import kind_of, own_id
+from holdfast.core.wire.workflow_ids import kind_of, own_id
 
 T = TypeVar("T")
 
@@ -33,11 +33,11 @@ async def queried(
     ask = partial(handle.query, name, args=args, result_type=kind)
     try:
         try:
-            answer = await ask(rpc_timeout=min(execution_reader.LOST_TIMEOUT, execution_reader.ASK_TIMEOUT))
+            answer = await ask(rpc_timeout=min(event_page_reader.LOST_TIMEOUT, event_page_reader.ASK_TIMEOUT))
         except RPCError as error:
             if error.status not in NO_WORKER:
                 raise
-            answer = await ask(rpc_timeout=execution_reader.ASK_TIMEOUT)
+            answer = await ask(rpc_timeout=event_page_reader.ASK_TIMEOUT)
     except RPCError as error:
         raise refusal(error, own_id(handle.id), what=what, asks_worker=await queue_of(handle, task_queue)) from None
     except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
@@ -60,7 +60,7 @@ async def not_readable(handle: WorkflowHandle[Any, Any], error: Exception, what:
 async def _check_ours(handle: WorkflowHandle[Any, Any]) -> None:
     """Raise InvalidInput where the server says that the workflow is none of ours."""
     with suppress(RPCError):
-        described = await handle.describe(rpc_timeout=execution_reader.ASK_TIMEOUT)
+        described = await handle.describe(rpc_timeout=event_page_reader.ASK_TIMEOUT)
         if kind_of(described.workflow_type) is None:
             raise foreign(handle.id, described.workflow_type)
 
@@ -74,6 +74,6 @@ def unreadable(error: Exception, id_: str, what: str = "run") -> ServerUnavailab
 async def queue_of(handle: WorkflowHandle[Any, Any], otherwise: str) -> str:
     """Return the task queue that the workflow's worker serves; `otherwise` where the server does not say."""
     try:
-        return (await handle.describe(rpc_timeout=execution_reader.ASK_TIMEOUT)).task_queue
+        return (await handle.describe(rpc_timeout=event_page_reader.ASK_TIMEOUT)).task_queue
     except RPCError:
         return otherwise

@@ -14,7 +14,7 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSe
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import refusal, said
 from holdfast.connection.search_attribute_check import Attribute, Registration, compared
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES

@@ -25,7 +25,7 @@ from holdfast.core.base.errors import InvalidInput, MissingPart, ServerUnavailab
 from holdfast.runtime.process_exit import settle_at_exit
 from holdfast.storage.data_converter import converter
 from holdfast.storage.keys import KEY_FILE
-from holdfast.telemetry.metrics import not_listening, prometheus
+from holdfast.telemetry.metrics_endpoint import not_listening, prometheus
 from holdfast.telemetry.settings import Telemetry
 
 PAYLOADS_WARNED_BYTES: Final = 1_900_000

@@ -20,11 +20,11 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.hooks import Hook
 from holdfast.core.agent.initial_state import first_run
 from holdfast.core.agent.model import Model
-from holdfast.core.agent.request_metadata import checked_metadata
 from holdfast.core.agent.state import UNBORN_ID, AgentState
 from holdfast.core.agent.subagents import known_subagents
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Toolset
+from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.bounds import SUBAGENT_GRACE_SECONDS
 from holdfast.core.base.errors import Conflict, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
@@ -70,10 +70,10 @@ from holdfast.local.executor import Approver, Executor
 from holdfast.local.inbox import Inbox
 from holdfast.local.listeners import Heard, Kind, Listeners
 from holdfast.local.model_calls import ModelCalls
-from holdfast.models.model_names import EnvironmentModel
+from holdfast.models.model_apis import EnvironmentModel
 from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.prices import PriceList
-from holdfast.runtime.remote_tools import refuse_remote
+from holdfast.runtime.remote_tool_checks import refuse_remote
 from holdfast.runtime.tool_runner import Results, offer_reading
 from holdfast.runtime.user_code import was_cancelled
 from holdfast.storage.read_records_tool import RecordTools

@@ -53,7 +53,7 @@ def worker_command(
     """Return the command line of a worker. `-P` keeps the current folder from shadowing our modules.
 
     `serving` has those of its WorkerSettings that are to win over the environment, as text; `sinks` its sinks, as
-    `holdfast.sinks.sink_urls` reads them, and `model` its model, as `holdfast.models.model_names` does.
+    `holdfast.sinks.sink_urls` reads them, and `model` its model, as `holdfast.models.model_apis` does.
     """
     command = [sys.executable, "-P", "-m", "worker", f"--task-queue={settings.task_queue}"]
     command += [f"--data-dir={settings.data_dir}", f"--agents={settings.agents_dir}"]

@@ -25,11 +25,11 @@ from holdfast.core.base.errors import ExecutionNotFound
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.sinks.batch_delivery import BatchDelivery, backoff, said
-from holdfast.sinks.discovery import Discovery
 from holdfast.sinks.event_follower import EventFollower, Mark, Readers
+from holdfast.sinks.event_stream import EventStream
 from holdfast.sinks.position import Place, Superseded
 from holdfast.sinks.sink import Sink
-from holdfast.sinks.streams import EventStream
+from holdfast.sinks.stream_discovery import Discovery
 from holdfast.storage.records import Records
 
 LOGGER: Final = logging.getLogger("holdfast.sinks")

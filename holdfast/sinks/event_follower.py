@@ -13,13 +13,13 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from holdfast.connection.closed_temporal_runs import ClosedRuns
-from holdfast.connection.execution_reader import ASK_TIMEOUT, Reader
+from holdfast.connection.event_page_cache import ClosedRuns
+from holdfast.connection.event_page_reader import ASK_TIMEOUT, Reader
 from holdfast.connection.history_poll import History
 from holdfast.core.wire.contracts import EventsPage
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.session_events import SessionEventsPage
-from holdfast.sinks.streams import EventStream
+from holdfast.sinks.event_stream import EventStream
 
 LOGGER: Final = logging.getLogger("holdfast.sinks")
 

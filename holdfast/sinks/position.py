@@ -24,7 +24,7 @@ from holdfast.core.base.errors import StorageFailed
 from holdfast.core.base.frozen import Frozen, canonical
 from holdfast.core.wire.event_envelope import NumberedEvent, from_dict, to_dict
 from holdfast.core.wire.sink_contracts import SinkStart
-from holdfast.sinks.streams import EventStream
+from holdfast.sinks.event_stream import EventStream
 from holdfast.storage.records import Records
 
 MARGIN: Final = timedelta(minutes=5)

@@ -22,7 +22,7 @@ from temporalio.client import (
 
 from holdfast.core.wire.contracts import ExecutionInput
 from holdfast.core.wire.session_contracts import SEND_UPDATE
-from holdfast.core.wire.workflow_names import kind_of
+from holdfast.core.wire.workflow_ids import kind_of
 from holdfast.telemetry.spans import AGENT_NAME, CONVERSATION_ID, ERROR_TYPE, EXECUTION_ID
 
 SCOPE: Final = "holdfast"

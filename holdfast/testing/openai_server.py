@@ -34,7 +34,7 @@ from typing import Any, Literal, Self, TypeAlias, cast
 from holdfast.core.base.errors import HoldfastError, InvalidInput, MissingPart, PortTaken
 from holdfast.testing.holds import SECONDS_MAX
 from holdfast.testing.ledger import Ledger
-from holdfast.testing.openai_format import CREATED, Refusal, answer_pieces, error_body, read_request
+from holdfast.testing.openai_wire_format import CREATED, Refusal, answer_pieces, error_body, read_request
 from holdfast.testing.script import Attempts, Reply, Script, Scripts, choose_turn, conversation_key, turn_number
 
 try:

@@ -1,4 +1,4 @@
-"""What a scripted fault is to whoever asks: the table of `core.wire.provider_errors`, for turns of a script. No I/O."""
+"""Which error a scripted fault is, by the table of `core.wire.error_classification`. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from holdfast.core.base.errors import InvalidInput, ModelFailure
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import NOTHING_USED, Usage
-from holdfast.core.wire.provider_errors import UNAVAILABLE, Refused, refusal, refusal_within
+from holdfast.core.wire.error_classification import UNAVAILABLE, Refused, refusal, refusal_within
 from holdfast.testing.script import Reply
 
 FAILURE_CHARS_MAX: Final = 500

@@ -27,7 +27,7 @@ from holdfast.core.base.bounds import (
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable
 from holdfast.core.conversation.messages import CUT_OFF, ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.testing.openai_format import Refusal, read_request, request_body
+from holdfast.testing.openai_wire_format import Refusal, read_request, request_body
 from holdfast.testing.script import (
     Attempts,
     Reply,

@@ -11,7 +11,7 @@ from holdfast.core.agent.model import AnswerListener, AnswerPart
 from holdfast.core.base.bounds import REPORTED_TOKENS_MAX
 from holdfast.core.base.safe_text import encodable
 from holdfast.core.base.usage import NOTHING_USED, Usage
-from holdfast.testing.openai_format import answer_chunks
+from holdfast.testing.openai_wire_format import answer_chunks
 from holdfast.testing.script import Reply, turn_number
 from holdfast.testing.scripted_errors import cut, failure_within
 

@@ -6,9 +6,9 @@ from holdfast.core.base.safe_text import printable
 from holdfast.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from holdfast.view.export_reader import read_report
     from holdfast.view.html import to_html
     from holdfast.view.markdown import to_markdown
+    from holdfast.view.report_builder import read_report
     from holdfast.view.run_export import Report, RunExport, to_json_dict
 
 __all__ = ["Report", "RunExport", "printable", "read_report", "to_html", "to_json_dict", "to_markdown"]
@@ -16,7 +16,7 @@ __all__ = ["Report", "RunExport", "printable", "read_report", "to_html", "to_jso
 _PLACES = {
     "Report": "run_export",
     "RunExport": "run_export",
-    "read_report": "export_reader",
+    "read_report": "report_builder",
     "to_json_dict": "run_export",
     "to_html": "html",
     "to_markdown": "markdown",

@@ -13,8 +13,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.inference import Inference
-from activities.retry_time import SOONEST
-from activities.transcripts import TranscriptCache
+from activities.retry_deadline import SOONEST
+from activities.transcript_cache import TranscriptCache
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.model import AnswerPart, ModelRequest
 from holdfast.core.agent.policies import JsonSchemaFormat, ResponseFormat, TextFormat
@@ -22,11 +22,11 @@ from holdfast.core.agent.toolset import Toolset
 from holdfast.core.agent.usage_estimates import CUT_TOKENS_MAX
 from holdfast.core.base.frozen import replace as changed
 from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.attempt_tally import LOSSES_MIN
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.core.conversation.tool_attempts import LOSSES_MIN
 from holdfast.core.wire.contracts import SPENT_SIGNAL, CallProgress, InferenceAnswer, InferenceInput, SpentSoFar
-from holdfast.core.wire.transcript import TranscriptPrefix, advanced, root
+from holdfast.core.wire.transcript_digest import TranscriptPrefix, advanced, root
 from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.testing.holds import Hold
 from holdfast.testing.script import Call, Reply, call, calls, say

@@ -12,7 +12,7 @@ from playwright.async_api import Error as PageError
 from playwright.async_api import Page, async_playwright
 
 from tests.browser.conftest import CHROMIUM, Stage
-from tests.server.test_web_access import ATTACK, BODY, attacks, listening
+from tests.server.test_dns_rebinding import ATTACK, BODY, attacks, listening
 
 pytestmark = [
     pytest.mark.browser,

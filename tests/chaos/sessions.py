@@ -23,7 +23,7 @@ from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, INFERENCE_ACTIVITY, STATE_QUERY, ApprovalDecision, StatePage
 from holdfast.core.wire.session_contracts import SESSION_QUERY, Receipt, SessionSettings, SessionView
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.testing.openai_server import RequestRecord
 from holdfast.testing.script import Call, Reply, calls, say
 from tests.chaos.processes import events_of

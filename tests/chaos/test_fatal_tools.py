@@ -11,7 +11,7 @@ from activities.heartbeats import PUSHED_SECONDS
 from holdfast.client import Client, Settings
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.conversation.tool_attempts import DEATHS_MAX
+from holdfast.core.conversation.attempt_tally import DEATHS_MAX
 from holdfast.testing.ledger import Ledger
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Call, calls, say

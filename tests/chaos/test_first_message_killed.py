@@ -20,7 +20,7 @@ from holdfast.client import Client, Holdfast, Settings
 from holdfast.client.agent_handle import AgentHandle
 from holdfast.core.base.errors import AgentNotFound, ServerUnavailable
 from holdfast.core.wire.session_contracts import FIND_SESSION_ACTIVITY
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Reply, say
 from tests.chaos.processes import worker

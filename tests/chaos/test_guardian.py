@@ -18,7 +18,7 @@ from temporalio.api.enums.v1 import EventType, TaskQueueKind
 from holdfast.client import Client, Holdfast, Settings
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.server.worker_process import WorkerProcess
 from holdfast.testing.ledger import Entry, Ledger

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.client import Client, Settings
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.digests import call_digest, short_digest
+from holdfast.core.base.call_digest import call_digest, short_digest
 from tests.cli.page import examples, keys
 from tests.cli.program import Ended, Project
 from tests.cli.terminal import terminal

@@ -15,7 +15,7 @@ from rich.console import Console
 from holdfast.cli.commands import top
 from holdfast.cli.screens import output, pending_calls, run_views, session_views
 from holdfast.cli.screens.listing_table import Column, print_listing
-from holdfast.client.approvals import WaitingCall, WaitingCalls
+from holdfast.client.waiting_calls import WaitingCall, WaitingCalls
 
 AT = datetime.now(UTC).isoformat(timespec="seconds")
 LONG = "research_assistant_for_europe"

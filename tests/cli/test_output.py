@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.cli.screens import output
-from holdfast.client.listing import ExecutionSummary
+from holdfast.client.execution_summaries import ExecutionSummary
 
 
 def test_a_status_is_listed_in_words(capsys: pytest.CaptureFixture[str]) -> None:

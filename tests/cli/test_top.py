@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.client import Client, Holdfast, Settings
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.wire.workflow_names import session_workflow_id
-from holdfast.view.overview import overview
+from holdfast.core.wire.workflow_ids import session_workflow_id
+from holdfast.view.server_overview import overview
 from tests.cli.page import examples
 from tests.cli.program import Project
 

@@ -23,13 +23,13 @@ from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.tools import tool
-from holdfast.core.base.digests import call_digest, short_digest
+from holdfast.core.base.call_digest import call_digest, short_digest
 from holdfast.core.conversation.steps import Outcome
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.server.ports import choose_ports
 from holdfast.testing.script import Reply, call, say
-from holdfast.view import overview as client_overview
-from holdfast.view.overview import overview
+from holdfast.view import server_overview as client_overview
+from holdfast.view.server_overview import overview
 from tests.serving import Serve, Served
 
 pytestmark = pytest.mark.temporal

@@ -11,7 +11,7 @@ from holdfast.cli.screens.tree_frame import Picture
 from holdfast.cli.screens.tree_screen import without_end
 from holdfast.client.watch_events import AttemptFailed, TextDelta
 from holdfast.core.agent.execution_state import call_name, named_id
-from holdfast.core.base.digests import short_digest
+from holdfast.core.base.call_digest import short_digest
 from holdfast.core.conversation.steps import ErrorRecord, Outcome
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.execution_events import (

@@ -25,7 +25,7 @@ from temporalio.worker import Worker
 
 from holdfast import AgentDefinition, ExecutionStatus, StopReason, remote_tool, tool
 from holdfast.client import AgentHandle, Client, Holdfast, Settings
-from holdfast.client.approvals import WaitingCall
+from holdfast.client.waiting_calls import WaitingCall
 from holdfast.client.watch_events import TextDelta, Watched
 from holdfast.connection.data_directory import ServerAddress
 from holdfast.connection.temporal_client import codec_of
@@ -37,7 +37,7 @@ from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.session.session_state import SessionInput
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, STOP_SIGNAL, ApprovalDecision
 from holdfast.core.wire.session_contracts import AGENT_SESSION, CLEAR_UPDATE, CLOSE_UPDATE, SUSPEND_UPDATE
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.keys import create_key_file
 from holdfast.storage.objects import objects_at

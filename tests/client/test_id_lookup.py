@@ -19,7 +19,7 @@ from holdfast.core.base.errors import ExecutionExists, ExecutionNotFound, Invali
 from holdfast.core.session.session_state import SessionInput
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION, SessionSettings
-from holdfast.core.wire.workflow_names import LAST, named_type, session_workflow_id
+from holdfast.core.wire.workflow_ids import LAST, named_type, session_workflow_id
 
 pytestmark = pytest.mark.temporal
 

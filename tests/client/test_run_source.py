@@ -19,7 +19,7 @@ from holdfast.client import Client, Holdfast, Settings
 from holdfast.client.events_from_state import retold
 from holdfast.client.run_source import RunSource
 from holdfast.client.watch_events import AttemptFailed, TextDelta
-from holdfast.connection import execution_reader
+from holdfast.connection import event_page_reader
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base import bounds
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput, ServerUnavailable
@@ -27,9 +27,9 @@ from holdfast.core.wire import paging
 from holdfast.core.wire.contracts import PageRequest
 from holdfast.core.wire.execution_events import AnyObserved
 from holdfast.testing.script import call, say
-from holdfast.view.export_reader import read_report
 from holdfast.view.html import to_html
 from holdfast.view.markdown import to_markdown
+from holdfast.view.report_builder import read_report
 from holdfast.view.run_export import Report, RunExport, to_json_dict
 from tests.client.told import QUESTION, SCOUT, let_through, offer, play, waiting_run
 from tests.serving import Serve, served
@@ -80,8 +80,8 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
     check_under_way(under_way)
     assert (facts["status"], facts["steps"]) == ("in_progress", 2)
     check_ended(ended, state, as_watched)
-    monkeypatch.setattr(execution_reader, "LOST_TIMEOUT", execution_reader.ASK_TIMEOUT / 20)
-    monkeypatch.setattr(execution_reader, "ASK_TIMEOUT", execution_reader.ASK_TIMEOUT / 10)
+    monkeypatch.setattr(event_page_reader, "LOST_TIMEOUT", event_page_reader.ASK_TIMEOUT / 20)
+    monkeypatch.setattr(event_page_reader, "ASK_TIMEOUT", event_page_reader.ASK_TIMEOUT / 10)
     without_worker = await read_report(Holdfast(await Client.connect(settings)), execution_id)
     assert (without_worker.told_by, without_worker.retold) == ("server", True)
     assert [*without_worker.events] == [*retold(state, "lead")]
@@ -200,8 +200,8 @@ async def test_what_is_no_run_is_told_as_such(settings: Settings) -> None:
 async def test_a_run_under_way_without_a_worker_is_not_guessed_at(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution_reader, "LOST_TIMEOUT", execution_reader.ASK_TIMEOUT / 20)
-    monkeypatch.setattr(execution_reader, "ASK_TIMEOUT", execution_reader.ASK_TIMEOUT / 10)
+    monkeypatch.setattr(event_page_reader, "LOST_TIMEOUT", event_page_reader.ASK_TIMEOUT / 20)
+    monkeypatch.setattr(event_page_reader, "ASK_TIMEOUT", event_page_reader.ASK_TIMEOUT / 10)
     holdfast = Holdfast(await Client.connect(settings))
     execution_id = await holdfast.client.start(SCOUT, "go")
     with pytest.raises(ServerUnavailable, match="no worker answers"):

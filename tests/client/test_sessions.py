@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 
 from holdfast import AgentDefinition, AgentState, ExecutionBudget, ExecutionStatus, tool
 from holdfast.client import AgentHandle, Client, Holdfast, Settings, workflow_updates
-from holdfast.client.listing import SessionSummary
+from holdfast.client.execution_summaries import SessionSummary
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import MESSAGE_ID_CHARS_MAX, QUESTION_BYTES_MAX
 from holdfast.core.base.errors import (
@@ -31,7 +31,7 @@ from holdfast.core.base.errors import (
 )
 from holdfast.core.wire.execution_events import AgentExecutionFailed
 from holdfast.core.wire.session_contracts import Receipt, SessionView
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.storage.data_converter import converter
 from holdfast.testing.script import Reply, call, say
 from tests.serving import Serve, served

@@ -17,7 +17,7 @@ from holdfast.connection.temporal_client import converter_of
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.wire import contracts
 from holdfast.core.wire.session_contracts import RECEIPT_QUERY, SESSION_QUERY
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.server.codec_server import Access, CodecServer
 from holdfast.storage.keys import create_key_file
 from holdfast.testing.script import call, say

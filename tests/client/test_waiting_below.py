@@ -13,8 +13,8 @@ import pytest
 from holdfast import AgentDefinition, tool
 from holdfast.cli.screens import pending_calls
 from holdfast.client import Holdfast, Settings
-from holdfast.client.approvals import WaitingCalls, waiting_below, waiting_calls, waiting_of_session
 from holdfast.client.run_source import RunSource
+from holdfast.client.waiting_calls import WaitingCalls, waiting_below, waiting_calls, waiting_of_session
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.testing.script import Call, Reply, call, calls, say

@@ -14,7 +14,7 @@ from temporalio.worker import Worker
 from holdfast.client import Client, Settings
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.wire.contracts import AGENT_EXECUTION, STATE_QUERY
-from holdfast.view.overview import Listed, asked
+from holdfast.view.server_overview import Listed, asked
 
 pytestmark = pytest.mark.temporal
 

@@ -16,7 +16,7 @@ from holdfast.core.agent.policies import JsonSchemaFormat
 from holdfast.core.base.bounds import ARGUMENTS_DEPTH_MAX, FORMAT_PROBLEM_CHARS_MAX, NAME_CHARS_MAX
 from holdfast.core.base.errors import AnswerInvalid, InvalidInput
 from holdfast.runtime.answer_check import format_problem, schema_problem
-from holdfast.testing.response_format import RequestedSchema
+from holdfast.testing.response_format_check import RequestedSchema
 
 
 class Place(BaseModel):

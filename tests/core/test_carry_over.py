@@ -18,7 +18,7 @@ from holdfast.core.loop.events import ModelAnswered, ToolReturned
 from holdfast.core.wire.carry_over import JOINED, SealedHistory
 from holdfast.core.wire.contracts import Carried, ToolCatalog
 from holdfast.core.wire.paging import without_bulk
-from holdfast.core.wire.transcript import TranscriptPrefix
+from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from tests.core.building import DEFINITION, START, Run, call
 
 OPENING = TranscriptPrefix(definition=DEFINITION, tools=())

@@ -20,7 +20,7 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire import contracts
 from holdfast.core.wire.contracts import ExecutionInput, InferenceInput, PageRequest, StopRequest
 from holdfast.core.wire.result_contracts import ExecutionResult
-from holdfast.core.wire.transcript import TranscriptPrefix, advanced, root
+from holdfast.core.wire.transcript_digest import TranscriptPrefix, advanced, root
 from tests.core.building import AGENT_ID, DEFINITION, Run
 
 OPENING = TranscriptPrefix(definition=DEFINITION, tools=("add",))

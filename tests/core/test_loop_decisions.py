@@ -13,7 +13,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import WARNINGS_MAX
-from holdfast.core.base.digests import call_digest, short_digest
+from holdfast.core.base.call_digest import call_digest, short_digest
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ToolExecution

@@ -21,11 +21,11 @@ from holdfast.core.agent.tools import ToolReply, ToolSchema, ToolTraits
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX
 from holdfast.core.base.frozen import Frozen, canonical
 from holdfast.core.base.json_form import JsonForm, SparseForm
+from holdfast.core.conversation.attempt_tally import ToolAttempts
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.conversation.tool_attempts import ToolAttempts
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.core.wire.approval_contracts import ArgumentsCheck, ArgumentsChecked
+from holdfast.core.wire.argument_check_contracts import ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
     ApprovalDecision,
     BufferPage,
@@ -66,7 +66,7 @@ from holdfast.core.wire.session_events import (
     SessionResumed,
     SessionSuspended,
 )
-from holdfast.core.wire.transcript import Mark, TranscriptPrefix
+from holdfast.core.wire.transcript_digest import Mark, TranscriptPrefix
 from tests.core.defining import definitions, names
 from tests.core.lasting import VALUES as LASTING
 from tests.core.strategies import (

@@ -8,7 +8,7 @@ from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.amounts import dollars, no_price, short_dollars, token_count, tokens_in_and_out
-from holdfast.core.conversation.markdown import code
+from holdfast.core.conversation.markdown_escaping import code
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.wire.execution_events import SubagentCompleted, TokenUsageReported
 from tests.core.building import Run, call, hook_at

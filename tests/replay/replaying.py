@@ -23,7 +23,7 @@ from holdfast.runtime.process_exit import leave
 from holdfast.storage.data_converter import converter
 from tests.replay.archive import Recorded, files, read
 from tests.replay.outside import put_back
-from workflows.registration import WORKFLOWS, AgentWorkflowRunner
+from workflows.workflow_runner import WORKFLOWS, AgentWorkflowRunner
 
 TOLD_CHARS_MAX = 300
 

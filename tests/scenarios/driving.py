@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.digests import call_digest
+from holdfast.core.base.call_digest import call_digest
 from holdfast.core.base.errors import ExecutionFailed, InvalidArguments
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import CallStage

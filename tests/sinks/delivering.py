@@ -14,7 +14,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from activities.transcripts import TranscriptCache
+from activities.transcript_cache import TranscriptCache
 from holdfast.client import Client, Settings
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.tools import tool

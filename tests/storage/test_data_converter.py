@@ -23,7 +23,7 @@ from holdfast.core.base.bounds import SEGMENT_BYTES_MIN, STORED_BYTES_MIN
 from holdfast.core.base.errors import ObjectMissing, StorageFailed
 from holdfast.core.conversation.messages import Message
 from holdfast.core.wire.contracts import TranscriptPage
-from holdfast.core.wire.transcript import TranscriptPrefix
+from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from holdfast.storage.data_converter import PayloadDriver, converter
 from holdfast.storage.objects import Objects
 

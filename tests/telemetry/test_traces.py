@@ -20,7 +20,7 @@ from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.usage import Prices
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.telemetry.settings import Telemetry
 from holdfast.telemetry.traces import tracing
 from holdfast.testing.script import Call, Reply, Script, call, calls, say, turn_number
@@ -30,8 +30,8 @@ from tests.serving import Served, served
 from tests.telemetry.spans import Told, everything, facts
 from tests.workflows.chats import Chat
 from tests.workflows.histories import history_of, replayed
-from workflows.registration import WORKFLOWS, AgentWorkflowRunner
 from workflows.tracing import WorkflowsTraced
+from workflows.workflow_runner import WORKFLOWS, AgentWorkflowRunner
 
 pytestmark = pytest.mark.temporal
 

@@ -28,7 +28,7 @@ from holdfast.core.wire.session_contracts import (
     SessionView,
     WhileRunning,
 )
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 
 LOOK_SECONDS = 0.02
 PAUSES = (LOOK_SECONDS, 0.05, 0.1, 0.2, 0.5)

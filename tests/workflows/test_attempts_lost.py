@@ -8,8 +8,8 @@ from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError,
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.attempt_tally import WORKER_LOST
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.core.conversation.tool_attempts import WORKER_LOST
 from holdfast.core.loop.events import ModelCancelled, ModelFailed
 from holdfast.core.wire.contracts import WORKER_SHUTDOWN, CallProgress
 from tests.core.building import BOOM, Run

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from activities.transcripts import TranscriptCache
+from activities.transcript_cache import TranscriptCache
 from holdfast import AgentDefinition, ExecutionStatus, tool
 from holdfast.client import Settings
 from holdfast.connection.worker_settings import WorkerSettings

@@ -8,7 +8,7 @@ from holdfast import ExecutionBudget
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.base.bounds import STORY_BYTES_MAX, STORY_LISTED_MAX, STORY_STEPS_MAX, STORY_WORDS_CHARS_MAX
-from holdfast.core.conversation.markdown import GAP
+from holdfast.core.conversation.markdown_escaping import GAP
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.loop.events import Event

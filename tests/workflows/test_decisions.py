@@ -13,13 +13,13 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition, ExecutionStatus, tool
 from holdfast.client import Client, Settings
-from holdfast.client import approvals as listing
-from holdfast.client.approvals import WaitingCall, WaitingCalls
+from holdfast.client import waiting_calls as listing
 from holdfast.client.run_trees import tree
+from holdfast.client.waiting_calls import WaitingCall, WaitingCalls
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.digests import call_digest
+from holdfast.core.base.call_digest import call_digest
 from holdfast.core.base.errors import InvalidArguments, InvalidInput
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.verdicts import Decision, Verdict

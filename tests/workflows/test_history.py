@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from activities.transcripts import TranscriptCache
+from activities.transcript_cache import TranscriptCache
 from holdfast import AgentDefinition, tool
 from holdfast.client import Client, Settings
 from holdfast.core.agent.execution_state import ExecutionStatus

@@ -18,7 +18,7 @@ from holdfast.core.wire.paging import moved_on
 from holdfast.core.wire.result_contracts import ExecutionResult
 from holdfast.testing import Hold
 from holdfast.testing.script import call, say
-from holdfast.view.export_reader import read_report
+from holdfast.view.report_builder import read_report
 from tests.serving import Serve
 from tests.workflows.waiting import waiting_calls
 

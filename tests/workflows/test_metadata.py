@@ -13,9 +13,9 @@ from temporalio.client import WorkflowUpdateFailedError
 from holdfast import AgentDefinition, AgentState, tool
 from holdfast.client import Holdfast
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
-from holdfast.core.agent.request_metadata import RESERVED, checked_metadata
 from holdfast.core.agent.tools import ToolContext
 from holdfast.core.agent.toolset import Toolset
+from holdfast.core.agent.user_metadata import RESERVED, checked_metadata
 from holdfast.core.base.bounds import RUN_METADATA_BYTES_MAX, SEGMENT_BYTES_MIN
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace

@@ -21,7 +21,7 @@ from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.base.bounds import QUESTION_BYTES_MAX
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.session_contracts import SEND_UPDATE, SessionSettings
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.testing.script import Call, Reply, calls, say
 from tests.serving import Serve, Served
 from tests.workflows.chats import Chat, ids

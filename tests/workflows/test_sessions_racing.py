@@ -26,7 +26,7 @@ from holdfast.core.wire.session_contracts import (
     SessionView,
     WhileRunning,
 )
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.testing.script import Reply, say
 from tests.serving import Serve, Served
 from tests.workflows.chats import Chat, ids

@@ -19,10 +19,10 @@ from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import SUMMARY_LINE_CHARS_MAX
 from holdfast.core.base.errors import ExecutionFailed
-from holdfast.core.conversation.markdown import GAP
+from holdfast.core.conversation.markdown_escaping import GAP
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.run_metadata import memo_of
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.testing.script import Reply, call, say
 from tests.rendering import assert_tame
 from tests.serving import Serve, served

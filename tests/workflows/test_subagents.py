@@ -11,7 +11,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus
 from holdfast.client import Client
-from holdfast.client.listing import summary
+from holdfast.client.execution_summaries import summary
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.state import AgentState

@@ -28,11 +28,11 @@ from holdfast.core.agent.tools import StopRun, ToolReply, ToolTraits, ended_with
 from holdfast.core.base.bounds import ERROR_CHARS_MAX, LATE_SECONDS, SEGMENT_BYTES_MIN
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import NOTHING_USED, Usage
+from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX, WORKER_LOST
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.steps import ErrorRecord
-from holdfast.core.conversation.tool_attempts import LOST_ATTEMPTS_MAX, WORKER_LOST
 from holdfast.core.loop.commands import CallModel, CallTool, RunHooks, SummariseBuffer
-from holdfast.core.wire.approval_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
+from holdfast.core.wire.argument_check_contracts import CHECK_ARGUMENTS_ACTIVITY, ArgumentsCheck, ArgumentsChecked
 from holdfast.core.wire.contracts import (
     INFERENCE_ACTIVITY,
     REPLY_KIND,
@@ -75,7 +75,7 @@ MODEL_RETRY: Final = RetryPolicy(
     maximum_interval=timedelta(seconds=MODEL_BACK_OFF.longest_seconds),
 )
 """Of attempts whose worker was lost. The others name their next wait themselves, or are the last one: the clock alone
-ends a model call (`activities.retry_time`)."""
+ends a model call (`activities.retry_deadline`)."""
 
 LATE_MARGIN: Final = timedelta(seconds=LATE_SECONDS)
 """How much longer than the run's time the server gives to a call.

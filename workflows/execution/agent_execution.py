@@ -60,16 +60,16 @@ from holdfast.core.wire.contracts import AGENT_EXECUTION, Carried, ExecutionInpu
 from holdfast.core.wire.execution_record import asked_of, without_record
 from holdfast.core.wire.paging import without_bulk
 from holdfast.core.wire.result_contracts import ExecutionResult
-from holdfast.core.wire.transcript import TranscriptPrefix
+from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from workflows import summaries
 from workflows.continue_as_new import FAULTS, check_start, is_long
 from workflows.event_log import EventLog
 from workflows.execution.activity_calls import call_error, resolve_tools, take_up
 from workflows.execution.current_details import Story
 from workflows.execution.definition_change import opening_of, priced, resolved
-from workflows.execution.endpoint_waits import ModelWaits
 from workflows.execution.executor import SHORTEST, Ends, Executor
 from workflows.execution.metrics import ExecutionMetrics
+from workflows.execution.model_wait_status import ModelWaits
 from workflows.execution.pending_approvals import PendingApprovals
 from workflows.execution.query_handlers import QueryHandlers
 from workflows.execution.request_delta import ModelTranscript

@@ -1,7 +1,7 @@
 """A run as Markdown, as the stock Web UI shows it under "Current details". Reads, never decides.
 
 Told from the state alone, when the run comes to wait: between two events nobody can look. What people, models and tools
-have said is escaped (`holdfast.core.conversation.markdown`), and every list has its bound, so that all of it has one.
+have said is escaped (`core.conversation.markdown_escaping`), and every list has its bound, so that all of it has one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from holdfast.core.agent.execution_state import ExecutionState, call_name, named
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.base import bounds
-from holdfast.core.base.digests import short_digest
+from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import ESTIMATED, dollars, short_dollars, token_count
 from holdfast.core.conversation.decision_text import DONE
 from holdfast.core.conversation.display_text import call_line, clock, in_full, span
-from holdfast.core.conversation.markdown import bar, block, code, table
+from holdfast.core.conversation.markdown_escaping import bar, block, code, table
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import (
     AgentStep,

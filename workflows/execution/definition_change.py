@@ -10,7 +10,7 @@ from holdfast.core.agent.subagents import known_subagents, spawn_schema
 from holdfast.core.base.frozen import replace
 from holdfast.core.loop.events import DefinitionChanged
 from holdfast.core.wire.contracts import DefinitionChange, ToolCatalog
-from holdfast.core.wire.transcript import TranscriptPrefix
+from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from workflows.execution.activity_calls import resolve_tools
 
 

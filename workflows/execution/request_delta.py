@@ -9,7 +9,7 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import DEFAULT_SECTION
 from holdfast.core.wire.contracts import InferenceInput, TranscriptPage, TranscriptRequest
 from holdfast.core.wire.paging import fitting
-from holdfast.core.wire.transcript import Mark, TranscriptPrefix, advanced, root
+from holdfast.core.wire.transcript_digest import Mark, TranscriptPrefix, advanced, root
 
 
 class ModelTranscript:

@@ -22,7 +22,7 @@ from holdfast.core.loop.events import SubagentReturned
 from holdfast.core.wire import run_metadata
 from holdfast.core.wire.contracts import AGENT_EXECUTION, EXECUTION_FAILED, ExecutionInput
 from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResult
-from holdfast.core.wire.workflow_names import named_type
+from holdfast.core.wire.workflow_ids import named_type
 from workflows.search_attributes import begun_by, child_at_start
 from workflows.shielding import begun, outcome
 

@@ -48,7 +48,7 @@ from holdfast.core.wire.session_contracts import (
     SessionView,
 )
 from holdfast.core.wire.session_events import SessionEventsPage
-from holdfast.core.wire.workflow_names import own_id, session_workflow_id
+from holdfast.core.wire.workflow_ids import own_id, session_workflow_id
 from workflows import summaries
 from workflows.continue_as_new import FAULTS, check_start, is_long
 from workflows.event_log import SessionEventLog

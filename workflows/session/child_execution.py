@@ -27,7 +27,7 @@ from holdfast.core.wire.contracts import (
 )
 from holdfast.core.wire.records import SnapshotReference
 from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResult
-from holdfast.core.wire.workflow_names import named_type
+from holdfast.core.wire.workflow_ids import named_type
 from workflows.execution.subagents import failure_of
 from workflows.search_attributes import begun_by, child_at_start
 

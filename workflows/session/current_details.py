@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.base import bounds
 from holdfast.core.conversation.amounts import token_count
 from holdfast.core.conversation.display_text import clock, span
-from holdfast.core.conversation.markdown import code, table
+from holdfast.core.conversation.markdown_escaping import code, table
 from holdfast.core.session.session_state import SessionState
 from holdfast.core.wire.run_metadata import limits_of
 from workflows.execution.current_details import bounded, in_dollars, listed

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 from pydantic import ValidationError
 
-from holdfast.cli.argument_parsing import typed_arguments
 from holdfast.cli.command_context import asked, meant
 from holdfast.cli.options import AsJson, UnderWayId, with_server
 from holdfast.cli.screens import output, pending_calls
+from holdfast.cli.tool_arguments import typed_arguments
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.tools import told
-from holdfast.core.base.digests import SHORT_CHARS, short_digest
+from holdfast.core.base.call_digest import SHORT_CHARS, short_digest
 from holdfast.core.base.errors import DecisionRefused, ExecutionNotFound, InvalidInput, ServerUnavailable
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.steps import OpenCall
@@ -230,7 +230,7 @@ def _listed(execution_id: str, calls: Sequence[OpenCall]) -> str:
 
 async def _listed_below(client: Client, execution_id: str) -> str:
     """Return which calls of its subagents wait: each is decided by the subagent's own id."""
-    from holdfast.client.approvals import waiting_below
+    from holdfast.client.waiting_calls import waiting_below
 
     with suppress(ServerUnavailable, ExecutionNotFound):
         found = await waiting_below(client.temporal, execution_id)

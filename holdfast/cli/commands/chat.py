@@ -72,7 +72,7 @@ async def _chat(
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return await _lines(agent, while_running, as_json=as_json)
     from holdfast.cli.screens.chat_screen import Conversation
-    from holdfast.cli.screens.keyboard import LeaveRequest
+    from holdfast.cli.screens.terminal_input import LeaveRequest
 
     if view.executions:
         await _remember(agent)

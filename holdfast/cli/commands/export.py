@@ -68,7 +68,7 @@ def export(
 
 async def _gathered(settings: Settings, execution_id: str) -> Report:
     with busy("gathering all that is known of the run"):
-        from holdfast.view.export_reader import read_report
+        from holdfast.view.report_builder import read_report
 
         holdfast = await joined(settings)
         return await read_report(holdfast, await run_id_of(holdfast.client, execution_id))

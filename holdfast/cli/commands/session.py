@@ -8,7 +8,7 @@ import typer
 from pydantic import ValidationError
 
 from holdfast.cli.command_context import agent_id_of, asked, asked_agent, budget_of
-from holdfast.cli.help_text import Group
+from holdfast.cli.help_format import Group
 from holdfast.cli.options import AgentId, AsJson, Policy, Unpriced, WithLatest, with_server
 from holdfast.cli.screens import pending_calls, session_event_lines, session_views
 from holdfast.cli.screens.output import hint
@@ -23,7 +23,7 @@ from holdfast.core.wire.session_contracts import SessionView, WhileRunning
 
 if TYPE_CHECKING:
     from holdfast.client import AgentHandle, Holdfast
-    from holdfast.client.approvals import WaitingCalls
+    from holdfast.client.waiting_calls import WaitingCalls
 
 NO_CHANGE: Final = ExecutionBudget()
 

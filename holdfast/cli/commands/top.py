@@ -21,7 +21,7 @@ from holdfast.core.base.errors import MissingPart
 
 if TYPE_CHECKING:
     from holdfast.client.runs import Client
-    from holdfast.view.overview import Overview
+    from holdfast.view.server_overview import Overview
 
 LISTED: Final = (
     Column("agent", least=8),
@@ -59,7 +59,7 @@ def top(
 async def _top(settings: Settings, query: str, limit: int, *, once: bool, as_json: bool) -> int:
     with busy(ASKING):
         client = await connected(settings)
-        from holdfast.view.overview import overview
+        from holdfast.view.server_overview import overview
 
         found = await overview(client, query or None, limit)  # what is wrong with the query is told before any screen
     if once or as_json or not _is_terminal():
@@ -88,7 +88,7 @@ async def _show(client: Client, found: Overview, query: str, limit: int) -> int:
 async def _print(client: Client, found: Overview, *, as_json: bool) -> None:
     from holdfast.cli.screens.progress_bars import glyphs_of
     from holdfast.cli.screens.top_columns import COLUMNS, FIRST, as_data, ordered
-    from holdfast.view.overview import rows
+    from holdfast.view.server_overview import rows
 
     now = datetime.now(UTC)
     with busy("asking the workers"):

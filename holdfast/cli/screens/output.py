@@ -18,7 +18,7 @@ from rich.markup import escape
 from holdfast.cli.screens.listing_table import Column, id_column, print_listing
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.digests import short_digest
+from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.safe_text import printable
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import ESTIMATED, dollars, token_count
@@ -29,7 +29,7 @@ from holdfast.core.wire.execution_record import asked_of
 from holdfast.view.formatting import moment
 
 if TYPE_CHECKING:
-    from holdfast.client.listing import ExecutionSummary
+    from holdfast.client.execution_summaries import ExecutionSummary
 
 LINE_CHARS_MAX: Final = 100
 """How much of an argument list, a result or a text one line shows."""

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from holdfast.cli.screens import output
 from holdfast.cli.screens.listing_table import Column, id_column, print_listing, whole_width
-from holdfast.core.base.digests import short_digest
+from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.messages import ToolCall
@@ -21,7 +21,7 @@ from holdfast.view.formatting import moment
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
-    from holdfast.client.approvals import WaitingCall, WaitingCalls
+    from holdfast.client.waiting_calls import WaitingCall, WaitingCalls
     from holdfast.core.wire.session_contracts import SessionView
 
 COLUMNS: Final = (
@@ -52,7 +52,7 @@ def line(call: WaitingCall) -> dict[str, Any]:
 
 async def of_session(holdfast: Holdfast, agent_id: str) -> tuple[SessionView, WaitingCalls | None]:
     """Return an agent's session as it is now, with the calls of its run and of all subagents that wait for a person."""
-    from holdfast.client.approvals import waiting_of_session
+    from holdfast.client.waiting_calls import waiting_of_session
 
     view = await holdfast.agent(agent_id).view()
     if view.running_id is None:

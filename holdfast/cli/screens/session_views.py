@@ -24,8 +24,8 @@ from holdfast.view.formatting import moment
 
 if TYPE_CHECKING:
     from holdfast.client import SessionSummary
-    from holdfast.client.approvals import WaitingCalls
     from holdfast.client.run_trees import ExecutionTree
+    from holdfast.client.waiting_calls import WaitingCalls
 
 SESSION_COLOURS: Final = {"idle": "green", "running": "cyan", "suspended": "yellow", "closed": "dim"}
 NO_SESSIONS: Final = "no sessions; begin one with: holdfast chat AGENT"

@@ -17,7 +17,7 @@ from holdfast.core.conversation.amounts import ESTIMATED, short_dollars
 from holdfast.view.budget_use import Share, tightest
 
 if TYPE_CHECKING:
-    from holdfast.view.overview import Row
+    from holdfast.view.server_overview import Row
 
 ID_CHARS: Final = 8
 BAR_CHARS: Final = 10

@@ -12,7 +12,7 @@ from rich.text import Text
 from holdfast.cli.screens.output import short
 from holdfast.cli.screens.progress_bars import Glyphs, took
 from holdfast.cli.screens.top_columns import limits
-from holdfast.core.base.digests import short_digest
+from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.decision_text import decision_text
 from holdfast.core.conversation.messages import ToolCall
@@ -20,8 +20,8 @@ from holdfast.core.conversation.steps import CallStage
 from holdfast.view.formatting import moment
 
 if TYPE_CHECKING:
-    from holdfast.client.approvals import WaitingCall
-    from holdfast.view.overview import Progress, Row
+    from holdfast.client.waiting_calls import WaitingCall
+    from holdfast.view.server_overview import Progress, Row
 
 TEXT_LINES: Final = 12
 """How many lines of what the model said last are shown."""

@@ -22,14 +22,14 @@ from holdfast.cli.screens.progress_bars import Glyphs, glyphs_of
 from holdfast.cli.screens.top_columns import COLUMNS, FIRST, Column, ordered, shown, waiting
 from holdfast.cli.screens.top_details import call, details
 from holdfast.cli.screens.top_prompts import Answer, Question
-from holdfast.client.approvals import WaitingCall
 from holdfast.client.holdfast import Holdfast
 from holdfast.client.progress_query import text_so_far
+from holdfast.client.waiting_calls import WaitingCall
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.core.base.frozen import replace as replaced
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.verdicts import Decision, Verdict
-from holdfast.view.overview import Overview, Row, overview, progress, rows
+from holdfast.view.server_overview import Overview, Row, overview, progress, rows
 
 if TYPE_CHECKING:
     from holdfast.client.runs import Client

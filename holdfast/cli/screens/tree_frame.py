@@ -15,7 +15,7 @@ from holdfast.cli.screens.output import COLOURS, short
 from holdfast.cli.screens.progress_bars import LABEL_CHARS, Glyphs, spinner, told_share, took
 from holdfast.client.watch_events import retry_line
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.base.digests import short_digest
+from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.amounts import ESTIMATED, dollars
 from holdfast.core.conversation.steps import Outcome

@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from pydantic import JsonValue
 
 from holdfast.client import agent_handle
-from holdfast.client.approvals import WaitingCall
 from holdfast.client.sync.portal import Portal
+from holdfast.client.waiting_calls import WaitingCall
 from holdfast.client.watch_events import Watched
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition

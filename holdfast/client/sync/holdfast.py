@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.client import holdfast
-from holdfast.client.approvals import WaitingCalls
-from holdfast.client.listing import SessionSummary
+from holdfast.client.execution_summaries import SessionSummary
 from holdfast.client.sync.agent_handle import AgentHandle
 from holdfast.client.sync.portal import Portal
 from holdfast.client.sync.runs import Client
+from holdfast.client.waiting_calls import WaitingCalls
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus

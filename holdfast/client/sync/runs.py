@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import JsonValue
 
 from holdfast.client import runs
-from holdfast.client.approvals import WaitingCalls
-from holdfast.client.listing import ExecutionSummary
+from holdfast.client.execution_summaries import ExecutionSummary
 from holdfast.client.sync.portal import Portal
+from holdfast.client.waiting_calls import WaitingCalls
 from holdfast.client.watch_events import Watched
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition

@@ -13,7 +13,7 @@ from holdfast.core.agent.answer_types import format_of
 from holdfast.core.agent.budget import UnpricedPolicy
 from holdfast.core.agent.definition import AgentDefinition, Named, name_of
 from holdfast.core.agent.definition_errors import definition_of
-from holdfast.core.agent.tool_choice import ALL
+from holdfast.core.agent.tool_selection import ALL
 from holdfast.core.base.errors import DefinitionInvalid, InvalidInput
 from holdfast.core.base.usage import Prices
 

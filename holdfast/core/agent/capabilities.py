@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from holdfast.core.agent.definition import AgentDefinition, Text
-from holdfast.core.agent.tool_choice import ALL, chosen, named
+from holdfast.core.agent.tool_selection import ALL, chosen, named
 from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, HOOKS_MAX, TOOLS_MAX
 from holdfast.core.base.did_you_mean import nearest
 from holdfast.core.base.errors import DefinitionInvalid

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_val
 from holdfast.core.agent.budget import BudgetPolicy, ExecutionBudget
 from holdfast.core.agent.policies import ApprovalRules, ContextPolicy, ErrorPolicy, ResponseFormat, TextFormat
 from holdfast.core.agent.retries import MODEL_PATIENCE_SECONDS
-from holdfast.core.agent.tool_choice import HookChoice, ToolChoice, named
+from holdfast.core.agent.tool_selection import HookChoice, ToolChoice, named
 from holdfast.core.base.bounds import (
     CAPABILITIES_MAX,
     DEPTH_MAX,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from holdfast.core.agent.capabilities import Capability, hook_names, tool_names
 from holdfast.core.agent.definition import AgentDefinition, Named, name_of
 from holdfast.core.agent.subagents import SPAWN_TOOL
-from holdfast.core.agent.tool_choice import ALL, named
+from holdfast.core.agent.tool_selection import ALL, named
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.base.bounds import NAMES_TOLD_MAX, REPORT_CHARS_MAX, TOOLS_MAX
 from holdfast.core.base.did_you_mean import nearest, suggestion

@@ -34,10 +34,10 @@ from holdfast.core.base.frozen import Frozen, canonical, replace
 from holdfast.core.base.safe_text import clamped, encodable
 from holdfast.core.base.truncation import FETCH_TOOL, RECORDS_TOOL, shortened
 from holdfast.core.base.validation_errors import problem_text
+from holdfast.core.conversation.attempt_tally import LOST_SECONDS_MAX, WORKER_LOST
 from holdfast.core.conversation.messages import NAME_PATTERN
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.conversation.stop_reasons import StopContext
-from holdfast.core.conversation.tool_attempts import LOST_SECONDS_MAX, WORKER_LOST
 
 _STOP_CONTEXT: Final = TypeAdapter[Mapping[str, JsonValue]](StopContext)
 

@@ -25,7 +25,7 @@ from holdfast.core.base.bounds import (
     PARTS_MAX,
     SECTIONS_MAX,
 )
-from holdfast.core.base.digests import call_digest
+from holdfast.core.base.call_digest import call_digest
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, replace
 from holdfast.core.base.json_form import JsonForm

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from pydantic import AwareDatetime, Field, JsonValue
 
-from holdfast.core.base.digests import Digest
+from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen, trusted
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.usage import Usage

@@ -10,7 +10,7 @@ from typing import Literal, Self
 from pydantic import AwareDatetime, Field, model_validator
 
 from holdfast.core.base.bounds import REASON_CHARS_MAX, SOURCE_CHARS_MAX
-from holdfast.core.base.digests import Digest
+from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_values import ShallowMap
 

@@ -17,8 +17,8 @@ from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL, problem_with_spawn
 from holdfast.core.base.bounds import EDITS_STEP_BYTES_MAX, SOURCE_CHARS_MAX
+from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.did_you_mean import suggestion
-from holdfast.core.base.digests import short_digest
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import CallStage, ErrorRecord, OpenCall

@@ -16,9 +16,9 @@ from pydantic import AwareDatetime, Field, JsonValue
 
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus, Id
-from holdfast.core.agent.request_metadata import checked_metadata
+from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.bounds import MESSAGE_IDS_KEPT, QUESTION_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MAX
-from holdfast.core.base.digests import Digest
+from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, canonical, replace
 from holdfast.core.base.usage import Usage

@@ -17,7 +17,7 @@ from holdfast.core.agent.hooks import HookContext, HookRun, HookTraits
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.agent.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tool_choice import HookChoice, ToolChoice
+from holdfast.core.agent.tool_selection import HookChoice, ToolChoice
 from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.bounds import (
     CALL_ID_KEPT_CHARS_MAX,
@@ -29,7 +29,7 @@ from holdfast.core.base.bounds import (
     SOURCE_CHARS_MAX,
     TASK_CHARS_MAX,
 )
-from holdfast.core.base.digests import Digest
+from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_form import SparseForm
 from holdfast.core.base.json_values import ShallowMap
@@ -39,7 +39,7 @@ from holdfast.core.conversation.steps import InferenceResponse, StepExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopMode
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.execution_events import AnyObserved
-from holdfast.core.wire.transcript import Mark, TranscriptPrefix
+from holdfast.core.wire.transcript_digest import Mark, TranscriptPrefix
 
 AGENT_EXECUTION: Final = "AgentExecution"
 STOP_SIGNAL: Final = "stop"
@@ -49,7 +49,7 @@ SPENT_SIGNAL: Final = "spent"
 """A model call's activity tells by it what its failed attempts used, in case it is cancelled before the next one."""
 
 MODEL_WAIT_SIGNAL: Final = "model_wait"
-"""A model call's activity tells by it that it waits for the endpoint, ever more rarely (`activities.retry_time`)."""
+"""A model call's activity reports by it that it waits for the endpoint, ever less often (`retry_deadline`)."""
 
 STATE_QUERY: Final = "state"
 DEBUG_QUERY: Final = "debug"

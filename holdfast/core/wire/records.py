@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, Field
 from holdfast.core.agent.execution_state import ExecutionStatus, Id
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import RECORDED_TEXT_CHARS_MAX, TASK_CHARS_MAX
-from holdfast.core.base.digests import Digest
+from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.names import Name
 from holdfast.core.base.usage import Usage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.agent.execution_state import ExecutionStatus, Id
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.digests import Digest
+from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.stop_reasons import StopReason

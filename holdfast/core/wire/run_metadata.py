@@ -20,7 +20,7 @@ from holdfast.core.base.bounds import (
 )
 from holdfast.core.base.frozen import canonical
 from holdfast.core.conversation.display_text import clock, in_full, span, summary_line
-from holdfast.core.conversation.markdown import block, code, table
+from holdfast.core.conversation.markdown_escaping import block, code, table
 
 AGENT: Final = "agent"
 VERSION: Final = "holdfast"

@@ -21,7 +21,7 @@ from holdfast.core.base.bounds import (
     SESSION_CHARS_MAX,
     TENANT_CHARS_MAX,
 )
-from holdfast.core.base.digests import Digest
+from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.usage import Usage

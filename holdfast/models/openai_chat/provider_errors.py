@@ -2,7 +2,7 @@
 
     what happened                          type                  asked again
     no connection, silence, cut answer     ProviderUnavailable   yes
-    an error status, an error in an answer the table of `holdfast.core.wire.provider_errors`
+    an error status, an error in an answer the table of `holdfast.core.wire.error_classification`
     an answer that is no chat completion   UnusableAnswer        yes
     missing key or model                   InvalidInput          no
 
@@ -22,7 +22,7 @@ from openai import APIConnectionError, APIError, APITimeoutError
 from holdfast.core.base.errors import InvalidInput, ModelFailure
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import NOTHING_USED, Usage
-from holdfast.core.wire.provider_errors import UNAVAILABLE, Refused, refusal, refusal_within
+from holdfast.core.wire.error_classification import UNAVAILABLE, Refused, refusal, refusal_within
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.openai_chat.chat_completion import ErrorInAnswer, UnusableAnswer
 from holdfast.models.openai_chat.chat_stream import AnswerCut

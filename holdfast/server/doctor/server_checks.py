@@ -20,10 +20,10 @@ from holdfast.core.base.errors import HoldfastError
 from holdfast.server.doctor import server_facts
 from holdfast.server.doctor import server_findings as judging
 from holdfast.server.doctor.check_runner import STORAGE, Agents, bounded, shared
+from holdfast.server.doctor.dns_rebinding import open_doors
 from holdfast.server.doctor.findings import Finding, fine, told, warned, wrong
 from holdfast.server.doctor.machine_facts import apart
 from holdfast.server.doctor.machine_findings import ACTIVITIES
-from holdfast.server.doctor.web_access import open_doors
 
 CONNECT_SECONDS: Final = 3.5
 NAMESPACE_SECONDS: Final = 2.5

@@ -13,8 +13,8 @@ from holdfast.connection.search_attribute_check import Attribute, complete, reme
 from holdfast.connection.temporal_client import Target
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.wire.contracts import ToolCatalog, waiting_queue
+from holdfast.server.doctor.dns_rebinding import FORGED, Door
 from holdfast.server.doctor.findings import Finding, fine, warned, wrong
-from holdfast.server.doctor.web_access import FORGED, Door
 
 CONFIGURATION: Final = "configuration"
 SERVER: Final = "server"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.connection.closed_temporal_runs import BEHIND, PAGES_KEPT_MAX, ClosedRuns
+from holdfast.connection.event_page_cache import BEHIND, PAGES_KEPT_MAX, ClosedRuns
 from holdfast.core.wire.contracts import EventsPage
 from holdfast.core.wire.execution_events import AgentStepStarted, AnyObserved
 

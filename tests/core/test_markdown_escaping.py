@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.conversation.markdown import GAP, bar, block, code, table
+from holdfast.core.conversation.markdown_escaping import GAP, bar, block, code, table
 from tests.rendering import HOSTILE, STEERING, assert_tame, kinds, rows, words_in
 
 any_text = st.text(st.characters(codec="utf-8"), max_size=60) | st.text("|`\\[]()<>!*_# \n&~-a", max_size=60)

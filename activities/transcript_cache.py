@@ -15,7 +15,7 @@ from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.frozen import canonical
 from holdfast.core.conversation.messages import Message
 from holdfast.core.wire.contracts import InferenceInput, TranscriptPage, TranscriptRequest
-from holdfast.core.wire.transcript import Mark, TranscriptPrefix, advanced, root, size
+from holdfast.core.wire.transcript_digest import Mark, TranscriptPrefix, advanced, root, size
 
 CACHE_BYTES_MAX: Final = 256 * 1024 * 1024
 """How much conversation one worker keeps, in payload bytes; the least recently used goes first."""

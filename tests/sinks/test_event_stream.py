@@ -20,10 +20,10 @@ from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.wire.event_envelope import to_dict
 from holdfast.core.wire.session_events import SESSION_KINDS
-from holdfast.core.wire.workflow_names import session_workflow_id
-from holdfast.sinks import JsonLines, delivery, discovery
+from holdfast.core.wire.workflow_ids import session_workflow_id
+from holdfast.sinks import JsonLines, delivery, stream_discovery
 from holdfast.sinks.event_follower import Mark, Readers
-from holdfast.sinks.streams import EventStream
+from holdfast.sinks.event_stream import EventStream
 from holdfast.sinks.webhook import Webhook
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.chaos.processes import worker
@@ -127,7 +127,7 @@ async def test_idle_sessions_keep_no_other_from_being_told(
 ) -> None:
     monkeypatch.setattr(delivery, "SINK_FOLLOWED_MAX", 1)
     monkeypatch.setattr(delivery, "REST_SECONDS", 0.2)
-    monkeypatch.setattr(discovery, "SINK_LISTED_MAX", 2)
+    monkeypatch.setattr(stream_discovery, "SINK_LISTED_MAX", 2)
     path = tmp_path / "events.jsonl"
     async with worker_with(settings, [JsonLines(path)]) as client:
         holdfast = Holdfast(client)

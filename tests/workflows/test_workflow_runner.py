@@ -15,7 +15,7 @@ from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.session.session_state import SessionInput
 from holdfast.core.wire.contracts import ExecutionInput
 from holdfast.core.wire.session_contracts import AGENT_SESSION, SessionSettings
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.testing.script import call, say
 from tests.serving import Serve
 from tests.workflows.histories import replayed

@@ -10,13 +10,13 @@ from google.protobuf.duration_pb2 import Duration
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client as TemporalClient
 
-from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.core.base.bounds import SINK_LISTED_MAX
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION
-from holdfast.core.wire.workflow_names import base_type, type_filter
+from holdfast.core.wire.workflow_ids import base_type, type_filter
+from holdfast.sinks.event_stream import EventStream
 from holdfast.sinks.position import MARGIN, Place
-from holdfast.sinks.streams import EventStream
 
 SHALLOW: Final = timedelta(seconds=5)
 """How far back every look reaches; each DEEP_LOOKS-th one reaches back MARGIN, for what was listed late."""

@@ -8,8 +8,8 @@ import pytest
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
-from activities import late_results
-from activities.late_results import SILENT_SECONDS_MAX, to_its_end
+from activities import async_completion
+from activities.async_completion import SILENT_SECONDS_MAX, to_its_end
 
 
 class Server:
@@ -25,7 +25,7 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     server = Server()
-    monkeypatch.setattr(late_results, "_handle", lambda: server)
+    monkeypatch.setattr(async_completion, "_handle", lambda: server)
     return server
 
 

@@ -12,11 +12,11 @@ from temporalio.client import WorkflowExecution
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.client.approvals import ASKED_AT_ONCE, WaitingCall, calls_of
-from holdfast.client.listing import session_summary, summary
+from holdfast.client.execution_summaries import session_summary, summary
 from holdfast.client.progress_query import head
 from holdfast.client.session_validation import check_query
 from holdfast.client.validation import check_limit
+from holdfast.client.waiting_calls import ASKED_AT_ONCE, WaitingCall, calls_of
 from holdfast.connection.rpc_errors import query_refusal
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.base.bounds import LIVE_TEXT_CHARS_MAX, TOP_ROWS
@@ -25,7 +25,7 @@ from holdfast.core.conversation.steps import AgentStep, OpenCall
 from holdfast.core.wire import search_attributes
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION
-from holdfast.core.wire.workflow_names import kind_of, type_filter
+from holdfast.core.wire.workflow_ids import kind_of, type_filter
 from holdfast.view.budget_use import Share, Used, shares
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.execution_events import AgentExecutionCompleted, AgentExecutionFailed
 from holdfast.core.wire.metric_definitions import OTHER, Labels
 from holdfast.sinks.sink import Away, Batch
-from holdfast.telemetry.metrics import metrics_address
+from holdfast.telemetry.metrics_endpoint import metrics_address
 from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.sinks.delivering import end_sink, until
 from tests.telemetry.scraping import Metered, free_port, labels_of, metered

@@ -6,7 +6,7 @@ task is failed, before anything of it is written, and begins anew.
 A worker that is asked a query about a run it does not hold takes the run up to the end of its history: also beyond the
 last workflow task, to what that task's successor is still to be told. What the workflow does there is kept, and goes
 out with the next task. When that one brings an update or a signal besides, the commands are in another order than in
-any replay, which is told of everything at once (the SDK's core 1.35; `tests/workflows/test_query_order.py` shows it
+any replay, which is told of everything at once (SDK core 1.35; `tests/workflows/test_query_read_ahead.py` shows it
 with a bare workflow): the run could never be taken up again. So the task is failed before anything of it is written;
 the server gives it again at once, and the worker begins with the whole history.
 """

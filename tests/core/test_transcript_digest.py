@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.conversation.messages import Message
-from holdfast.core.wire.transcript import DIGEST_HEX, TranscriptPrefix, advanced, root, size
+from holdfast.core.wire.transcript_digest import DIGEST_HEX, TranscriptPrefix, advanced, root, size
 from tests.core.building import DEFINITION
 from tests.core.strategies import messages
 

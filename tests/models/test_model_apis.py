@@ -15,7 +15,7 @@ from holdfast.client import Client, Settings
 from holdfast.core.base.errors import InvalidInput
 from holdfast.local import LocalDriver
 from holdfast.models import FunctionModel, Model, OpenAIChat
-from holdfast.models.model_names import model_from
+from holdfast.models.model_apis import model_from
 from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing import assert_completed, say
 from holdfast.testing.openai_server import FakeOpenAI

@@ -13,14 +13,14 @@ import pytest
 from temporalio.common import RetryPolicy
 from temporalio.testing import ActivityEnvironment
 
-from activities import pacing as pacing_module
-from activities import tool_attempts
+from activities import attempt_admission
+from activities import tool_start_pacing as pacing_module
+from activities.attempt_admission import AttemptFailure
 from activities.heartbeats import pulse
-from activities.pacing import CALM_TURNS, LATE_TURNS_MAX, SLOW_BEGINNINGS, STALL_SECONDS, Pacer
-from activities.tool_attempts import AttemptFailure
+from activities.tool_start_pacing import CALM_TURNS, LATE_TURNS_MAX, SLOW_BEGINNINGS, STALL_SECONDS, Pacer
 from activities.tools import tool_activities
 from holdfast import tool
-from holdfast.core.conversation.tool_attempts import LOST_ATTEMPTS_MAX, POSTPONED
+from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX, POSTPONED
 
 HELD_SECONDS = STALL_SECONDS * 1.2
 
@@ -117,8 +117,8 @@ async def test_a_call_that_cannot_begin_is_put_off_unless_it_has_but_one_attempt
         retry_policy=RetryPolicy(maximum_attempts=1 + LOST_ATTEMPTS_MAX),
         start_to_close_timeout=timedelta(seconds=90),
     )
-    monkeypatch.setattr(tool_attempts, "TURN_SECONDS_MAX", 0.05)
-    monkeypatch.setattr(tool_attempts, "PACE_SECONDS_MIN", 0.05)
+    monkeypatch.setattr(attempt_admission, "TURN_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(attempt_admission, "PACE_SECONDS_MIN", 0.05)
 
     async def attempt() -> object:
         await pulse().pacing.take()  # another call is at it

@@ -17,7 +17,7 @@ from temporalio.worker import Replayer, Worker
 
 from holdfast.client import Client, Settings
 from tests.workflows.waiter import Waiter
-from workflows.registration import AgentWorkflowRunner
+from workflows.workflow_runner import AgentWorkflowRunner
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
 

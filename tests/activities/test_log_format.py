@@ -7,7 +7,7 @@ import logging
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.logs import LINE_CHARS_MAX, OneLine
+from activities.log_format import LINE_CHARS_MAX, OneLine
 
 PLACE = {"activity_type": "resolve_tools", "workflow_id": "run-1", "attempt": 1, "namespace": "default"}
 

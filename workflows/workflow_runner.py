@@ -19,9 +19,9 @@ from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, Workf
 
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION
-from holdfast.core.wire.workflow_names import base_type
+from holdfast.core.wire.workflow_ids import base_type
 from workflows.execution.agent_execution import AgentExecution
-from workflows.query_order import OrderedInstance
+from workflows.query_read_ahead import OrderedInstance
 from workflows.session.agent_session import AgentSession
 
 SERVED: Final[dict[str, type]] = {AGENT_EXECUTION: AgentExecution, AGENT_SESSION: AgentSession}

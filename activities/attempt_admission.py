@@ -12,9 +12,9 @@ from typing import Any, Final
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from activities.async_completion import heartbeat_directly
 from activities.guardian_link import Details
 from activities.heartbeats import Pulse, pulse
-from activities.late_results import heartbeat_directly
 from activities.stale_attempts import LATE_SECONDS_MAX, refuse_if_unwanted
 from holdfast.core.agent.tools import (
     ToolReply,
@@ -24,8 +24,8 @@ from holdfast.core.agent.tools import (
     left_unbegun,
     lost_too_long,
 )
+from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts, lost_for_good
 from holdfast.core.conversation.steps import ErrorRecord
-from holdfast.core.conversation.tool_attempts import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts, lost_for_good
 
 TURN_SECONDS_MAX: Final = 20.0
 """How long a call waits for its turn, where it must; then it gives its place in this worker back."""

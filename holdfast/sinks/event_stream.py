@@ -7,7 +7,7 @@ from typing import Self
 
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.session_events import SessionEvent
-from holdfast.core.wire.workflow_names import session_workflow_id
+from holdfast.core.wire.workflow_ids import session_workflow_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.history_poll import History, Patience
 from holdfast.core.wire.session_contracts import SessionView
-from holdfast.core.wire.workflow_names import own_id
+from holdfast.core.wire.workflow_ids import own_id
 
 AWAY_SECONDS: Final = 1.0
 """How often to look whether a session that has left the server is back: nothing tells that."""

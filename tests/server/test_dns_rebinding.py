@@ -14,8 +14,8 @@ from temporalio.client import Client as TemporalClient
 
 from holdfast.connection.data_directory import ServerAddress
 from holdfast.server.doctor import server_findings
+from holdfast.server.doctor.dns_rebinding import Door, open_doors
 from holdfast.server.doctor.findings import Level
-from holdfast.server.doctor.web_access import Door, open_doors
 from holdfast.server.ports import choose_ports
 
 pytestmark = [

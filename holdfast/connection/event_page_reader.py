@@ -22,7 +22,7 @@ from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedErr
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError
 
-from holdfast.connection.closed_temporal_runs import ClosedRuns, PageT
+from holdfast.connection.event_page_cache import ClosedRuns, PageT
 from holdfast.connection.history_poll import Patience
 from holdfast.connection.rpc_errors import NO_WORKER, refusal
 from holdfast.core.base.errors import ExecutionNotFound, ServerUnavailable

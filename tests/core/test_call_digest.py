@@ -8,7 +8,7 @@ from hashlib import sha256
 from hypothesis import assume, given
 from pydantic import JsonValue
 
-from holdfast.core.base.digests import SHORT_CHARS, call_digest, short_digest
+from holdfast.core.base.call_digest import SHORT_CHARS, call_digest, short_digest
 from holdfast.core.base.frozen import canonical
 from holdfast.core.conversation.messages import ToolCall
 from tests.core.strategies import calls, json_maps, texts

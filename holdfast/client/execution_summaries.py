@@ -12,7 +12,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.wire import search_attributes
-from holdfast.core.wire.workflow_names import agent_in, own_id
+from holdfast.core.wire.workflow_ids import agent_in, own_id
 
 ENDED_WELL: Final = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED})
 

@@ -16,13 +16,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
-from activities import heartbeats, late_results, tool_attempts
+from activities import async_completion, attempt_admission, heartbeats
+from activities.attempt_admission import AttemptFailure
 from activities.heartbeats import Heartbeats, pulse
 from activities.stale_attempts import Repetition
-from activities.tool_attempts import AttemptFailure
 from activities.tools import ToolSlots, tool_activities
 from holdfast import tool
-from holdfast.core.conversation.tool_attempts import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts
+from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts
 
 ATTEMPTS_MAX = 3
 
@@ -70,8 +70,8 @@ async def test_a_call_that_is_put_off_again_and_again_is_tried_ever_more_rarely(
 
     [activity] = tool_activities([note])
     environment = environment_of_a_call()
-    monkeypatch.setattr(tool_attempts, "TURN_SECONDS_MAX", 0.01)
-    monkeypatch.setattr(tool_attempts, "PACE_SECONDS_MIN", 0.01)
+    monkeypatch.setattr(attempt_admission, "TURN_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(attempt_admission, "PACE_SECONDS_MIN", 0.01)
 
     async def attempt() -> object:
         await pulse().pacing.take()  # another call is at it, for good
@@ -117,9 +117,9 @@ async def test_a_call_that_has_waited_for_long_is_begun_if_the_server_still_wait
             raise ApplicationError("the server no longer waits for this attempt; it was not started")
         return Repetition(unheard=server == "does not answer")
 
-    monkeypatch.setattr(tool_attempts, "heartbeat_directly", heartbeat_directly)
-    monkeypatch.setattr(tool_attempts, "refuse_if_unwanted", refuse_if_unwanted)
-    monkeypatch.setattr(tool_attempts, "LATE_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(attempt_admission, "heartbeat_directly", heartbeat_directly)
+    monkeypatch.setattr(attempt_admission, "refuse_if_unwanted", refuse_if_unwanted)
+    monkeypatch.setattr(attempt_admission, "LATE_SECONDS_MAX", 0.01)
     [activity] = tool_activities([note])
     environment = environment_of_a_call()
 
@@ -143,9 +143,9 @@ async def test_a_server_that_does_not_answer_in_time_puts_the_call_off(monkeypat
     async def heartbeat_directly(_: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(tool_attempts, "heartbeat_directly", heartbeat_directly)
-    monkeypatch.setattr(tool_attempts, "LATE_SECONDS_MAX", -1.0)
-    monkeypatch.setattr(tool_attempts, "ASK_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(attempt_admission, "heartbeat_directly", heartbeat_directly)
+    monkeypatch.setattr(attempt_admission, "LATE_SECONDS_MAX", -1.0)
+    monkeypatch.setattr(attempt_admission, "ASK_SECONDS_MAX", 0.01)
     [activity] = tool_activities([note])
 
     async def attempt() -> object:
@@ -203,7 +203,7 @@ async def test_the_server_waits_anew_for_what_a_busy_worker_comes_to_late(
 
     monkeypatch.setattr(heartbeats, "heartbeat_directly", heartbeat_directly)
     monkeypatch.setattr(heartbeats, "refuse_if_unwanted", refuse_if_unwanted)
-    monkeypatch.setattr(late_results, "_handle", Reporting)
+    monkeypatch.setattr(async_completion, "_handle", Reporting)
     environment = environment_of_a_call()
     started_at = datetime.now(UTC) - timedelta(seconds=waited)
     environment.info = dataclasses.replace(environment.info, started_time=started_at)

@@ -11,7 +11,7 @@ from collections.abc import Generator
 
 import pytest
 
-from holdfast.cli.screens.keyboard import Keyboard
+from holdfast.cli.screens.terminal_input import Keyboard
 
 KEYS_SECONDS_MAX = 30
 

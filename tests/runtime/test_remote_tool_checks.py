@@ -14,7 +14,7 @@ from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.local import LocalDriver
-from holdfast.runtime.remote_tools import check_remote, checked_calls
+from holdfast.runtime.remote_tool_checks import check_remote, checked_calls
 from holdfast.testing.script import say
 from holdfast.testing.scripted_model import ScriptedModel
 

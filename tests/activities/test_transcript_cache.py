@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from activities.transcripts import Transcript, TranscriptCache, TranscriptMismatch
+from activities.transcript_cache import Transcript, TranscriptCache, TranscriptMismatch
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.frozen import canonical
 from holdfast.core.conversation.messages import Message
 from holdfast.core.wire.contracts import InferenceInput, TranscriptPage, TranscriptRequest
-from holdfast.core.wire.transcript import Mark, TranscriptPrefix, advanced, root, size
+from holdfast.core.wire.transcript_digest import Mark, TranscriptPrefix, advanced, root, size
 
 OPENING = TranscriptPrefix(definition=AgentDefinition(name="agent"), tools=("add",))
 SAID = tuple(Message(role="user", content=f"message {number} {'x' * 40}") for number in range(12))

@@ -14,12 +14,12 @@ from temporalio.client import WorkflowExecution, WorkflowQueryFailedError, Workf
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.validation import check_limit
-from holdfast.connection.execution_reader import ASK_TIMEOUT
+from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.core.agent.state import AgentState
 from holdfast.core.wire.contracts import AGENT_EXECUTION, HEAD_ALONE, STATE_QUERY, StatePage
 from holdfast.core.wire.search_attributes import FOR_APPROVAL, PARENT, WAITING
-from holdfast.core.wire.workflow_names import SESSION_PREFIX, session_workflow_id, type_filter
+from holdfast.core.wire.workflow_ids import SESSION_PREFIX, session_workflow_id, type_filter
 
 WAITING_RUNS: Final = f"{type_filter(AGENT_EXECUTION)} AND {WAITING} = '{FOR_APPROVAL}' AND ExecutionStatus = 'Running'"
 """The server's query for runs with calls that wait."""

@@ -10,13 +10,13 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowQuer
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.runs import Client
-from holdfast.client.session_history import SessionRun, later
-from holdfast.connection import execution_reader
+from holdfast.client.session_poll import SessionRun, later
+from holdfast.connection import event_page_reader
 from holdfast.connection.history_poll import Patience
 from holdfast.connection.rpc_errors import NO_WORKER
 from holdfast.core.base.errors import SessionClosed, SessionRefused
 from holdfast.core.wire.session_contracts import RECEIPT_QUERY, Receipt
-from holdfast.core.wire.workflow_names import own_id
+from holdfast.core.wire.workflow_ids import own_id
 
 PAUSES_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2)
 """How long to wait before looking again at what has not changed: a session learns of an execution's end after us.
@@ -108,7 +108,7 @@ class Answers:
 
     async def _receipt(self, message_id: str) -> Receipt | None:
         """Return what the session knows of a message, however long nobody is there to ask."""
-        timeout, unable = min(execution_reader.LOST_TIMEOUT, execution_reader.ASK_TIMEOUT), 0
+        timeout, unable = min(event_page_reader.LOST_TIMEOUT, event_page_reader.ASK_TIMEOUT), 0
         while True:
             try:
                 found = await self._session.query(
@@ -117,14 +117,14 @@ class Answers:
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     return None  # the server does not keep it for ever
-                timeout = execution_reader.ASK_TIMEOUT
+                timeout = event_page_reader.ASK_TIMEOUT
                 if error.status not in NO_WORKER:
                     await self._patience.after(error, own_id(self._session.id))
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError):
                 unable += 1
-                if unable > execution_reader.UNABLE_MAX:
+                if unable > event_page_reader.UNABLE_MAX:
                     raise
             else:
                 self._patience.answered()
                 return cast("Receipt | None", found)
-            await asyncio.sleep(execution_reader.AGAIN_SECONDS)
+            await asyncio.sleep(event_page_reader.AGAIN_SECONDS)

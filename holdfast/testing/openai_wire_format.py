@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from holdfast.core.agent.model import ModelRequest
 from holdfast.core.agent.tools import ToolSchema
 from holdfast.core.conversation.messages import Message
-from holdfast.testing.response_format import AskedFormat, RequestedObject
+from holdfast.testing.response_format_check import AskedFormat, RequestedObject
 from holdfast.testing.script import Reply, call_ids, turn_number
 
 CREATED = 1_700_000_000  # a constant, so that equal requests get equal answers

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from holdfast.core.agent.execution_state import checked_id
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION
-from holdfast.core.wire.workflow_names import agent_in, base_type, kind_of, named_type, own_id, session_workflow_id
+from holdfast.core.wire.workflow_ids import agent_in, base_type, kind_of, named_type, own_id, session_workflow_id
 
 UUIDS = st.uuids().map(str)
 NAMES = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)
