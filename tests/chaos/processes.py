@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -22,7 +22,11 @@ CONTINUED = int(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW)
 
 @asynccontextmanager
 async def worker(
-    settings: Settings, endpoint: FakeOpenAI, ledger: Path, environment: Mapping[str, str] | None = None
+    settings: Settings,
+    endpoint: FakeOpenAI,
+    ledger: Path,
+    environment: Mapping[str, str] | None = None,
+    modules: Sequence[str] = ("tests.chaos.tools",),
 ) -> AsyncGenerator[WorkerProcess]:
     """A worker process of its own, so that it can be killed."""
     told = {
@@ -33,7 +37,7 @@ async def worker(
         **(environment or {}),
     }
     heard: list[str] = []
-    process = WorkerProcess(worker_command(settings, ["tests.chaos.tools"]), heard.append, told)
+    process = WorkerProcess(worker_command(settings, modules), heard.append, told)
     try:
         assert await asyncio.to_thread(process.wait_until_ready, READY_SECONDS_MAX), heard
         yield process

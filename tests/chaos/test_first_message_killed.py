@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from holdfast.core.wire.session_contracts import FIND_SESSION_ACTIVITY
 from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Reply, say
+from tests.chaos.hung_storage import HUNG
 from tests.chaos.processes import worker
 from tests.chaos.sessions import PAUSE_SECONDS
 from tests.chaos.test_server_lost import OwnServer
@@ -43,18 +43,6 @@ def own(tmp_path: Path) -> Generator[OwnServer]:
 
 def echo(request: dict[str, Any]) -> Reply:
     return say(f"re {request['messages'][-1]['content']}")
-
-
-@asynccontextmanager
-async def hung_store(settings: Settings, agent_id: str) -> AsyncGenerator[None]:
-    """Have whoever looks that agent's session up hang, until the end of the block."""
-    place = Path(settings.storage_place.removeprefix("file://")) / "sessions" / agent_id
-    place.parent.mkdir(parents=True, exist_ok=True)
-    os.mkfifo(place)
-    try:
-        yield
-    finally:
-        place.unlink()
 
 
 async def until_looked_up(client: Client, agent_id: str) -> None:
@@ -91,7 +79,10 @@ async def test_who_dies_while_a_session_is_looked_up_costs_its_first_message_not
     async with FakeOpenAI(echo) as endpoint:
         client = await Client.connect(here)
         agent = Holdfast(client).agent(agent_id, FRIEND)
-        async with worker(here, endpoint, ledger) as first, hung_store(here, agent_id):
+        hung = tmp_path / "hung"
+        hung.touch()
+        modules = ["tests.chaos.tools", "tests.chaos.hung_storage"]
+        async with worker(here, endpoint, ledger, {HUNG: str(hung)}, modules) as first:
             sending = asyncio.create_task(agent.send("hello", message_id="first"))
             await asyncio.sleep(0)
             await until_begun(client, agent_id)
