@@ -9,6 +9,7 @@ import os
 import time
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 from holdfast.storage.object_folder import ObjectFolder
 
@@ -24,4 +25,4 @@ def _read_later(folder: ObjectFolder, name: str, start: int = 0, end: int | None
     return _read(folder, name, start, end)
 
 
-ObjectFolder.read = _read_later
+patch.object(ObjectFolder, "read", _read_later).start()  # for the life of the worker
