@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast import AgentBuilder, AgentState, ToolCall, Verdict, tool
+from holdfast import Agent, AgentState, ApprovalRule, ToolCall, Verdict, tool
 from holdfast.local import LocalDriver
 from holdfast.testing import Call, ScriptedModel, calls, say
 
@@ -32,12 +32,11 @@ async def cautious(wanted: ToolCall) -> Verdict:
     return Verdict(decision="edit", by="Ada", arguments=half)
 
 
-AGENT = (
-    AgentBuilder.named("clerk")
-    .prompt("You answer questions about orders.")
-    .tools(refund, find_order)
-    .approve(refund, expires_seconds=3_600)
-    .build()
+AGENT = Agent(
+    name="clerk",
+    prompt="You answer questions about orders.",
+    tools=[refund, find_order],
+    approvals=[ApprovalRule(tools=("refund",), expires_seconds=3_600)],
 )
 SCRIPT = [
     calls(Call("find_order", {"number": 17}), Call("refund", {"order": 17, "cents": 2_000})),
@@ -48,7 +47,7 @@ SCRIPT = [
 async def main() -> AgentState:
     """Run the agent."""
     model = ScriptedModel(SCRIPT)  # leave it out for the environment's endpoint
-    driver = LocalDriver(AGENT, model=model, tools=[refund, find_order], approver=cautious)
+    driver = LocalDriver(AGENT, model=model, approver=cautious)
     state = await driver.execute("Give me my money back for order 17.")
     asked = {wanted.id: wanted for wanted in state.steps[0].requested_tool_calls}
     for execution in state.steps[0].tool_executions:

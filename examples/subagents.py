@@ -8,27 +8,23 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast import AgentBuilder, AgentState, ExecutionBudget
+from holdfast import Agent, AgentState, ExecutionBudget
 from holdfast.events import SubagentCompleted
 from holdfast.local import LocalDriver
 from holdfast.testing import Call, Reply, Script, ScriptedModel, calls, say
 
-RESEARCHER = (
-    AgentBuilder.named("researcher")
-    .describe("Finds out one thing.")
-    .model("small")
-    .no_tools()
-    .limit(max_steps=3, max_tokens=5_000)
-    .build()
+RESEARCHER = Agent(
+    name="researcher",
+    description="Finds out one thing.",
+    model="small",
+    budget=ExecutionBudget(max_steps=3, max_tokens=5_000),
 )
-EDITOR = (
-    AgentBuilder.named("editor")
-    .prompt("You write short reports. Let researchers find out what you need, side by side.")
-    .model("large")
-    .no_tools()
-    .subagents(RESEARCHER)
-    .limit(max_tokens=20_000)
-    .build()
+EDITOR = Agent(
+    name="editor",
+    prompt="You write short reports. Let researchers find out what you need, side by side.",
+    model="large",
+    subagents=[RESEARCHER],
+    budget=ExecutionBudget(max_tokens=20_000),
 )
 
 
@@ -53,7 +49,7 @@ SCRIPTS: dict[str, Script] = {
 async def main() -> AgentState:
     """Run the tree."""
     model = ScriptedModel(SCRIPTS)  # leave it out for the environment's endpoint
-    driver = LocalDriver(EDITOR, model=model, agents=[RESEARCHER])
+    driver = LocalDriver(EDITOR, model=model)
     driver.on(SubagentCompleted, lambda event: print(event.agent, event.status, event.usage.total_tokens, "tokens"))
     state = await driver.execute("Compare the two.", budget=ExecutionBudget(max_steps=5))
     for execution in state.steps[0].tool_executions:

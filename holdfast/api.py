@@ -1,6 +1,6 @@
 """The names that `holdfast` offers by its own name; it loads them when the first of them is asked for."""
 
-from holdfast.core.agent.agent_builder import AgentBuilder
+from holdfast.core.agent.agent import Agent
 from holdfast.core.agent.answer_types import format_of, typed
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.capabilities import Capability
@@ -11,6 +11,7 @@ from holdfast.core.agent.hooks import Changes, Hook, HookContext, hook
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy, SummaryPolicy
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.remote_tools import RemoteTool, remote_tool
+from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import StopRun, Tool, ToolContext, tool
 from holdfast.core.base.errors import HoldfastError
@@ -24,7 +25,7 @@ from holdfast.runtime.subprocesses import run_command, run_command_async
 
 __all__ = [
     "LLM",
-    "AgentBuilder",
+    "Agent",
     "AgentDefinition",
     "AgentRegistry",
     "AgentState",
@@ -46,6 +47,7 @@ __all__ = [
     "Outcome",
     "Prices",
     "RemoteTool",
+    "RunResult",
     "StopReason",
     "StopRun",
     "StopSignal",

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from holdfast import AgentBuilder, remote_tool
+from holdfast import Agent, remote_tool
 from holdfast.client import Client
 
 TEXT: Mapping[str, JsonValue] = {
@@ -45,7 +45,7 @@ last_word = remote_tool(
     heartbeats=True,
 )
 
-agent = AgentBuilder.named("words").prompt("You count words.").tools(word_count, last_word).build()
+agent = Agent(name="words", prompt="You count words.", tools=[word_count, last_word])
 
 
 async def main(question: str) -> None:

@@ -5,28 +5,32 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import warnings
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, TypeVar, assert_never, overload
+from typing import Any, Final, Generic, TypeVar, assert_never, overload
 from uuid import uuid4
 
 from pydantic import JsonValue, ValidationError
 
+from holdfast.core.agent.agent import Agent, with_subagents
+from holdfast.core.agent.answer_types import AnswerT
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.capabilities import Capability
 from holdfast.core.agent.context_view import Compiler
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Hook
 from holdfast.core.agent.initial_state import first_run
 from holdfast.core.agent.model import Model
+from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import UNBORN_ID, AgentState
 from holdfast.core.agent.subagents import known_subagents
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.bounds import SUBAGENT_GRACE_SECONDS
-from holdfast.core.base.errors import Conflict, InvalidArguments, InvalidInput
+from holdfast.core.base.errors import Conflict, ExecutionFailed, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.validation_errors import problem_text
 from holdfast.core.conversation.error_records import error_record
@@ -50,14 +54,12 @@ from holdfast.core.loop.commands import (
 from holdfast.core.loop.events import (
     ApprovalDecided,
     DefinitionChanged,
-    DriverFailed,
     Event,
     ExecutionStarted,
     MessageArrived,
     ModelCancelled,
     StepDue,
     StopRequested,
-    TimerFired,
     subagent_cancelled,
 )
 from holdfast.core.loop.pending_messages import ROLES, ROLES_TOLD
@@ -70,18 +72,15 @@ from holdfast.local.executor import Approver, Executor
 from holdfast.local.inbox import Inbox
 from holdfast.local.listeners import Heard, Kind, Listeners
 from holdfast.local.model_calls import ModelCalls
+from holdfast.local.pending_calls import PendingCalls
 from holdfast.models.model_apis import EnvironmentModel
 from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.remote_tool_checks import refuse_remote
 from holdfast.runtime.tool_runner import Results, offer_reading
-from holdfast.runtime.user_code import was_cancelled
 from holdfast.storage.read_records_tool import RecordTools
 
 ObservedT = TypeVar("ObservedT", bound=Observed)
-
-CANCEL_SECONDS_MAX: Final = 3.0
-"""How long an execution that has ended waits for what it cancelled to come to its own end."""
 
 RECORD_SECONDS_MAX: Final = 60.0
 """How long the record of an execution may take to be written; without it, its state has a warning."""
@@ -104,11 +103,11 @@ class _Change:
     budget: ExecutionBudget | None
 
 
-class LocalDriver:
+class LocalDriver(Generic[AnswerT]):
     """Runs one agent in this process, with the same transitions as on Temporal.
 
     Args:
-        definition: the agent.
+        agent: the agent, with the functions it brings, or its definition.
         model: what answers, for example a script in a test; by default what a worker of this environment would have.
         tools: what is offered to it; it gets those that its definition names, or `tools="all"`.
         hooks: the same for what runs at its hook places, in this order.
@@ -128,12 +127,12 @@ class LocalDriver:
 
     def __init__(  # noqa: PLR0913  # one argument per thing that a worker would bring
         self,
-        definition: AgentDefinition,
+        agent: Agent[AnswerT] | AgentDefinition,
         *,
         model: Model | None = None,
         tools: Iterable[AnyTool] = (),
         hooks: Iterable[Hook] = (),
-        agents: Iterable[AgentDefinition] = (),
+        agents: Iterable[Agent[Any] | AgentDefinition] = (),
         capabilities: Iterable[Capability] = (),
         compilers: Iterable[Compiler] = (),
         approver: Approver | None = None,
@@ -145,12 +144,15 @@ class LocalDriver:
         clock: Callable[[], datetime] = _now,
         new_id: Callable[[], str] = _new_id,
     ) -> None:
+        definition, subagents = with_subagents(agent, agents := tuple(agents))
+        self._answers: type[AnswerT] | None = agent.answers if isinstance(agent, Agent) else None
         offer = Toolset(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities))
+        offer = offer.joined(*(each.toolset for each in (agent, *agents) if isinstance(each, Agent)))
         self._offer, self._results, self._records = offer_reading(offer, results), results, records
         if records is not None:
             self._offer = RecordTools(records, self._whose).offered(self._offer)
         self._model: Model = model or EnvironmentModel()
-        self._agents, self._approver, self._owns_model = tuple(agents), approver, model is None
+        self._agents, self._approver, self._owns_model = subagents, approver, model is None
         self._clock, self._new_id, self._prices = clock, new_id, prices or PriceList()
         self._parent_agent_id = parent_agent_id
         self._loop, self._work = self._equipped(definition, depth_left)
@@ -159,10 +161,7 @@ class LocalDriver:
         self._change: _Change | None = None
         self._listeners = Listeners()
         self._inbox = Inbox()
-        self._in_flight: set[asyncio.Task[None]] = set()
-        self._waits: set[asyncio.Task[None]] = set()  # for people; one can outlast its call
-        self._unfinished: set[asyncio.Task[None]] = set()  # also what is left behind: asyncio itself holds it weakly
-        self._timer: asyncio.Task[None] | None = None
+        self._calls = PendingCalls(self._inbox, clock)
         self._busy = False
         self._execution_id = self._agent_id = ""
         self._children: list[LocalDriver] = []
@@ -217,6 +216,21 @@ class LocalDriver:
         self._listeners.remove(listener)
         return self
 
+    async def run(
+        self,
+        question: str | AgentState,
+        *,
+        state: AgentState | None = None,
+        budget: ExecutionBudget | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> RunResult[AnswerT]:
+        """Return the end of the run, `output` and all. Raises ExecutionFailed; arguments as for `execute`."""
+        ended = await self.execute(question, state=state, budget=budget, metadata=metadata)
+        if ended.status is ExecutionStatus.FAILED:
+            why = ended.stop_signal.message if ended.stop_signal else "for no known reason"
+            raise ExecutionFailed(f"run {ended.running.execution_id} failed: {why}", ended.to_dict())
+        return RunResult(ended, self._answers)
+
     async def execute(
         self,
         asked: str | AgentState,
@@ -265,6 +279,7 @@ class LocalDriver:
             metadata=self._metadata,
         )
         self._inbox, self._change, self._asked = Inbox(), None, {}
+        self._calls = PendingCalls(self._inbox, self._clock)
         try:
             while True:
                 steps_before = state.step_count
@@ -285,7 +300,7 @@ class LocalDriver:
                 event = await self._next_event(state)
         finally:
             try:
-                await self._cancel()
+                await self._calls.end()
                 await self._listeners.caught_up()
                 if self._owns_model:
                     await self._model.close()
@@ -332,8 +347,7 @@ class LocalDriver:
         self._change = _Change(*self._equipped(definition, self._loop.depth_left), budget)
 
     def _may_change(self, state: AgentState) -> bool:
-        idle = all(task.done() for task in self._in_flight)
-        return idle and may_change(state, self._inbox.waiting)
+        return self._calls.idle and may_change(state, self._inbox.waiting)
 
     def _changed(self, change: _Change, before: AgentLoop) -> tuple[AgentLoop, DefinitionChanged]:
         """Become the agent of `change`; return its rules and what they are to be told."""
@@ -395,28 +409,25 @@ class LocalDriver:
         priced = self._prices.priced(llm)
         return state if priced is llm else state.with_llm(priced, at=state.updated_at)
 
-    def _perform(self, command: Command, state: AgentState) -> None:  # noqa: C901, PLR0912  # one case per command
+    def _perform(self, command: Command, state: AgentState) -> None:  # noqa: C901  # one case per command
         match command:
             case StartTimer():
-                if self._timer is not None:
-                    self._timer.cancel()
-                self._timer = asyncio.create_task(self._wait(command))
+                self._calls.set_timer(command)
             case CallModel():
-                self._start(self._work.call_model(command, state), lambda at: ModelCancelled(None, at))
+                self._calls.begin(self._work.call_model(command, state), lambda at: ModelCancelled(None, at))
             case SummariseBuffer():
-                self._start(self._work.summarise(command, state), lambda at: ModelCancelled(None, at))
+                self._calls.begin(self._work.summarise(command, state), lambda at: ModelCancelled(None, at))
             case CallTool():
-                self._start(self._work.call_tool(command, state))
+                self._calls.begin(self._work.call_tool(command, state))
             case SpawnSubagent():
-                self._start(self._work.spawn(command, state), partial(subagent_cancelled, command.call_id))
+                self._calls.begin(self._work.spawn(command, state), partial(subagent_cancelled, command.call_id))
             case RunHooks():
-                self._start(self._work.run_hooks(command))
+                self._calls.begin(self._work.run_hooks(command))
             case RequestApproval():
                 self._asked[command.call.id] = command
-                self._start(self._work.ask_approval(command), among=self._waits)
+                self._calls.begin_decision(self._work.ask_approval(command))
             case CancelInFlight():
-                for task in (*self._in_flight, *self._waits):
-                    task.cancel()
+                self._calls.cancel()
             case Emit():
                 self._listeners.tell(command.event)
             case Finish():
@@ -458,43 +469,3 @@ class LocalDriver:
             return running.result()
         finally:
             self._children.remove(child)
-
-    def _start(
-        self,
-        work: Coroutine[object, object, Event],
-        cancelled: Callable[[datetime], Event] | None = None,
-        among: set[asyncio.Task[None]] | None = None,
-    ) -> None:
-        """Begin `work`; `cancelled` makes what is told when it is cancelled and tells nothing itself."""
-        inbox, tasks = self._inbox, self._in_flight if among is None else among
-        task = asyncio.create_task(self._guarded(work, inbox))
-        tasks.add(task)
-        self._unfinished.add(task)
-        task.add_done_callback(tasks.discard)
-        task.add_done_callback(self._unfinished.discard)
-        task.add_done_callback(lambda _: work.close())  # one that is cancelled before it began would complain
-        if cancelled is not None:
-            task.add_done_callback(lambda _: inbox.put(cancelled(self._clock())) if task.cancelled() else None)
-
-    async def _guarded(self, work: Coroutine[object, object, Event], inbox: Inbox) -> None:
-        """Put what comes of `work` into its execution's inbox; a fault of our own ends the run with its cause."""
-        try:
-            event = await work
-        except BaseException as error:
-            if was_cancelled(error):
-                raise
-            event = DriverFailed(error=error_record(error, "driver"), at=self._clock())
-        inbox.put(event)
-
-    async def _wait(self, command: StartTimer) -> None:
-        await asyncio.sleep((command.fires_at - self._clock()).total_seconds())
-        self._inbox.put(TimerFired(at=max(self._clock(), command.fires_at)))
-
-    async def _cancel(self) -> None:
-        in_flight = [*self._in_flight, *self._waits, *((self._timer,) if self._timer else ())]
-        # the next execution neither cancels nor waits for what stays behind
-        self._in_flight, self._waits, self._timer = set(), set(), None
-        for task in in_flight:
-            task.cancel()
-        if in_flight:  # one that does not heed being cancelled is left behind
-            await asyncio.wait(in_flight, timeout=CANCEL_SECONDS_MAX)

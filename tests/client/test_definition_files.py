@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,13 @@ from holdfast.client.definition_files import (
     to_markdown,
     to_yaml,
 )
-from holdfast.core.agent.agent_builder import AgentBuilder
+from holdfast.core.agent.agent import Agent
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
-from holdfast.core.agent.policies import JsonSchemaFormat
+from holdfast.core.agent.policies import ApprovalRule, JsonSchemaFormat
 from holdfast.core.base.bounds import DEFINITION_BYTES_MAX
 from holdfast.core.base.errors import DefinitionInvalid, HoldfastError, InvalidInput, UnknownAgent
+from holdfast.core.base.usage import Prices
 from tests.core.defining import definitions as drawn
 
 FRONT = """---
@@ -172,28 +174,23 @@ budget: {max_cost: 1.5, deadline: 2030-01-01T00:00:00Z}
 ---
 You judge.
 """
-WHOLE = (
-    AgentBuilder.named("judge")
-    .describe("", label="The judge")
-    .prompt("You judge.")
-    .model("large")
-    .no_tools()
-    .deny("drop")
-    .hooks("guard")
-    .subagents("clerk")
-    .approve("pay_*", "refund", expires_seconds=3600)
-    .answers(Verdict)
-    .with_(
-        llm={"model": "large", "prices": {"input_usd": 2.5, "output_usd": 10}},
-        overridable=["steps_limit"],
-        context={"view": "all", "summary": {"above_input_tokens": 50_000}},
-        budget={"max_cost": 1.5, "deadline": "2030-01-01T00:00:00Z"},
-    )
-    .build()
-)
+WHOLE = Agent(
+    name="judge",
+    label="The judge",
+    prompt="You judge.",
+    model=LLM(model="large", prices=Prices(input_usd=2.5, output_usd=10)),
+    tools_deny=["drop"],
+    hooks=["guard"],
+    subagents=["clerk"],
+    approvals=[ApprovalRule(tools=("pay_*", "refund"), expires_seconds=3600)],
+    answers=Verdict,
+    overridable=["steps_limit"],
+    context={"view": "all", "summary": {"above_input_tokens": 50_000}},
+    budget=ExecutionBudget(max_cost=1.5, deadline=datetime(2030, 1, 1, tzinfo=UTC)),
+).definition
 
 
-def test_the_builder_and_the_files_give_the_very_same_agent() -> None:
+def test_python_and_the_files_give_the_very_same_agent() -> None:
     head, prompt = WHOLE_MARKDOWN.removeprefix("---\n").split("---\n")
     assert load_text(WHOLE_MARKDOWN, ".md", "x") == WHOLE
     assert load_text(f"{head}system_prompt: {prompt}", ".yaml", "x") == WHOLE

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+from typing_extensions import TypeVar
 
 from holdfast.core.agent.policies import JsonSchemaFormat
 from holdfast.core.base.bounds import (
@@ -21,6 +22,8 @@ from holdfast.core.base.validation_errors import problem_text
 from holdfast.core.conversation.messages import ILLEGAL_IN_NAME
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+AnswerT = TypeVar("AnswerT", default=Any)
+"""What an agent answers, where that is known."""
 
 Schema = dict[str, Any]
 

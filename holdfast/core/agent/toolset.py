@@ -52,6 +52,16 @@ class Toolset:
             capabilities=_of_kind(values, Capability),
         )
 
+    def joined(self, *others: Toolset) -> Toolset:
+        """Return what this one and the others offer, each thing once."""
+        every = (self, *others)
+        return Toolset(
+            tools=_distinct(each for one in every for each in one.tools),
+            hooks=_distinct(each for one in every for each in one.hooks),
+            compilers=_distinct(each for one in every for each in one.compilers),
+            capabilities=_distinct(each for one in every for each in one.capabilities),
+        )
+
     def equip(self, definition: AgentDefinition) -> AgentToolset:
         """Return what `definition` chooses.
 
@@ -131,4 +141,8 @@ def _check_places(agent: str, number: int, rule: ApprovalRule, tools: Iterable[A
 
 
 def _of_kind(values: Iterable[object], kind: type[ValueT]) -> tuple[ValueT, ...]:
-    return tuple({id(value): value for value in values if isinstance(value, kind)}.values())
+    return _distinct(value for value in values if isinstance(value, kind))
+
+
+def _distinct(values: Iterable[ValueT]) -> tuple[ValueT, ...]:
+    return tuple({id(value): value for value in values}.values())

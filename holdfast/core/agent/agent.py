@@ -1,0 +1,208 @@
+"""`Agent`: an agent written in Python, a definition together with the functions that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
+
+from pydantic import BaseModel, JsonValue
+
+from holdfast.core.agent.answer_types import AnswerT, format_of
+from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.capabilities import Capability
+from holdfast.core.agent.context_view import Compiler
+from holdfast.core.agent.definition import LLM, AgentDefinition, Named, name_of
+from holdfast.core.agent.definition_errors import definition_of
+from holdfast.core.agent.hooks import Hook
+from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.tool_selection import ALL
+from holdfast.core.agent.tools import AnyTool, Tool, tool
+from holdfast.core.agent.toolset import Toolset
+from holdfast.core.base.errors import DefinitionInvalid, InvalidInput
+
+KindT = TypeVar("KindT")
+
+AnyFunction: TypeAlias = Callable[..., Any]
+"""A function that becomes a tool, as `@tool` makes one of it."""
+
+
+class Agent(Generic[AnswerT]):
+    """An agent and the functions it names; `LocalDriver`, `Holdfast` and `holdfast worker --import` take it as it is.
+
+        clerk = Agent(name="clerk", prompt="You find orders.", tools=[find_order], answers=Ticket)
+
+    Args:
+        name: what the agent is called.
+        prompt: what the model is told first.
+        tools: functions, tools (`@tool`), names of tools that the worker offers, or "all" for every one it offers.
+        answers: what the final answer must be: a pydantic model, "json_object", or a JSON Schema; words by default.
+        strict: have the provider hold to the schema itself (`format_of`).
+        model: which model answers, by name or with all there is to say of it; by default the worker's HOLDFAST_MODEL.
+        description: what the agent is for, in a line; another agent's model reads it.
+        hooks: hooks (`@hook`), names of hooks that the worker offers, or "all".
+        subagents: the agents that it may call: agents, definitions, or names of agents in the agents folder.
+        capabilities: bundles of tools, hooks and prompt text, by themselves or by name.
+        compiler: what makes a model call's messages of the conversation (`@compiler`).
+        approvals: which calls wait for a person: rules, or tools of which every call does.
+        budget: the limits of every run.
+        fields: any other field of `AgentDefinition`, by its name.
+
+    Raises DefinitionInvalid with every problem in one line; InvalidInput for a function that can be no tool.
+    """
+
+    def __init__(  # noqa: PLR0913  # what most agents say; the rest of a definition's fields come by name
+        self,
+        name: str,
+        *,
+        prompt: str = "",
+        tools: Iterable[str | AnyTool | AnyFunction] = (),
+        answers: type[AnswerT] | Literal["text", "json_object"] | Mapping[str, JsonValue] | None = None,
+        strict: bool = False,
+        model: str | LLM | None = None,
+        description: str = "",
+        hooks: Iterable[str | Hook] = (),
+        subagents: Iterable[str | AgentDefinition | Agent[Any]] = (),
+        capabilities: Iterable[str | Capability] = (),
+        compiler: Compiler | None = None,
+        approvals: Iterable[ApprovalRule | str | AnyTool | AnyFunction] = (),
+        budget: ExecutionBudget | None = None,
+        **fields: Any,  # noqa: ANN401  # of any type, as in dataclasses.replace
+    ) -> None:
+        with _problems_of(name):
+            own_tools = [each if isinstance(each, str) else _tool_of(each) for each in _listed("tools", tools)]
+            own_hooks = _listed("hooks", hooks)
+            bundles = _listed("capabilities", capabilities)
+            agents = _listed("subagents", subagents)
+            data: dict[str, Any] = {
+                "name": name,
+                "system_prompt": prompt,
+                "description": description,
+                "tools": _names(own_tools),
+                "hooks": _names(own_hooks),
+                "capabilities": [name_of(each) for each in bundles],
+                "subagents": [name_of(each) for each in agents],
+                "approvals": [_rule(each) for each in _listed("approvals", approvals)],
+                **fields,
+            }
+            if model is not None:
+                data["llm"] = LLM(model=model) if isinstance(model, str) else model
+            if budget is not None:
+                data["budget"] = budget
+            if answers is not None:
+                data["response_format"] = _format(answers, strict=strict)
+            if compiler is not None:
+                data["context"] = {**dict(data.get("context", {})), "compiler": compiler.name}
+            self.definition: Final = definition_of(data)
+            self.subagents: Final = distinct_agents(_definitions(agents))
+            """The definitions of the agents that it, or one of them, may call, as far as they were given."""
+        self.answers: Final = answers if isinstance(answers, type) else None
+        """The type of the answers, where they have one."""
+        self.toolset: Final[Toolset] = Toolset(
+            tools=tuple(each for each in own_tools if not isinstance(each, str)),
+            hooks=_of(Hook, own_hooks),
+            compilers=() if compiler is None else (compiler,),
+            capabilities=_of(Capability, bundles),
+        ).joined(*(each.toolset for each in agents if isinstance(each, Agent)))
+        """The functions of it and of its subagents."""
+
+    @property
+    def name(self) -> str:
+        """What the agent is called."""
+        return self.definition.name
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name!r}>"
+
+
+AnyAgent: TypeAlias = str | AgentDefinition | Agent[Any]
+"""What can stand for an agent: its name in the agents folder, or the path of a file; its definition; itself."""
+
+
+def agents_in(modules: Iterable[ModuleType]) -> tuple[Agent[Any], ...]:
+    """Return the agents that the modules hold, each once."""
+    values = (value for module in modules for value in vars(module).values())
+    found: list[Agent[Any]] = [value for value in values if isinstance(value, Agent)]
+    return tuple({id(each): each for each in found}.values())
+
+
+def with_subagents(
+    agent: AgentDefinition | Agent[Any], subagents: Iterable[AgentDefinition | Agent[Any]] = ()
+) -> tuple[AgentDefinition, tuple[AgentDefinition, ...]]:
+    """Return the definition of `agent`, and those of every agent given with it. Raises DefinitionInvalid."""
+    definition, *others = _definitions((agent, *subagents))
+    return definition, distinct_agents(others)
+
+
+def distinct_agents(definitions: Iterable[AgentDefinition]) -> tuple[AgentDefinition, ...]:
+    """Return the definitions, each once. Raises DefinitionInvalid for two different ones of one name."""
+    found: dict[str, AgentDefinition] = {}
+    for each in definitions:
+        if found.setdefault(each.name, each) != each:
+            raise DefinitionInvalid(f"two different agents are called {each.name!r}; rename one")
+    return tuple(found.values())
+
+
+@contextmanager
+def _problems_of(name: object) -> Generator[None]:
+    """Have what is wrong say of which agent, as a DefinitionInvalid."""
+    try:
+        yield
+    except (DefinitionInvalid, InvalidInput) as error:
+        raise DefinitionInvalid(f"agent {str(name)[:80]!r}: {error.message}") from None
+
+
+def _definitions(agents: Iterable[str | AgentDefinition | Agent[Any]]) -> Iterator[AgentDefinition]:
+    """Yield the definitions of those that are more than a name, each followed by those of its subagents."""
+    for each in agents:
+        if isinstance(each, Agent):
+            yield each.definition
+            yield from each.subagents
+        elif isinstance(each, AgentDefinition):
+            yield each
+
+
+def _listed(field: str, values: Iterable[Any]) -> list[Any]:
+    """Return the values as a list; `all`, and it alone, may stand for one."""
+    if isinstance(values, str) and values != ALL:
+        raise DefinitionInvalid(f"{field} is the text {values[:80]!r}; write a list: {field}=[{values[:80]!r}]")
+    return [values] if isinstance(values, str) else list(values)
+
+
+def _names(values: Iterable[str | Named]) -> str | list[str]:
+    names = [name_of(each) for each in values]
+    return ALL if names == [ALL] else names
+
+
+@cache
+def _made_tool(function: AnyFunction) -> AnyTool:
+    return tool(function)  # once: two agents with one function name the same tool
+
+
+def _tool_of(value: AnyTool | AnyFunction) -> AnyTool:
+    """Return the tool that `value` is or, as a function, becomes."""
+    if not callable(value):  # pyright: ignore[reportUnnecessaryComparison]  # a caller without a type checker
+        raise InvalidInput(f"{repr(value)[:80]} is no tool; give a function, a tool or a tool's name")
+    return value if isinstance(value, Tool) else _made_tool(value)  # pyright: ignore[reportUnknownVariableType]  # any
+
+
+def _rule(value: ApprovalRule | str | AnyTool | AnyFunction) -> object:
+    """Return the rule that `value` is, or that every call of the tool `value` waits for a person."""
+    if isinstance(value, ApprovalRule):
+        return value
+    return {"tools": [value if isinstance(value, str) else _tool_of(value).name]}
+
+
+def _of(kind: type[KindT], values: Iterable[object]) -> tuple[KindT, ...]:
+    return tuple(each for each in values if isinstance(each, kind))
+
+
+def _format(answers: object, *, strict: bool) -> dict[str, Any]:
+    """Return the fields of the response format; the definition judges them with the rest."""
+    if isinstance(answers, str):
+        return {"type": answers}
+    if isinstance(answers, type):
+        return dict(format_of(cast("type[BaseModel]", answers), strict=strict))
+    return {"type": "json_schema", "json_schema": answers, "strict": strict}

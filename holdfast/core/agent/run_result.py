@@ -1,0 +1,62 @@
+"""`RunResult`: how a run has ended, with its answer as the object that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, cast
+
+from pydantic import BaseModel
+
+from holdfast.core.agent.answer_types import AnswerT, typed
+from holdfast.core.agent.execution_state import ExecutionStatus
+from holdfast.core.agent.policies import TextFormat
+from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import AnswerInvalid
+from holdfast.core.base.json_parsing import read_json
+from holdfast.core.base.usage import Usage
+from holdfast.core.conversation.messages import Message
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult(Generic[AnswerT]):
+    """The end of a run: `output` is what the agent answered, `state` all there is to know."""
+
+    state: AgentState
+    answers: type[AnswerT] | None = None
+    """The type of the answer; without one it is text, or what its JSON says."""
+
+    @property
+    def output(self) -> AnswerT:
+        """The answer: an object of the type asked for, the value of its JSON, or text.
+
+        Raises AnswerInvalid where the run was stopped before it had answered, and where the answer is none of the type.
+        """
+        if self.status is not ExecutionStatus.COMPLETED:
+            reason = self.state.stop_reason
+            why = f"the run was {self.status}{f' ({reason})' if reason else ''}"
+            raise AnswerInvalid(f"{why} before it had answered; see `state` of the result for what there is")
+        text = self.state.final_response
+        if self.answers is not None:
+            return cast("AnswerT", typed(text, cast("type[BaseModel]", self.answers)))
+        return cast("AnswerT", text if isinstance(self.state.context.response_format, TextFormat) else read_json(text))
+
+    @property
+    def status(self) -> ExecutionStatus:
+        """`completed` or `stopped`."""
+        return self.state.status
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The conversation."""
+        return self.state.messages
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens that the run has used."""
+        return self.state.usage
+
+    @property
+    def cost(self) -> float:
+        """What they cost in US dollars, as far as prices are known."""
+        return self.state.cost
