@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib
 import os
 import signal
 import sys
@@ -15,25 +14,25 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from types import ModuleType
 from typing import Final, NoReturn
 
 from activities.guardian_link import GuardianLink
 from activities.log_format import log_to_stderr
 from activities.records import whose
-from holdfast.client.definition_files import load_agents
+from holdfast.client.definition_files import known_agents
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import connect_when_there, converter_of, core_runtime, unshared_storage
 from holdfast.connection.worker_settings import WorkerSettings
+from holdfast.core.agent.agent import agents_in
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.model import Model
 from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError, InvalidInput
-from holdfast.core.conversation.error_records import error_record
 from holdfast.models.endpoint import ProviderSettings, provider_of
 from holdfast.models.model_apis import model_from
+from holdfast.runtime.imports import imported_module
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.process_exit import leave
 from holdfast.runtime.remote_tool_checks import check_remote
@@ -67,8 +66,9 @@ INTERRUPTED: Final = 130
 
 
 def load_offer(modules: Sequence[str]) -> Toolset:
-    """Import `modules` and return what they offer, in order. Raises InvalidInput for what cannot be imported."""
-    offer = Toolset.of_modules(_imported(name) for name in modules)
+    """Import `modules` and return what they and their agents offer, in order. Raises InvalidInput."""
+    imported = [imported_module(name) for name in modules]
+    offer = Toolset.of_modules(imported).joined(*(agent.toolset for agent in agents_in(imported)))
     offer.equip(AgentDefinition(name="all", tools="all", hooks="all"))  # refuses two tools or hooks of one name
     for hook in offer.hooks:
         if hook.traits.tools is not None and not any(hook.traits.concerns(name) for name in _callable(offer)):
@@ -84,7 +84,6 @@ def _callable(offer: Toolset) -> tuple[str, ...]:
 async def serve(
     settings: Settings,
     serving: WorkerSettings,
-    modules: Sequence[str],
     *,
     attended: bool,
     tools_only: bool,
@@ -99,7 +98,7 @@ async def serve(
     objects = objects_at(settings.storage_place)
     records = records_of(converter_of(settings))
     results = ResultStore(EncodedParts(objects, records.codec))
-    offer = load_offer(modules)
+    offer = load_offer(settings.modules)
     if not tools_only:
         offer = offer_reading(offer, results)
         offer = RecordTools(records, whose).offered(offer)
@@ -168,7 +167,7 @@ def _sinks_for(given: Sequence[str], *, tools_only: bool) -> tuple[Sink, ...]:
 
 def _model_for(settings: Settings, offer: Toolset, chosen: str | None) -> Model:
     """Return the model, after a look at the agents: one that names what we do not have is told now, not in a run."""
-    agents = AgentRegistry.of(*load_agents(settings.agents_dir).values())
+    agents = AgentRegistry.of(*known_agents(settings).values())
     agents.check(tools=offer.tools, hooks=offer.hooks, capabilities=offer.capabilities, compilers=offer.compilers)
     model = model_from(chosen)
     for note in _idle_agents(agents, offer):
@@ -223,35 +222,21 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--metrics", metavar="HOST:PORT", help="where metrics can be read")
     given = parser.parse_args(arguments)
     log_to_stderr()
-    sys.path.append(str(Path.cwd()))  # last, so that a user's `email.py` does not take the place of Python's
     settings = Settings.from_environment(
         address=given.address,
         namespace=given.namespace,
         task_queue=given.task_queue,
         data_dir=given.data_dir,
         agents_dir=given.agents,
+        modules=given.modules,
         storage=given.storage,
         encryption_key_file=given.encryption_key_file,
     )
     serving = WorkerSettings.from_environment(**{name: getattr(given, name) for name in OPTIONS})
     ways = {"attended": given.attended, "tools_only": given.tools_only, "chosen_model": given.model}
     metrics = metrics_address(given.metrics)
-    asyncio.run(serve(settings, serving, given.modules, sinks=given.sinks, metrics=metrics, **ways))
+    asyncio.run(serve(settings, serving, sinks=given.sinks, metrics=metrics, **ways))
     return 0
-
-
-def _imported(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        missing = f"{name!r}" if error.name == name else f"{name!r}: it needs {error.name!r}"
-        raise InvalidInput(f"cannot import {missing}, which is not found from {Path.cwd()}") from None
-    except HoldfastError:
-        raise
-    except (Exception, SystemExit) as error:
-        told = error_record(error, name)
-        said = " ".join(f"{told.type}: {told.message}".split())
-        raise InvalidInput(f"cannot import {name!r}: {said}") from error
 
 
 def _on_signal(stopping: asyncio.Event, guardian: GuardianLink) -> None:

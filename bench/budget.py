@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from bench.report import Goal, show_goals, show_table
 from holdfast import AgentDefinition, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
@@ -222,7 +222,7 @@ async def measure(address: str, folder: Path, runs: int, seed: int) -> dict[str,
     endpoint, ended = Endpoint(), dict[str, tuple[Account, str]]()
     at_once = asyncio.Semaphore(AT_ONCE)
     async with FakeOpenAI(endpoint.answer) as server:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         model = OpenAIChat(ProviderSettings(base_url=server.base_url, api_key="any"))
 
         async def run(number: int) -> None:
@@ -240,7 +240,7 @@ async def measure(address: str, folder: Path, runs: int, seed: int) -> dict[str,
     return ended
 
 
-async def _ended(client: Client, account: Account, stop_after: float | None) -> str:
+async def _ended(client: Holdfast, account: Account, stop_after: float | None) -> str:
     below = tuple(each for each in account.agents.values() if each is not account.root)
     execution_id = await client.start(account.root, "Spend it.", subagents=below)
     async with asyncio.timeout(RUN_SECONDS_MAX):

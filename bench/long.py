@@ -127,7 +127,7 @@ async def lived(
         AGENT_EXECUTION,
         start,
         id=execution_id,
-        task_queue=stage.holdfast.client.settings.task_queue,
+        task_queue=stage.client.settings.task_queue,
         result_type=ExecutionResult,
     )
     seconds = time.perf_counter() - began

@@ -149,7 +149,7 @@ async def _times(http: ClientSession, stage: Stage) -> list[float]:
 
 async def _said(stage: Stage, execution_id: str) -> list[str]:
     """Return the ids of the messages in the conversation as an execution has left it."""
-    state = await stage.holdfast.client.result(execution_id)
+    state = await stage.client.result(execution_id)
     return [str(each.metadata[MESSAGE_ID]) for each in state.messages if MESSAGE_ID in each.metadata]
 
 
@@ -232,7 +232,7 @@ async def forked(stage: Stage, size: int, forks: int = 5) -> Forked:
     talk, execution_id = Talk(stage), ""
     for number in range(max(1, size // (2 * PIECE_BYTES))):
         execution_id = await talk.ask(words(PIECE_BYTES, number))
-    state = await stage.holdfast.client.result(execution_id)
+    state = await stage.client.result(execution_id)
     held = sum(len(message.text) for message in state.messages)
     written: list[int] = []
     took: list[float] = []
@@ -245,7 +245,7 @@ async def forked(stage: Stage, size: int, forks: int = 5) -> Forked:
             raise WrongAnswer("the fork has no conversation")
         history = await other.handle.fetch_history()
         written.append(sum(event.ByteSize() for event in history.events))
-        goes_on = await stage.holdfast.client.result(await other.ask(words(100, 0)))
+        goes_on = await stage.client.result(await other.ask(words(100, 0)))
         if len(goes_on.messages) != len(state.messages) + 2:
             raise WrongAnswer(f"the fork has {len(goes_on.messages)} messages")
     return Forked(held, tuple(written), tuple(took))

@@ -21,7 +21,7 @@ from uuid import uuid4
 from bench.bare import BareLoop
 from bench.task import PROMPT, Task
 from holdfast import AgentDefinition
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.server.embedded import EmbeddedServer
 
 ROOT: Final = Path(__file__).parents[1]
@@ -69,24 +69,24 @@ class Loop(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Holdfast:
-    """The agent as a user starts it, by `Client.run`."""
+class HoldfastRuns:
+    """The agent as a user starts it, by `Holdfast.run`."""
 
-    client: Client
+    client: Holdfast
     worker_pid: int
     name: str = "holdfast"
 
     async def run(self, task: Task, workflow_id: str) -> None:
         """Run the task."""
-        state = await self.client.run(READER, task.question, execution_id=workflow_id)
-        _check(state.final_response, task)
+        result = await self.client.run(READER, task.question, execution_id=workflow_id)
+        _check(result.output, task)
 
 
 @dataclass(frozen=True, slots=True)
 class Bare:
     """The hand-written loop, started by Temporal's own client."""
 
-    client: Client
+    client: Holdfast
     worker_pid: int
     name: str = "bare"
 
@@ -106,9 +106,9 @@ class Stage:
     data is kept, `endpoint` the address of the model.
     """
 
-    client: Client
-    holdfast: Holdfast
-    local: Holdfast | None
+    client: Holdfast
+    holdfast: HoldfastRuns
+    local: HoldfastRuns | None
     bare: Bare
     server_pid: int
     objects: Path
@@ -139,11 +139,11 @@ async def set_stage(
         told |= environment or {}
         objects = folder / "objects"
 
-        async def holdfast(name: str, module: str) -> Holdfast:
+        async def holdfast(name: str, module: str) -> HoldfastRuns:
             settings = Settings(address=address, task_queue=name, data_dir=folder / "data", storage=objects.as_uri())
             at = ("--address", address, "--task-queue", name, "--storage", objects.as_uri())
             _, pid = await start(name, "worker", "--import", module, *at, **told)
-            return Holdfast(await Client.connect(settings), pid, name)
+            return HoldfastRuns(await Holdfast.connect(settings), pid, name)
 
         ours = await holdfast("holdfast", "bench.script")
         within = await holdfast("local", "bench.local_script") if local else None

@@ -19,7 +19,7 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from bench.report import Goal, hand_over, quantile, show_goals, show_table
 from bench.stage import fresh_id, perform
 from holdfast import AgentDefinition, ExecutionStatus, StopReason, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
@@ -95,7 +95,7 @@ class Stood:
 class Place:
     """A worker with an endpoint, and what tells the trials on them apart."""
 
-    client: Client
+    client: Holdfast
     endpoint: FakeOpenAI
     stood: Stood
     numbers: count[int] = field(default_factory=count)
@@ -265,7 +265,7 @@ async def set_place(address: str, folder: Path, *, push: bool) -> AsyncGenerator
         stood = Stood()
         model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
         async with make_worker(await connect(settings, runtime=runtime), settings, stood.offer, model):
-            yield Place(await Client.connect(settings), endpoint, stood)
+            yield Place(await Holdfast.connect(settings), endpoint, stood)
         await model.close()
 
 

@@ -19,7 +19,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 from bench.report import Goal, hand_over, quantile, show_goals, show_table
 from bench.stage import Stage, cpu_seconds, perform, set_stage
 from holdfast import AgentDefinition, ExecutionStatus, StopReason
-from holdfast.client import Client
+from holdfast.client import Holdfast
 from holdfast.runtime.process_exit import leave
 from holdfast.testing.script import Call, Reply, calls
 
@@ -65,7 +65,7 @@ async def crowd(work: Iterable[Coroutine[None, None, T]], at_once: int) -> list[
     return await asyncio.gather(*map(one, work))
 
 
-async def stands(client: Client, execution_id: str, per_run: int) -> None:
+async def stands(client: Holdfast, execution_id: str, per_run: int) -> None:
     """Wait until the run's tools have begun."""
     handle = client.temporal.get_workflow_handle(execution_id)
     begun = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
@@ -88,7 +88,7 @@ async def idle_cores(stage: Stage) -> dict[str, float]:
     return {name: (used - before[name]) / IDLE_SECONDS for name, used in processor_seconds(stage).items()}
 
 
-async def stopped(client: Client, execution_id: str) -> tuple[float, float]:
+async def stopped(client: Holdfast, execution_id: str) -> tuple[float, float]:
     """Stop a run; return the seconds until it was told, and until it had ended."""
     began, wall = time.monotonic(), time.time()
     await client.stop(execution_id, "bench")

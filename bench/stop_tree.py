@@ -12,7 +12,7 @@ from typing import Any, Final
 from bench.report import Goal, hand_over, quantile, show_goals
 from bench.stage import fresh_id, perform
 from holdfast import AgentDefinition
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.toolset import Toolset
 from holdfast.models import OpenAIChat, ProviderSettings
@@ -48,7 +48,7 @@ def plays(request: dict[str, Any]) -> Reply:
     return calls(*(Call("spawn", {"agent": below, "task": f"{task} {place}"}) for place in range(count)))
 
 
-async def trial(client: Client, endpoint: FakeOpenAI, name: str) -> tuple[float, float]:
+async def trial(client: Holdfast, endpoint: FakeOpenAI, name: str) -> tuple[float, float]:
     """Return the seconds from the stop to the last connection's close, and to the end of the root's run."""
     agents = {
         who: AgentDefinition(name=who, system_prompt=who, subagents=(BELOW[who][0],) if who in BELOW else ())
@@ -81,7 +81,7 @@ async def run(trials: int) -> tuple[list[float], list[float]]:
         async with FakeOpenAI(plays) as endpoint:
             model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
             async with make_worker(await connect(settings), settings, Toolset(), model):
-                client = await Client.connect(settings)
+                client = await Holdfast.connect(settings)
                 await trial(client, endpoint, "warm")  # the first run of a worker pays for its imports
                 found = [await trial(client, endpoint, f"tree{number}") for number in range(trials)]
             await model.close()

@@ -17,7 +17,7 @@ from bench.endpoint import TICK, TICK_SECONDS, Endpoint
 from bench.report import Goal, hand_over, quantile, show_goals, show_table
 from bench.stage import fresh_id, perform
 from holdfast import AgentDefinition, ExecutionStatus
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.client.watch_events import TextDelta
 from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.toolset import Toolset
@@ -35,7 +35,7 @@ SPEAKER: Final = AgentDefinition(name="speaker", system_prompt="Speak.")
 
 EPILOG: Final = f"""\
 A run's one model call streams an answer for 10 s, a piece every {1_000 * TICK_SECONDS:.0f} ms.
-Each piece says when it was sent. Watchers (`Client.watch`) see the pieces; the delay is that from the sending of a
+Each piece says when it was sent. Watchers (`Holdfast.watch`) see the pieces; the delay is that from the sending of a
 piece to the watcher who gets it. Endpoint, worker and watchers share one process, so that 50 watchers also pay for
 each other.
 
@@ -63,7 +63,7 @@ class Streamed:
     max_seconds: float
 
 
-async def streamed(client: Client, seconds: float, watchers: int) -> Streamed:
+async def streamed(client: Holdfast, seconds: float, watchers: int) -> Streamed:
     """Run one streamed call under so many watchers; checks that every watcher saw the whole answer."""
     execution_id = await client.start(SPEAKER, f"tick for {seconds} s")
     seen = await asyncio.gather(*(_watched(client, execution_id) for _ in range(watchers)))
@@ -94,7 +94,7 @@ def _call(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
     return events[first : last + 1]
 
 
-async def _watched(client: Client, execution_id: str) -> tuple[str, list[float], int]:
+async def _watched(client: Holdfast, execution_id: str) -> tuple[str, list[float], int]:
     """Return the text a watcher put together, the delay of each of its pieces, and the number of deltas."""
     text, delays, deltas = "", list[float](), 0
     async for told in client.watch(execution_id):
@@ -114,7 +114,7 @@ async def run(seconds: float, watchers: Sequence[int]) -> list[Streamed]:
     ):
         settings = Settings(address=server.address.address, task_queue=fresh_id(), data_dir=Path(folder) / "data")
         async with Endpoint() as endpoint:
-            client = await Client.connect(settings)
+            client = await Holdfast.connect(settings)
             model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
             async with make_worker(await connect(settings), settings, Toolset(), model):
                 found = [await streamed(client, seconds, number) for number in watchers]

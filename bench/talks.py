@@ -105,7 +105,7 @@ class Talk:
             AGENT_SESSION,
             self._start,
             id=session_workflow_id(self.agent_id),
-            task_queue=self.stage.holdfast.client.settings.task_queue,
+            task_queue=self.stage.client.settings.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )
         answer: AnswerT = await self.stage.client.temporal.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]  # the SDK's own hint

@@ -22,7 +22,7 @@ from bench.report import Goal, hand_over, quantile, show_goals, show_table
 from bench.script import read_page, script
 from bench.stage import READER, fresh_id, perform
 from bench.task import Task
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.toolset import Toolset
 from holdfast.models import OpenAIChat, ProviderSettings
@@ -81,7 +81,7 @@ async def run(runs: int, steps: int) -> list[list[float]]:
     ):
         settings = Settings(address=server.address.address, task_queue=fresh_id(), data_dir=Path(folder) / "data")
         async with FakeOpenAI(script) as endpoint:
-            client = await Client.connect(settings)
+            client = await Holdfast.connect(settings)
             model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="bench", model="scripted"))
             worker = make_worker(await connect(settings), settings, Toolset(tools=(read_page,)), model)
             task = Task(steps, PAGE_BYTES)
@@ -89,7 +89,7 @@ async def run(runs: int, steps: int) -> list[list[float]]:
                 async with worker:
                     states = await asyncio.gather(*(client.run(READER, task.question) for _ in range(runs)))
             await model.close()
-    if any(state.final_response != task.answer for state in states):
+    if any(state.output != task.answer for state in states):
         raise AssertionError("a run has not done its task")
     if len(found) != runs:
         raise AssertionError(f"{len(found)} of {runs} runs were seen")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from activities.transcript_cache import TranscriptCache
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.toolset import Toolset
 from holdfast.models import OpenAIChat, ProviderSettings
@@ -22,7 +22,7 @@ from workers import make_worker
 class Served:
     """A worker at work on its own task queue, and what it talks to. `ledger` has a line per model call."""
 
-    client: Client
+    client: Holdfast
     endpoint: FakeOpenAI
     ledger: Path
 
@@ -43,7 +43,7 @@ async def served(
     """Run a worker in this process against a scripted endpoint; with HOLDFAST_CACHED_RUNS=0, one without a cache."""
     chosen = serving or WorkerSettings.from_environment()
     async with FakeOpenAI(script, ledger=ledger) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         try:
             async with make_worker(client.temporal, settings, offer, model, cache, chosen, results):

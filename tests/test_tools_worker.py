@@ -54,7 +54,7 @@ async def test_a_worker_process_serves_the_tools_of_its_queue_without_a_model_or
         with WorkerProcess(command, heard.append, environment) as process:
             assert await asyncio.to_thread(process.wait_until_ready, READY_SECONDS_MAX), heard
             state = await served.client.run(AgentDefinition(name="asker", tools="all"), "where?")
-    assert state.steps[0].tool_executions[0].result == "gpu_tools"
+    assert state.state.steps[0].tool_executions[0].result == "gpu_tools"
     at = f"{settings.address}, namespace 'default'"
     assert heard[0] == f"worker ready: {at}, task queue '{queue}', tools: where"
 

@@ -15,7 +15,7 @@ from examples.repo_detective.evidence import keys_after_first_step, under_way
 from examples.repo_detective.screen import Narrator, Screen
 from examples.repo_detective.stage import AGENTS, PAUSE_SECONDS, START_SECONDS_MAX, DemoWorker, in_order
 from holdfast import AgentState, ExecutionBudget, HoldfastError
-from holdfast.client import Client, Settings, load_definition
+from holdfast.client import Holdfast, Settings, load_definition
 from holdfast.testing import Entry, Ledger
 
 AGENT: Final = "repo_detective"
@@ -63,7 +63,7 @@ async def perform(crash: Crash, question: str) -> Ran:
                 crash.screen.working("starting a worker")
                 worker = await _worker(crash, workers)
                 crash.screen.fact("worker", f"pid {worker.pid}")
-                client = await Client.connect(crash.settings)
+                client = await Holdfast.connect(crash.settings)
             async with _not_left_behind(client, crash.run_id):
                 with in_order(crash.screen.ending):
                     cut = await _run(crash, client, question, worker, workers)
@@ -75,7 +75,7 @@ async def perform(crash: Crash, question: str) -> Ran:
 
 
 async def _run(
-    crash: Crash, client: Client, question: str, worker: DemoWorker, workers: AsyncExitStack
+    crash: Crash, client: Holdfast, question: str, worker: DemoWorker, workers: AsyncExitStack
 ) -> tuple[Entry, ...]:
     """Start the run and follow it."""
     definition = load_definition(AGENTS / f"{AGENT}.md")
@@ -86,7 +86,7 @@ async def _run(
     return await _follow(crash, client, worker, workers)
 
 
-async def _follow(crash: Crash, client: Client, worker: DemoWorker, workers: AsyncExitStack) -> tuple[Entry, ...]:
+async def _follow(crash: Crash, client: Holdfast, worker: DemoWorker, workers: AsyncExitStack) -> tuple[Entry, ...]:
     """Tell the run until it has ended, with the kill in between; return the calls that were cut off."""
     narrator = Narrator(crash.screen)
     watching = asyncio.create_task(_watch(client, crash.run_id, narrator))
@@ -102,7 +102,7 @@ async def _follow(crash: Crash, client: Client, worker: DemoWorker, workers: Asy
     return cut
 
 
-async def _watch(client: Client, run_id: str, narrator: Narrator) -> None:
+async def _watch(client: Holdfast, run_id: str, narrator: Narrator) -> None:
     async for state in client.follow(run_id):
         narrator.tell(state)
 
@@ -158,7 +158,7 @@ async def _worker(crash: Crash, workers: AsyncExitStack) -> DemoWorker:
 
 
 @asynccontextmanager
-async def _not_left_behind(client: Client, run_id: str) -> AsyncGenerator[None]:
+async def _not_left_behind(client: Holdfast, run_id: str) -> AsyncGenerator[None]:
     """Stop the run when the demo is interrupted: nobody else would ever take it up. Without a worker, terminate it."""
     try:
         yield
@@ -169,7 +169,7 @@ async def _not_left_behind(client: Client, run_id: str) -> AsyncGenerator[None]:
         raise
 
 
-async def _stop(client: Client, run_id: str, reason: str) -> None:
+async def _stop(client: Holdfast, run_id: str, reason: str) -> None:
     await client.stop(run_id, reason, source="demo")
     try:
         await asyncio.wait_for(client.result(run_id), STOP_SECONDS_MAX)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from holdfast import Agent, remote_tool
-from holdfast.client import Client
+from holdfast.client import Holdfast
 
 TEXT: Mapping[str, JsonValue] = {
     "type": "object",
@@ -50,8 +50,8 @@ agent = Agent(name="words", prompt="You count words.", tools=[word_count, last_w
 
 async def main(question: str) -> None:
     """Ask the agent."""
-    client = await Client.connect()
-    print((await client.run(agent, question)).final_response)
+    client = await Holdfast.connect()
+    print((await client.run(agent, question)).output)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from holdfast.core.base.errors import InvalidInput, StateInvalid
 from holdfast.core.wire.workflow_ids import session_workflow_id
 
 if TYPE_CHECKING:
-    from holdfast.client import AgentHandle, Client, Holdfast, SessionSummary
+    from holdfast.client import AgentHandle, Holdfast, SessionSummary
 
 T = TypeVar("T")
 
@@ -76,19 +76,17 @@ def asked_agent(settings: Settings, given: str, ask: Callable[[AgentHandle], Awa
     """Ask the agent that is meant."""
 
     async def asking(holdfast: Holdfast) -> T:
-        return await ask(holdfast.agent(await agent_id_of(holdfast.client, given)))
+        return await ask(holdfast.agent(await agent_id_of(holdfast, given)))
 
     return asked(settings, asking)
 
 
 async def joined(settings: Settings) -> Holdfast:
     """Return what reaches agents; says so when it is on another server than this folder's."""
-    from holdfast.client import Holdfast
-
-    return Holdfast(await connected(settings))
+    return await connected(settings)
 
 
-async def run_id_of(client: Client, given: str) -> str:
+async def run_id_of(client: Holdfast, given: str) -> str:
     """Return the id of the run that is meant; a whole id of nothing that the server knows as it is."""
     from holdfast.client.id_lookup import look_up
 
@@ -96,7 +94,7 @@ async def run_id_of(client: Client, given: str) -> str:
     return found if isinstance(found, str) else found.id
 
 
-async def agent_id_of(client: Client, given: str) -> str:
+async def agent_id_of(client: Holdfast, given: str) -> str:
     """Return the id of the agent that is meant, by its session; a whole id that the server does not know as it is."""
     from holdfast.client.id_lookup import look_up
 
@@ -104,7 +102,7 @@ async def agent_id_of(client: Client, given: str) -> str:
     return found if isinstance(found, str) else found.id
 
 
-async def meant(client: Client, given: str) -> tuple[str, bool]:
+async def meant(client: Holdfast, given: str) -> tuple[str, bool]:
     """Return the id of the run or the agent that is meant, and whether it is an agent's."""
     from holdfast.client.id_lookup import look_up
 
@@ -112,7 +110,7 @@ async def meant(client: Client, given: str) -> tuple[str, bool]:
     return (found, False) if isinstance(found, str) else (found.id, found.kind == "session")
 
 
-async def session_of(client: Client, agent_id: str) -> SessionSummary:
+async def session_of(client: Holdfast, agent_id: str) -> SessionSummary:
     """Return what the server knows of an agent's session."""
     from holdfast.client.execution_summaries import session_summary
     from holdfast.connection.event_page_reader import ASK_TIMEOUT
@@ -122,12 +120,12 @@ async def session_of(client: Client, agent_id: str) -> SessionSummary:
     return session_summary(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT)))
 
 
-async def connected(settings: Settings) -> Client:
+async def connected(settings: Settings) -> Holdfast:
     """Return a client; say so when it is of another server than this folder's."""
-    from holdfast.client import Client
+    from holdfast.client import Holdfast
 
     logging.getLogger(SDK_LOGGER).addFilter(Retries())
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     with suppress(InvalidInput):  # of the data directory, which need not be ours
         ours_is_down = settings.data_dir.exists() and running_server(settings.data_dir) is None
         if ours_is_down and settings.address is None and "TEMPORAL_ADDRESS" not in os.environ:
@@ -137,7 +135,7 @@ async def connected(settings: Settings) -> Client:
     return client
 
 
-async def page_of(client: Client, execution_id: str) -> str | None:
+async def page_of(client: Holdfast, execution_id: str) -> str | None:
     """Return where the embedded server's Web UI tells the run's story, when that is the server in use.
 
     The page of that tab needs the id of a Temporal run; where the server does not say it, it is the run's first page.

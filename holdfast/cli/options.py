@@ -48,7 +48,9 @@ Storage: TypeAlias = Annotated[
 Import: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        "--import", help="A Python module whose @tool functions are served; may be repeated.", metavar="MODULE"
+        "--import",
+        help="A Python module with agents or @tool functions; may be repeated; else HOLDFAST_IMPORT (comma-separated).",
+        metavar="MODULE",
     ),
 ]
 Sinks: TypeAlias = Annotated[
@@ -157,6 +159,7 @@ class WithLatest(Command):
 
 WHERE: Final[Mapping[str, Any]] = {
     "agents_dir": AgentsDir,
+    "modules": Import,
     "address": Address,
     "namespace": Namespace,
     "task_queue": TaskQueue,
@@ -164,7 +167,7 @@ WHERE: Final[Mapping[str, Any]] = {
 }
 """The options that add up to settings."""
 
-ELSE: Final = ("agents_dir", "task_queue")
+ELSE: Final = ("agents_dir", "modules", "task_queue")
 """Those of them that only some commands need."""
 
 settings_from = Settings.from_environment
@@ -173,7 +176,7 @@ settings_from = Settings.from_environment
 def with_server(*more: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options that say where the server is; it takes what they come to as `settings`.
 
-    `more` are further ones that it needs: `agents_dir`, `task_queue`.
+    `more` are further ones that it needs: those of ELSE.
     """
     options = {name: each for name, each in WHERE.items() if name not in ELSE or name in more}
     added = [

@@ -92,7 +92,7 @@ def run_ids(ctx: typer.Context, incomplete: str) -> Offered:
     """Return the ids of the latest runs, those under way first."""
 
     async def asked(holdfast: Holdfast) -> Offered:
-        found = await holdfast.client.list_executions(COMPLETED_IDS_MAX)
+        found = await holdfast.runs(COMPLETED_IDS_MAX)
         return [(each.execution_id, f"{each.agent or 'run'} {each.status}") for each in found]
 
     return _offered(ctx, incomplete, asked)
@@ -102,7 +102,7 @@ def ids_under_way(ctx: typer.Context, incomplete: str) -> Offered:
     """Return the ids of runs that have not ended."""
 
     async def asked(holdfast: Holdfast) -> Offered:
-        found = await holdfast.client.list_executions(COMPLETED_IDS_MAX)
+        found = await holdfast.runs(COMPLETED_IDS_MAX)
         return [(each.execution_id, each.agent or "run") for each in found if each.closed_at is None]
 
     return _offered(ctx, incomplete, asked)
@@ -126,7 +126,7 @@ def _offered(ctx: typer.Context, incomplete: str, ask: Callable[[Holdfast], Awai
 
 
 def _asked(params: dict[str, Any], ask: Callable[[Holdfast], Awaitable[Offered]]) -> Offered:
-    from holdfast.client import Client, Holdfast
+    from holdfast.client import Holdfast
     from holdfast.connection.settings import Settings
 
     data_dir = params.get("data_dir")
@@ -138,6 +138,6 @@ def _asked(params: dict[str, Any], ask: Callable[[Holdfast], Awaitable[Offered]]
 
     async def asking() -> Offered:
         async with asyncio.timeout(SERVER_SECONDS):
-            return await ask(Holdfast(await Client.connect(settings)))
+            return await ask(await Holdfast.connect(settings))
 
     return asyncio.run(asking())

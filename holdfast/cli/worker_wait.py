@@ -12,7 +12,7 @@ from holdfast.cli.screens import output
 from holdfast.core.base.errors import HoldfastError, ServerUnavailable
 
 if TYPE_CHECKING:
-    from holdfast.client import Client
+    from holdfast.client import Holdfast
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ WAIT_SECONDS_MAX: Final = 600.0
 """How long a command waits for the first worker; Ctrl-C leaves at any time."""
 
 
-async def when_served(client: Client, ask: Callable[[], Awaitable[T]], waiting: Busy, what: str) -> T:
+async def when_served(client: Holdfast, ask: Callable[[], Awaitable[T]], waiting: Busy, what: str) -> T:
     """Return what `ask` gives, which can be repeated; `what` is the subject of the sentence that says what waits.
 
     Where no worker serves, that is said once, and it is asked again until one has come. Raises what `ask` does, also
@@ -47,7 +47,7 @@ async def when_served(client: Client, ask: Callable[[], Awaitable[T]], waiting: 
         await asyncio.gather(hinting, return_exceptions=True)
 
 
-async def _hint(client: Client, waiting: Busy, what: str) -> None:
+async def _hint(client: Holdfast, waiting: Busy, what: str) -> None:
     await asyncio.sleep(HINT_SECONDS)
     if await _unserved(client):
         waiting.done()
@@ -56,7 +56,7 @@ async def _hint(client: Client, waiting: Busy, what: str) -> None:
         waiting.says("waiting for a worker")
 
 
-async def _unserved(client: Client) -> bool:
+async def _unserved(client: Holdfast) -> bool:
     """Return whether no worker serves, as far as the server can say."""
     try:
         return not await client.has_worker()

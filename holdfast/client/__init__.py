@@ -12,13 +12,11 @@ if TYPE_CHECKING:
     from holdfast.client.agent_handle import AgentHandle
     from holdfast.client.execution_summaries import ExecutionSummary, SessionSummary
     from holdfast.client.holdfast import Holdfast
-    from holdfast.client.runs import Client
     from holdfast.client.waiting_calls import WaitingCall, WaitingCalls
 
 __all__ = [
     "AgentHandle",
     "AttemptFailed",
-    "Client",
     "ExecutionSummary",
     "Holdfast",
     "SessionSummary",
@@ -33,7 +31,6 @@ __all__ = [
 
 _PLACES = {
     "AgentHandle": "agent_handle",
-    "Client": "runs",
     "ExecutionSummary": "execution_summaries",
     "Holdfast": "holdfast",
     "SessionSummary": "execution_summaries",

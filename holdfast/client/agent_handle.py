@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, cast, overload
 from uuid import uuid4
 
 from pydantic import JsonValue
@@ -19,20 +19,23 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.answer_wait import Answers
 from holdfast.client.definition_files import find_subagents
-from holdfast.client.runs import Client
+from holdfast.client.runs import Runs
 from holdfast.client.session_event_reader import session_events
 from holdfast.client.session_poll import executions_of
-from holdfast.client.session_updates import InitialSession, SessionUpdates, checked_definition
+from holdfast.client.session_updates import InitialSession, SessionUpdates, checked_agent
 from holdfast.client.session_validation import check_said, checked, update_id
 from holdfast.client.validation import check_definition, check_id, check_stop
 from holdfast.client.waiting_calls import WaitingCall, calls_of
 from holdfast.client.watch_events import Watched
 from holdfast.client.workflow_queries import queried
 from holdfast.connection.rpc_errors import refusal
+from holdfast.core.agent.agent import Agent, AnyAgent, definitions
+from holdfast.core.agent.answer_types import AnswerT
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.initial_state import new_agent
+from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import DecisionRefused, ExecutionFailed, ExecutionNotFound, HoldfastError, InvalidInput
 from holdfast.core.conversation.messages import Message
@@ -61,11 +64,21 @@ from holdfast.core.wire.session_contracts import (
 from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.storage.records import Records
 
+OutputT = TypeVar("OutputT")
+
 BRANCH_SECONDS_MAX: Final = 90.0
 """How long going to another place of a conversation may take: a worker reads all of it."""
 
 
-class AgentHandle:
+class SendOptions(TypedDict, total=False):
+    """What `send` takes besides the text."""
+
+    message_id: str | None
+    while_running: WhileRunning | None
+    metadata: Mapping[str, JsonValue] | None
+
+
+class AgentHandle(Generic[AnswerT]):
     """One agent and its session. Make one with `Holdfast.agent`; making it asks nobody and starts nothing.
 
     Any number of handles, in any number of processes, may talk to one agent. What one handle sends arrives in order.
@@ -73,16 +86,18 @@ class AgentHandle:
 
     def __init__(
         self,
-        client: Client,
+        client: Runs,
         records: Records,
         agent_id: str,
         beginning: InitialSession,
+        answers: type[AnswerT] | None = None,
     ) -> None:
         self.agent_id: Final = agent_id
         """The agent's id, a UUID."""
         self._client = client
         self._records = records
         self._beginning = beginning
+        self._answers = answers
         self._session = SessionUpdates(client, records, agent_id, beginning)
         self._sending = asyncio.Lock()
 
@@ -113,7 +128,7 @@ class AgentHandle:
                 UUID by default.
             while_running: what is to become of it while an execution runs: `queue`, `inject`, `interrupt` or `reject`;
                 by default what the session says.
-            metadata: what the execution that begins with it is about, as for `Client.start`; one that is injected
+            metadata: what the execution that begins with it is about, as for `Runs.start`; one that is injected
                 keeps them for itself.
 
         A message sent again may have the receipt that it had at first; `answer` finds out what has become of it since.
@@ -127,22 +142,21 @@ class AgentHandle:
             id_ = update_id(message.message_id)
             return await self._session.asked(SEND_UPDATE, message, Receipt, id_=id_, again=again)
 
+    @overload
+    async def ask(self, text: str, **options: Unpack[SendOptions]) -> RunResult[AnswerT]: ...
+    @overload
+    async def ask(self, text: str, *, answers: type[OutputT], **options: Unpack[SendOptions]) -> RunResult[OutputT]: ...
     async def ask(
-        self,
-        text: str,
-        *,
-        message_id: str | None = None,
-        while_running: WhileRunning | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
-    ) -> AgentState:
-        """Say something and wait, however long, for the answer: the final state of the execution that gave it.
+        self, text: str, *, answers: type[Any] | None = None, **options: Unpack[SendOptions]
+    ) -> RunResult[Any]:
+        """Say something and wait, however long, for the answer: the end of the run that gave it, with its `output`.
 
-        Asked again with the same `message_id`, it is the same question and the same answer. Raises as `send` and
-        `answer` do.
+        Asked again with the same `message_id`, it is the same question and the same answer. `answers` is the type that
+        the answer is read as; which form the model is asked for is the agent's own (`Agent(answers=...)`). Raises as
+        `send` and `answer` do.
         """
-        return await self.answer(
-            await self.send(text, message_id=message_id, while_running=while_running, metadata=metadata)
-        )
+        receipt = await self.send(text, **options)
+        return RunResult(await self.answer(receipt), answers or self._answers)
 
     async def answer(self, receipt: Receipt) -> AgentState:
         """Wait, however long, for the answer to a message: the final state of the execution that it was said in.
@@ -195,13 +209,13 @@ class AgentHandle:
 
     async def change(
         self,
-        definition: str | AgentDefinition | None = None,
+        definition: AnyAgent | None = None,
         *,
         system_prompt: str | None = None,
         llm: LLM | None = None,
         budget: ExecutionBudget | None = None,
         while_running: WhileRunning | None = None,
-        subagents: Iterable[AgentDefinition] | None = None,
+        subagents: Iterable[AgentDefinition | Agent[Any]] | None = None,
     ) -> SessionView:
         """Change what the agent is, from the next step of what runs on; what is not given stays.
 
@@ -215,10 +229,10 @@ class AgentHandle:
 
         Raises InvalidInput, UnknownAgent, DefinitionInvalid before anything is asked; SessionClosed; ServerUnavailable.
         """
-        found = checked_definition(definition, self._client.settings.agents_dir)
-        reached = None if subagents is None else tuple(check_definition(each) for each in subagents)
+        found, own = checked_agent(definition, () if subagents is None else subagents, self._client.settings)
+        reached = None if subagents is None and not own else tuple(check_definition(each) for each in own)
         if found is not None:
-            reached = find_subagents(found, reached or self._beginning.subagents, self._client.settings.agents_dir)
+            reached = find_subagents(found, reached or self._beginning.subagents, self._client.settings)
         given = {
             "definition": found,
             "subagents": reached,
@@ -243,7 +257,7 @@ class AgentHandle:
         return ()
 
     async def approve(self, call_id: str, *, by: str = "", digest: str | None = None) -> bool:
-        """Let a call run that waits; False when the execution has ended. Raises as `Client.decide` does.
+        """Let a call run that waits; False when the execution has ended. Raises as `Runs.decide` does.
 
         With a `digest`, only the call as it was looked at: one with other arguments is refused.
         """
@@ -297,7 +311,7 @@ class AgentHandle:
     async def watch(self, *, subagents: bool = True) -> AsyncGenerator[Watched, None]:
         """Yield what happens from now on, until the session is closed: the execution under way and those that follow.
 
-        Each execution is told from its beginning to its end, as `Client.watch` tells it; one that fails says so by its
+        Each execution is told from its beginning to its end, as `Runs.watch` tells it; one that fails says so by its
         events, and the next one follows. A session that is not on the server is waited for; absent workers too.
         Raises ExecutionNotFound where there is no such session and none can be begun; ServerUnavailable.
         """
@@ -324,7 +338,7 @@ class AgentHandle:
 
     async def record(self, execution_id: str) -> ExecutionRecord:
         """Return the record of one of the agent's executions. Raises RecordNotFound, StorageFailed."""
-        return await self._records.by_id(await self._client.find(execution_id))
+        return await self._records.by_id(await self._client.find_run(execution_id))
 
     async def rewind(self, execution_id: str, steps: int | None = None) -> SessionView:
         """Go back to the end of an execution, or to where it had taken so many `steps`, and go on from there.
@@ -332,7 +346,7 @@ class AgentHandle:
         Nothing is lost: what came after stays in the records. Raises InvalidInput, SessionRefused while an execution
         runs or when there is no such place, ServerUnavailable.
         """
-        branch = _branch(self.agent_id, await self._client.find(execution_id), steps)
+        branch = _branch(self.agent_id, await self._client.find_run(execution_id), steps)
         return await self._session.asked(REWIND_UPDATE, branch, SessionView, seconds_max=BRANCH_SECONDS_MAX)
 
     async def fork(
@@ -341,8 +355,8 @@ class AgentHandle:
         steps: int | None = None,
         *,
         agent_id: str | None = None,
-        subagents: Iterable[AgentDefinition] = (),
-    ) -> AgentHandle:
+        subagents: Iterable[AgentDefinition | Agent[Any]] = (),
+    ) -> AgentHandle[AnswerT]:
         """Begin another agent that goes on from a place of this one's conversation, and return its handle.
 
         Args:
@@ -356,7 +370,7 @@ class AgentHandle:
         view = await self.view()
         place = view.place
         if execution_id is not None:
-            place = _branch(self.agent_id, await self._client.find(execution_id), steps)
+            place = _branch(self.agent_id, await self._client.find_run(execution_id), steps)
         if place is None or (execution_id is None and steps is not None):
             text = f"agent {self.agent_id} has no conversation yet that another could go on from"
             text = text if place is None else "a step is one of an execution, and none is named"
@@ -366,8 +380,12 @@ class AgentHandle:
             self._records,
             str(uuid4()) if agent_id is None else check_id(agent_id, "agent id"),
             InitialSession(
-                view.definition, (*subagents, *self._beginning.subagents, *view.subagents), view.settings, place
+                view.definition,
+                (*definitions(subagents), *self._beginning.subagents, *view.subagents),
+                view.settings,
+                place,
             ),
+            self._answers,
         )
         await fork.open()
         return fork

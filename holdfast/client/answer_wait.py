@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.client.runs import Client
+from holdfast.client.runs import Runs
 from holdfast.client.session_poll import SessionRun, later
 from holdfast.connection import event_page_reader
 from holdfast.connection.history_poll import Patience
@@ -31,7 +31,7 @@ BEGUN_SECONDS_MAX: Final = 5.0
 class Answers:
     """Waits for what becomes of messages to one session."""
 
-    def __init__(self, client: Client, session: WorkflowHandle[Any, Any]) -> None:
+    def __init__(self, client: Runs, session: WorkflowHandle[Any, Any]) -> None:
         self._client = client
         self._session = session
         self._patience = Patience()

@@ -9,18 +9,22 @@ from typing import Final
 
 from holdfast.client.definition_text import SUFFIXES, load_text, to_json, to_markdown, to_yaml
 from holdfast.client.validation import check_definition
+from holdfast.connection.settings import Settings
+from holdfast.core.agent.agent import agents_in, distinct_agents
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.subagents import reachable
 from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, REPORT_CHARS_MAX
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import DefinitionInvalid, InvalidInput, UnknownAgent
 from holdfast.core.base.safe_text import clamped
+from holdfast.runtime.imports import imported_module
 
 __all__ = [
     "AGENTS_MAX",
     "definition_files",
     "find_agent",
     "find_subagents",
+    "known_agents",
     "load_agents",
     "load_definition",
     "load_text",
@@ -66,29 +70,36 @@ def load_agents(folder: Path) -> dict[str, AgentDefinition]:
     return found
 
 
-def find_agent(agent: str, folder: Path) -> AgentDefinition:
-    """Return the agent called `agent` in `folder`, or the one in the file of that path."""
-    path = Path(agent)
+def known_agents(settings: Settings) -> dict[str, AgentDefinition]:
+    """Return every agent of the agents folder and of the imported modules, by name. Raises DefinitionInvalid."""
+    return _with_imported(load_agents(settings.agents_dir), settings)
+
+
+def find_agent(agent: str, settings: Settings) -> AgentDefinition:
+    """Return the agent called `agent` in the agents folder or the imported modules, or the one in the file."""
+    path, folder = Path(agent), settings.agents_dir
     if path.suffix in SUFFIXES:
         return load_definition(path)
     by_stem = [each for each in definition_files(folder) if each.stem == agent]
     if len(by_stem) == 1 and (definition := load_definition(by_stem[0])).name == agent:
+        _with_imported({agent: definition}, settings)  # refuses another one of that name
         return definition  # without reading the others: a broken neighbour does not matter
-    known = load_agents(folder)
+    known = known_agents(settings)
     if agent in known:
         return known[agent]
     absent = "the folder does not exist; choose another one with --agents"
-    hint = suggestion(agent, known) if folder.exists() else absent
-    raise UnknownAgent(f"no agent is called {agent[:80]!r} in {folder}/; {hint}")
+    hint = suggestion(agent, known) if known or folder.exists() else absent
+    modules = f" and {', '.join(settings.modules)}" if settings.modules else ""
+    raise UnknownAgent(f"no agent is called {agent[:80]!r} in {folder}/{modules}; {hint}")
 
 
 def find_subagents(
-    definition: AgentDefinition, given: Iterable[AgentDefinition], folder: Path
+    definition: AgentDefinition, given: Iterable[AgentDefinition], settings: Settings
 ) -> tuple[AgentDefinition, ...]:
-    """Return every agent that `definition` can reach; those that are not given come from the agents folder."""
+    """Return every agent that `definition` can reach; those not given come from the agents folder and the modules."""
     if not definition.subagents:
         return ()
-    known = {**load_agents(folder), **{each.name: each for each in given}}
+    known = {**known_agents(settings), **{each.name: each for each in given}}
     return tuple(check_definition(each) for each in reachable(definition, known.values()))
 
 
@@ -105,6 +116,17 @@ def definition_files(folder: Path) -> list[Path]:
             f"the agents folder {folder} holds {len(files):,} definitions, at most {AGENTS_MAX:,} are allowed"
         )
     return files
+
+
+def _with_imported(found: dict[str, AgentDefinition], settings: Settings) -> dict[str, AgentDefinition]:
+    """Return the agents found with those of the imported modules. Raises DefinitionInvalid for two of one name."""
+    agents = agents_in(map(imported_module, settings.modules))
+    imported = distinct_agents(each for agent in agents for each in (agent.definition, *agent.subagents))
+    for each in imported:
+        if found.setdefault(each.name, each) != each:
+            text = f"two different agents are called {each.name!r}: one in {settings.agents_dir}/"
+            raise DefinitionInvalid(f"{text} and one in {', '.join(settings.modules)}; rename one")
+    return found
 
 
 def _read(path: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from temporalio.service import RPCError
@@ -12,14 +12,14 @@ from temporalio.service import RPCError
 from holdfast.client.agent_handle import AgentHandle
 from holdfast.client.execution_summaries import SessionSummary, session_summary
 from holdfast.client.id_lookup import find
-from holdfast.client.runs import Client
+from holdfast.client.runs import Runs
 from holdfast.client.session_updates import InitialSession
 from holdfast.client.session_validation import check_query, check_settings
 from holdfast.client.validation import check_definition, check_id, check_limit
-from holdfast.client.waiting_calls import WaitingCalls
 from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import query_refusal, refusal
-from holdfast.connection.settings import Settings
+from holdfast.core.agent.agent import Agent, answers_of, definitions, with_subagents
+from holdfast.core.agent.answer_types import AnswerT
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
@@ -30,7 +30,6 @@ from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import AGENT_SESSION, WhileRunning
 from holdfast.core.wire.workflow_ids import own_id, type_filter
-from holdfast.storage.data_converter import records_of
 
 AT_ONCE_MAX: Final = 16
 """How many runs are asked, or records read, at the same time."""
@@ -38,39 +37,32 @@ AT_ONCE_MAX: Final = 16
 FINAL: Final = (ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED, ExecutionStatus.FAILED)
 
 
-class Holdfast:
-    """A connection to the server on which agents live. Make one with `Holdfast.connect()`.
+class Holdfast(Runs):
+    """A connection to the server on which agents live. Make one with `await Holdfast.connect()`.
 
-    `client` starts, follows and stops single executions; what is here is about agents that outlive them.
+    Single runs: `run`, `start`, `result`, `state`, `watch`, `follow`, `message`, `stop`, `decide`, `runs`. Agents that
+    outlive them: `agent`, `sessions`. What waits for a person: `waiting`. What they have left: `records`, `record`.
     """
-
-    def __init__(self, client: Client) -> None:
-        self.client: Final = client
-        self._records = records_of(client.temporal.data_converter)
-
-    @classmethod
-    async def connect(cls, settings: Settings | None = None) -> Holdfast:
-        """Return a connection; without `settings` they come from the environment. Raises ServerUnavailable."""
-        return cls(await Client.connect(settings))
 
     def agent(
         self,
         agent_id: str | None = None,
-        definition: str | AgentDefinition | None = None,
+        definition: str | AgentDefinition | Agent[AnswerT] | None = None,
         *,
-        subagents: Iterable[AgentDefinition] = (),
+        subagents: Iterable[AgentDefinition | Agent[Any]] = (),
         while_running: WhileRunning = "queue",
         tenant: str = "",
         idle_seconds: float | None = None,
-    ) -> AgentHandle:
+    ) -> AgentHandle[AnswerT]:
         """Return a handle on an agent; this asks nobody. The session begins with the first message, or with `open`.
 
         Everything but the id counts for an agent that is not there yet; one that is keeps what it has, and `change`
         changes it.
 
         Args:
-            agent_id: the agent's id, a UUID; that of a new agent by default. `find` finds it by less.
-            definition: what the agent is: a name in the agents folder, the path of a definition file, or a definition.
+            agent_id: the agent's id, a UUID; that of a new agent by default. `find_session` finds it by less.
+            definition: what the agent is: an agent, its definition, its name in the agents folder, or the path of a
+                definition file.
             subagents: the agents that it, or one of them, may call; besides those of the agents folder.
             while_running: what becomes of a message that arrives while an execution runs: `queue` (its turn comes),
                 `inject` (the model sees it with its next call), `interrupt` (the execution is stopped for it) or
@@ -80,18 +72,24 @@ class Holdfast:
 
         Raises InvalidInput, DefinitionInvalid.
         """
-        if isinstance(definition, AgentDefinition):
-            definition = check_definition(definition)
+        given: str | AgentDefinition | None
+        if definition is None or isinstance(definition, str):
+            given, with_it = definition, definitions(subagents)
+        else:
+            given, with_it = with_subagents(definition, subagents)
+            given = check_definition(given)
         chosen = str(uuid4()) if agent_id is None else check_id(own_id(agent_id), "agent id")
         settings = check_settings(
             while_running=while_running,
             tenant=tenant,
             idle_seconds=idle_seconds,
-            continue_events=self.client.settings.continue_events,
+            continue_events=self.settings.continue_events,
         )
-        return AgentHandle(self.client, self._records, chosen, InitialSession(definition, tuple(subagents), settings))
+        return AgentHandle(
+            self, self._records, chosen, InitialSession(given, with_it, settings), answers_of(definition)
+        )
 
-    async def find(self, reference: str) -> str:
+    async def find_session(self, reference: str) -> str:
         """Return the id, a UUID, of the agent that is meant: by its session.
 
         Args:
@@ -100,7 +98,7 @@ class Holdfast:
 
         Raises InvalidInput for what can mean none or several sessions, or a run; ExecutionNotFound; ServerUnavailable.
         """
-        return await find(self.client.temporal, reference, "session")
+        return await find(self.temporal, reference, "session")
 
     async def sessions(self, limit: int = 20, query: str | None = None) -> list[SessionSummary]:
         """Return the agents there are, each once: those on the server first, then the latest to leave it.
@@ -118,7 +116,7 @@ class Holdfast:
         wanted += f" AND ({check_query(query)})" if query else ""
         found: dict[str, SessionSummary] = {}
         try:
-            async for each in self.client.temporal.list_workflows(wanted, rpc_timeout=ASK_TIMEOUT):
+            async for each in self.temporal.list_workflows(wanted, rpc_timeout=ASK_TIMEOUT):
                 found.setdefault(each.id, session_summary(each))  # one that came back has left earlier runs
                 if len(found) >= limit:
                     break
@@ -157,25 +155,18 @@ class Holdfast:
 
         if agent_id is not None:
             filtered = agent is not None or final is not None or reason is not None
-            whose = await self.find(agent_id)
+            whose = await self.find_session(agent_id)
             found = await self._records.by_agent(whose, LISTED_MAX if filtered else limit)
             return [each for each in found if fits(each)][:limit]
         return await self._latest(limit, _ended(agent, final, reason))
 
     async def record(self, execution_id: str) -> ExecutionRecord:
         """Return the record of an execution, whose ever it was. Raises InvalidInput, RecordNotFound, StorageFailed."""
-        return await self._records.by_id(await self.client.find(execution_id))
+        return await self._records.by_id(await self.find_run(execution_id))
 
     async def recorded_state(self, record: ExecutionRecord) -> AgentState:
         """Return the agent as it was at the end of an execution, conversation and all. Raises StorageFailed."""
         return await self._records.state(record.snapshot)
-
-    async def waiting(self, limit: int = 20) -> WaitingCalls:
-        """Return the tool calls that wait for a person, over all runs, sessions' and subagents' included.
-
-        As `Client.waiting`. Raises InvalidInput, ServerUnavailable.
-        """
-        return await self.client.waiting(limit)
 
     async def _latest(self, limit: int, query: str) -> list[ExecutionRecord]:
         """Return the records of executions that the server lists; those that have none are passed over."""
@@ -184,14 +175,14 @@ class Holdfast:
         async for execution_id in self._listed(query, None):
             waiting.append(execution_id)
             if len(waiting) == min(AT_ONCE_MAX, limit):
-                found += await self._read(waiting)
+                found += await self._records_of(waiting)
                 waiting.clear()
                 if len(found) >= limit:
                     break
-        found += await self._read(waiting)
+        found += await self._records_of(waiting)
         return sorted(found, key=lambda each: each.completed_at, reverse=True)[:limit]
 
-    async def _read(self, ids: Iterable[str]) -> list[ExecutionRecord]:
+    async def _records_of(self, ids: Iterable[str]) -> list[ExecutionRecord]:
         async def read(execution_id: str) -> ExecutionRecord | None:
             try:
                 return await self._records.by_id(execution_id)
@@ -202,7 +193,7 @@ class Holdfast:
 
     async def _listed(self, query: str, limit: int | None) -> AsyncGenerator[str, None]:
         try:
-            async for each in self.client.temporal.list_workflows(query, limit=limit, rpc_timeout=ASK_TIMEOUT):
+            async for each in self.temporal.list_workflows(query, limit=limit, rpc_timeout=ASK_TIMEOUT):
                 yield each.id
         except RPCError as error:
             raise refusal(error) from None

@@ -17,7 +17,7 @@ from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.wire.contracts import STATE_QUERY, EventsPage, PageRequest, StatePage
 
 if TYPE_CHECKING:
-    from holdfast.client.runs import Client
+    from holdfast.client.runs import Runs
 
 HEAD_SECONDS_MAX: Final = 3.0
 """How long one question may take: it is asked again and again, so it is better given up than waited for."""
@@ -27,7 +27,7 @@ BEYOND: Final = 2**31
 
 
 async def head(
-    client: Client,
+    client: Runs,
     execution_id: str,
     *,
     steps_from: int | None = None,
@@ -60,7 +60,7 @@ async def head(
     return page
 
 
-async def text_so_far(client: Client, execution_id: str, run_id: str, step_number: int) -> str:
+async def text_so_far(client: Runs, execution_id: str, run_id: str, step_number: int) -> str:
     """Return the end of what has come of the answer of a step under way; empty where nothing is known of it."""
     reader = Reader(client.temporal, execution_id, client.closed_runs, EventsPage)
     call = await reader.pending(run_id, call_name(step_number))

@@ -77,7 +77,7 @@ class RunSource:
 
         Raises InvalidInput, ExecutionNotFound, ServerUnavailable where it is under way and no worker answers.
         """
-        execution_id = await holdfast.client.find(execution_id)
+        execution_id = await holdfast.find_run(execution_id)
         try:
             return await cls._on_server(holdfast, execution_id)
         except (ExecutionNotFound, ServerUnavailable) as error:
@@ -88,7 +88,7 @@ class RunSource:
 
     @classmethod
     async def _on_server(cls, holdfast: Holdfast, execution_id: str) -> RunSource:
-        client = holdfast.client
+        client = holdfast
         handle = client.temporal.get_workflow_handle(execution_id)
         described = check_run(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id))
         found = cls(holdfast, execution_id, listed=summary(described))
@@ -99,11 +99,11 @@ class RunSource:
 
     async def whole(self) -> AgentState:
         """Return the whole state. Raises ServerUnavailable."""
-        return self.state or await self.holdfast.client.state(self.execution_id)
+        return self.state or await self.holdfast.state(self.execution_id)
 
     async def debug(self) -> dict[str, Any]:
         """Return the few facts one asks for first. Raises ServerUnavailable."""
-        return self.state.debug() if self.state else await self.holdfast.client.debug(self.execution_id)
+        return self.state.debug() if self.state else await self.holdfast.debug(self.execution_id)
 
     async def waiting_below(self) -> WaitingCalls:
         """Return calls of its subagents that wait for a person. Raises ServerUnavailable."""
@@ -111,13 +111,13 @@ class RunSource:
         begun = state.execution is not None and state.execution.subagents_started
         if self.record is not None or state.status.is_terminal or not begun:
             return WaitingCalls()
-        return await waiting_below(self.holdfast.client.temporal, self.execution_id)
+        return await waiting_below(self.holdfast.temporal, self.execution_id)
 
     async def model_wait(self) -> AttemptFailed | None:
         """Return why the model call under way is tried again, and when; none where its first attempt is made."""
         if self.state is not None:
             return None
-        client = self.holdfast.client
+        client = self.holdfast
         reader = Reader(client.temporal, self.execution_id, client.closed_runs, EventsPage)
         for call in await reader.calls():
             number = model_step(call.activity_id)
@@ -192,17 +192,17 @@ class RunSource:
         return runs[::-1]
 
     async def _events(self, run_id: str, place: int) -> EventsPage:
-        queue = self.holdfast.client.settings.task_queue
+        queue = self.holdfast.settings.task_queue
         return await queried(self._handle(run_id), EVENTS_QUERY, EventsRequest(start=place), EventsPage, queue)
 
     async def _page(self, request: PageRequest) -> StatePage:
         if self.state is not None:
             return cut(self.state, request)
-        queue = self.holdfast.client.settings.task_queue
+        queue = self.holdfast.settings.task_queue
         return await queried(self._handle(""), STATE_QUERY, request, StatePage, queue)
 
     def _handle(self, run_id: str) -> WorkflowHandle[Any, Any]:
-        return self.holdfast.client.temporal.get_workflow_handle(self.execution_id, run_id=run_id or None)
+        return self.holdfast.temporal.get_workflow_handle(self.execution_id, run_id=run_id or None)
 
 
 def _with_state(run: RunSource, state: AgentState) -> RunSource:

@@ -25,7 +25,7 @@ from holdfast.core.wire.result_contracts import ExecutionFailure, ExecutionResul
 from holdfast.core.wire.workflow_ids import type_filter
 
 if TYPE_CHECKING:
-    from holdfast.client.runs import Client
+    from holdfast.client.runs import Runs
 
 ASKED_AT_ONCE: Final = 8
 """How many runs are asked for their facts side by side."""
@@ -74,7 +74,7 @@ class _Facts:
     unpriced: tuple[str, ...] = ()
 
 
-async def tree(client: Client, execution_id: str) -> ExecutionTree:
+async def tree(client: Runs, execution_id: str) -> ExecutionTree:
     """Return the tree below a run, under way or ended, as it is now; at most TREE_RUNS_MAX runs of it.
 
     Which runs there are, and the facts of those that have ended, the server knows by itself as long as it keeps them;
@@ -82,7 +82,7 @@ async def tree(client: Client, execution_id: str) -> ExecutionTree:
 
     Raises InvalidInput, ExecutionNotFound, ServerUnavailable.
     """
-    execution_id = await client.find(execution_id)
+    execution_id = await client.find_run(execution_id)
     described = client.temporal.get_workflow_handle(execution_id).describe(rpc_timeout=ASK_TIMEOUT)
     top = check_run(await answered(described, execution_id))
     found: dict[str, list[WorkflowExecution]] = {}
@@ -149,7 +149,7 @@ def _grown(
     )
 
 
-async def _children(client: Client, parents: Sequence[str]) -> AsyncIterator[WorkflowExecution]:
+async def _children(client: Runs, parents: Sequence[str]) -> AsyncIterator[WorkflowExecution]:
     for start in range(0, len(parents), PARENTS_AT_ONCE):
         names = ", ".join(f"'{each}'" for each in parents[start : start + PARENTS_AT_ONCE])
         query = f"ParentWorkflowId IN ({names}) AND {type_filter(AGENT_EXECUTION)}"
@@ -161,7 +161,7 @@ async def _children(client: Client, parents: Sequence[str]) -> AsyncIterator[Wor
             raise refusal(error) from None
 
 
-async def _facts(client: Client, listed: WorkflowExecution, at_once: asyncio.Semaphore) -> _Facts:
+async def _facts(client: Runs, listed: WorkflowExecution, at_once: asyncio.Semaphore) -> _Facts:
     """Return what a run has done, as far as anybody can tell."""
     async with at_once:
         run = listed
@@ -180,7 +180,7 @@ async def _facts(client: Client, listed: WorkflowExecution, at_once: asyncio.Sem
         return _Facts(run, result.step_count, result.usage, result.cost, stopped, result.unpriced)
 
 
-async def _so_far(client: Client, run: WorkflowExecution) -> _Facts:
+async def _so_far(client: Runs, run: WorkflowExecution) -> _Facts:
     try:
         told = await client.debug(run.id)
         usage, waiting = Usage.model_validate(told["usage"]), told["waiting"]

@@ -1,4 +1,4 @@
-"""`Client`: start agents, follow them, stop them, read them. Talks to workflows by name and knows no workflow code."""
+"""`Runs`: start agents, follow them, stop them, read them. Talks to workflows by name and knows no workflow code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
 from uuid import uuid4
 
 from pydantic import BaseModel, JsonValue
@@ -48,8 +48,12 @@ from holdfast.connection.search_attribute_check import complete
 from holdfast.connection.search_attribute_setup import attributes
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import connect
+from holdfast.core.agent.agent import Agent, AnyAgent, answers_of, with_subagents
+from holdfast.core.agent.answer_types import AnswerT, format_of
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.policies import TextFormat
+from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.errors import (
@@ -64,6 +68,7 @@ from holdfast.core.base.errors import (
     ServerUnavailable,
     StorageFailed,
 )
+from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.loop.pending_messages import ENDED
@@ -91,8 +96,19 @@ FOLLOW_SECONDS: Final = 0.25
 """How often `follow` looks for what is new."""
 
 
-class Client:
-    """A connection to a Temporal server on which agents run. Make one with `Client.connect()`."""
+class RunOptions(TypedDict, total=False):
+    """What `start` takes besides the agent and the question."""
+
+    state: AgentState | None
+    budget: ExecutionBudget | None
+    execution_id: str | None
+    agent_id: str | None
+    subagents: Iterable[AgentDefinition | Agent[Any]]
+    metadata: Mapping[str, JsonValue] | None
+
+
+class Runs:
+    """A connection to a Temporal server on which agents run. Make one with `Runs.connect()`."""
 
     def __init__(self, temporal: TemporalClient, settings: Settings) -> None:
         self.temporal = temporal
@@ -100,20 +116,21 @@ class Client:
         self.closed_runs = ClosedRuns[EventsPage]()
         self.update_queues = UpdateQueues()
         self.stop_queues = UpdateQueues()  # its own: a stop does not wait behind messages
+        self._records = records_of(temporal.data_converter)
         self._searchable: bool | None = None
 
     @classmethod
-    async def connect(cls, settings: Settings | None = None) -> Client:
-        """Return a connected client; without `settings` they come from the environment. Raises ServerUnavailable."""
+    async def connect(cls, settings: Settings | None = None) -> Self:
+        """Return a connection; without `settings` they come from the environment. Raises ServerUnavailable."""
         chosen = settings or Settings.from_environment()
         return cls(await connect(chosen), chosen)
 
     @property
     def address(self) -> str:
-        """The server that this client is connected to, HOST:PORT."""
+        """The server that this is connected to, HOST:PORT."""
         return self.temporal.service_client.config.target_host
 
-    async def find(self, reference: str) -> str:
+    async def find_run(self, reference: str) -> str:
         """Return the id of the run that is meant; every method that takes an `execution_id` does this with it.
 
         Args:
@@ -126,20 +143,20 @@ class Client:
 
     async def start(
         self,
-        agent: str | AgentDefinition,
+        agent: AnyAgent,
         question: str = "",
         *,
         state: AgentState | None = None,
         budget: ExecutionBudget | None = None,
         execution_id: str | None = None,
         agent_id: str | None = None,
-        subagents: Iterable[AgentDefinition] = (),
+        subagents: Iterable[AgentDefinition | Agent[Any]] = (),
         metadata: Mapping[str, JsonValue] | None = None,
     ) -> str:
         """Start a run and return its execution id at once.
 
         Args:
-            agent: a name in the agents folder, the path of a definition file, or a definition.
+            agent: an agent, its definition, its name in the agents folder, or the path of a definition file.
             question: what the person asks; 1 to 131,072 bytes of UTF-8. Only with a `state` it can be left out.
             state: what the run goes on from: an agent with its conversation, model, prompt and answers' form; the rest
                 is the definition's. A state that is in progress goes on with the same execution, under its own id and
@@ -148,13 +165,14 @@ class Client:
             execution_id: a UUID that makes starting repeatable; a new one by default.
             agent_id: a UUID; that of the state, or a new agent, by default.
             subagents: the agents that this one, or one of them, may call; besides those of the agents folder.
-            metadata: what the run is about, for its tools, hooks, compilers and subagents; a JSON object of at most
-                RUN_METADATA_BYTES_MAX, added to the agent's own. Not for the model; no secrets: histories hold it.
+            metadata: what the run is about, for all but the model; a JSON object of at most RUN_METADATA_BYTES_MAX,
+                added to the agent's own. No secrets: histories hold it.
 
         Raises InvalidInput, UnknownAgent, DefinitionInvalid before anything starts; ExecutionExists, ServerUnavailable.
         """
-        found = find_agent(agent, self.settings.agents_dir) if isinstance(agent, str) else agent
-        definition = check_definition(found)
+        definition = find_agent(agent, self.settings) if isinstance(agent, str) else agent
+        definition, with_it = with_subagents(definition, subagents)
+        definition = check_definition(definition)
         if (given := None if state is None else InitialState(state)) is not None:
             given.check(question, execution_id, budget)
             definition = check_definition(given.definition(definition))
@@ -166,14 +184,14 @@ class Client:
             definition=definition,
             question=check_question(question) if question or given is None else "",
             budget=definition.budget.overridden_by(check_budget(budget)),
-            subagents=find_subagents(definition, subagents, self.settings.agents_dir),
+            subagents=find_subagents(definition, with_it, self.settings),
             metadata=checked_metadata(metadata),
             searchable=searchable,
             continue_events=self.settings.continue_events,
         )
         start, segments = (start, ()) if given is None else given.begun_by(start)
-        asked = start.question or (given.asked if given else "")
-        about = run_metadata.of_run(definition, asked, start.budget, __version__)
+        question = start.question or (given.asked if given else "")
+        about = run_metadata.of_run(definition, question, start.budget, __version__)
         try:
             await answered(
                 self.temporal.start_workflow(
@@ -195,28 +213,33 @@ class Client:
             raise ExecutionExists(f"a run {chosen_id} exists already; {remedy}") from None
         return chosen_id
 
+    @overload
     async def run(
-        self,
-        agent: str | AgentDefinition,
-        question: str = "",
-        *,
-        state: AgentState | None = None,
-        budget: ExecutionBudget | None = None,
-        execution_id: str | None = None,
-        subagents: Iterable[AgentDefinition] = (),
-        metadata: Mapping[str, JsonValue] | None = None,
-    ) -> AgentState:
-        """Start a run and return its final state: `completed` or `stopped`. Raises as `start` and `result` do."""
-        started = await self.start(
-            agent,
-            question,
-            state=state,
-            budget=budget,
-            execution_id=execution_id,
-            subagents=subagents,
-            metadata=metadata,
-        )
-        return await self.result(started)
+        self, agent: AnyAgent, question: str = "", *, answers: type[AnswerT], **options: Unpack[RunOptions]
+    ) -> RunResult[AnswerT]: ...
+    @overload
+    async def run(
+        self, agent: str | AgentDefinition | Agent[AnswerT], question: str = "", **options: Unpack[RunOptions]
+    ) -> RunResult[AnswerT]: ...
+    async def run(
+        self, agent: AnyAgent, question: str = "", *, answers: type[Any] | None = None, **options: Unpack[RunOptions]
+    ) -> RunResult[Any]:
+        """Start a run and return its end, with its answer as `output`: `completed` or `stopped`.
+
+        Args:
+            agent: as for `start`.
+            question: as for `start`.
+            answers: the type of the answer, a pydantic model: an agent that answers in words is asked for it.
+            options: as for `start`.
+
+        Raises as `start` and `result` do.
+        """
+        answers = answers or answers_of(agent)
+        definition = find_agent(agent, self.settings) if isinstance(agent, str) else agent
+        definition, options["subagents"] = with_subagents(definition, options.get("subagents", ()))
+        if answers is not None and isinstance(definition.response_format, TextFormat):
+            definition = replace(definition, response_format=format_of(answers))
+        return RunResult(await self.result(await self.start(definition, question, **options)), answers)
 
     async def result(self, execution_id: str) -> AgentState:
         """Wait for the end of a run, however long, and return its final state.
@@ -226,7 +249,7 @@ class Client:
         answer, or when the run has ended, its state is not in its result, and neither the storage nor a worker gives it
         (the text says which).
         """
-        execution_id = await self.find(execution_id)
+        execution_id = await self.find_run(execution_id)
         handle = self._handle(execution_id, ExecutionResult)
         try:
             return await self._ended_with(handle)
@@ -239,7 +262,7 @@ class Client:
         A run that has ended well is read from its result, or from what was kept of it in the storage; anything else,
         and what this process finds in neither, asks a worker.
         """
-        execution_id = await self.find(execution_id)
+        execution_id = await self.find_run(execution_id)
         handle = self._handle(execution_id, ExecutionResult)
         described = check_run(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), execution_id))
         if described.status is WorkflowExecutionStatus.COMPLETED:
@@ -256,7 +279,7 @@ class Client:
             return result.state
         if result.snapshot is not None:
             with suppress(StorageFailed):  # a client need not reach the workers' storage
-                return await records_of(self.temporal.data_converter).state(result.snapshot)
+                return await self._records.state(result.snapshot)
         try:
             return await self._queried(result.execution_id)
         except ServerUnavailable as error:
@@ -271,7 +294,7 @@ class Client:
 
     async def debug(self, execution_id: str) -> dict[str, Any]:
         """Return the few facts one asks for first; asks a worker."""
-        execution_id = await self.find(execution_id)
+        execution_id = await self.find_run(execution_id)
         return cast("dict[str, Any]", await self._query(execution_id, DEBUG_QUERY, None, dict))
 
     async def message(self, execution_id: str, text: str) -> bool:
@@ -318,7 +341,7 @@ class Client:
         reason alone. Raises ExecutionNotFound, ServerUnavailable; StopRefused for `after_step` to such a run.
         """
         asked = check_stop(reason, mode, source, context)
-        execution_id = await self.find(execution_id)
+        execution_id = await self.find_run(execution_id)
         try:
             async with self.stop_queues.of(execution_id):
                 await stop_run(self.temporal, execution_id, asked)
@@ -328,7 +351,7 @@ class Client:
 
     async def _taken(self, execution_id: str, update: str, told: BaseModel, refused: type[Conflict]) -> bool:
         """Return when the run has taken what it is told; False when it has ended."""
-        execution_id = await self.find(execution_id)
+        execution_id = await self.find_run(execution_id)
         handle: Any = self._handle(execution_id)  # the SDK's own overloads are partly unknown
         turns = self.update_queues.of(execution_id)
 
@@ -359,7 +382,7 @@ class Client:
 
     async def follow(self, execution_id: str) -> AsyncGenerator[AgentState, None]:
         """Yield the state whenever it has changed, until the run has ended; a worker's absence is waited out."""
-        execution_id = await self.find(execution_id)
+        execution_id = await self.find_run(execution_id)
         reader = StateReader()
         ended = asyncio.create_task(self._closed(execution_id))
         try:
@@ -400,7 +423,7 @@ class Client:
         return self._watched(check_reference(execution_id, "run"), start, subagents=subagents)
 
     async def _watched(self, reference: str, start: int, *, subagents: bool) -> AsyncGenerator[Watched, None]:
-        async with aclosing(watch(self, await self.find(reference), start=start, subagents=subagents)) as watched:
+        async with aclosing(watch(self, await self.find_run(reference), start=start, subagents=subagents)) as watched:
             async for each in watched:
                 yield each
 
@@ -411,9 +434,7 @@ class Client:
         """
         return await waiting_calls(self.temporal, limit)
 
-    async def list_executions(
-        self, limit: int = 20, query: str | None = None, *, waiting: bool = False
-    ) -> list[ExecutionSummary]:
+    async def runs(self, limit: int = 20, query: str | None = None, *, waiting: bool = False) -> list[ExecutionSummary]:
         """Return the latest runs: those under way first, then the latest to end; asks no worker.
 
         Args:

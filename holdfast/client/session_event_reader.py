@@ -14,13 +14,13 @@ from holdfast.core.wire.session_events import SessionEventsPage
 from holdfast.core.wire.workflow_ids import session_workflow_id
 
 if TYPE_CHECKING:
-    from holdfast.client.runs import Client
+    from holdfast.client.runs import Runs
 
 EVENTS_READ_MAX: Final = 10_000
 """The most events of one session that are read, the latest."""
 
 
-async def session_events(client: Client, agent_id: str) -> list[NumberedEvent]:
+async def session_events(client: Runs, agent_id: str) -> list[NumberedEvent]:
     """Return the latest events of an agent's session, at most EVENTS_READ_MAX, the oldest first; asks a worker.
 
     Those of Temporal runs that the server has forgotten are missing: the sequences tell. Raises ExecutionNotFound for a
@@ -42,7 +42,7 @@ async def session_events(client: Client, agent_id: str) -> list[NumberedEvent]:
     return [*islice(found, max(0, len(found) - EVENTS_READ_MAX), None)]
 
 
-async def _of_run(client: Client, agent_id: str, run_id: str | None) -> tuple[list[NumberedEvent], str | None]:
+async def _of_run(client: Runs, agent_id: str, run_id: str | None) -> tuple[list[NumberedEvent], str | None]:
     """Return the events of a Temporal run of the session, by default its latest, and which one has those before."""
     handle = client.temporal.get_workflow_handle(session_workflow_id(agent_id), run_id=run_id)
     queue, events, start = client.settings.task_queue, list[NumberedEvent](), 0

@@ -8,12 +8,11 @@ where something is kept: the id of nobody, or of a run, leaves nothing behind.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from uuid import uuid4
 
@@ -29,11 +28,13 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast import __version__
 from holdfast.client.definition_files import find_agent, find_subagents
 from holdfast.client.execution_summaries import at_start
-from holdfast.client.runs import Client
+from holdfast.client.runs import Runs
 from holdfast.client.validation import check_definition, check_size
 from holdfast.client.worker_presence import cause_of_silence, is_served
 from holdfast.client.workflow_updates import AGAIN, Unanswered, told_of, updated
 from holdfast.connection.rpc_errors import refusal
+from holdfast.connection.settings import Settings
+from holdfast.core.agent.agent import Agent, AnyAgent, definitions, with_subagents
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.errors import (
     AgentNotFound,
@@ -80,7 +81,7 @@ class InitialSession:
 class SessionUpdates:
     """Asks the session of one agent."""
 
-    def __init__(self, client: Client, records: Records, agent_id: str, beginning: InitialSession) -> None:
+    def __init__(self, client: Runs, records: Records, agent_id: str, beginning: InitialSession) -> None:
         self._client = client
         self._records = records
         self._agent_id = agent_id
@@ -156,9 +157,9 @@ class SessionUpdates:
     async def _given(self) -> SessionInput:
         """Return what the session begins with where it is not there."""
         if self._input is None:
-            wanted, folder = self._beginning, self._client.settings.agents_dir
-            definition = checked_definition(wanted.definition, folder)
-            subagents = find_subagents(definition, wanted.subagents, folder) if definition else ()
+            wanted, settings = self._beginning, self._client.settings
+            definition, given = checked_agent(wanted.definition, wanted.subagents, settings)
+            subagents = find_subagents(definition, given, settings) if definition else ()
             searchable = await self._client.has_search_attributes()
             start = SessionInput(
                 definition=definition,
@@ -188,11 +189,18 @@ class SessionUpdates:
         )
 
 
-def checked_definition(definition: str | AgentDefinition | None, agents_dir: Path) -> AgentDefinition | None:
-    """Return the definition, found where it is only named. Raises UnknownAgent, DefinitionInvalid, InvalidInput."""
-    if isinstance(definition, str):
-        definition = find_agent(definition, agents_dir)
-    return None if definition is None else check_definition(definition)
+def checked_agent(
+    agent: AnyAgent | None, subagents: Iterable[AgentDefinition | Agent[Any]], settings: Settings
+) -> tuple[AgentDefinition | None, tuple[AgentDefinition, ...]]:
+    """Return the agent's definition, found where it is only named, and those of the agents given with it.
+
+    Raises UnknownAgent, DefinitionInvalid, InvalidInput.
+    """
+    if agent is None:
+        return None, definitions(subagents)
+    found = find_agent(agent, settings) if isinstance(agent, str) else agent
+    definition, given = with_subagents(found, subagents)
+    return check_definition(definition), given
 
 
 def _refused(error: WorkflowUpdateFailedError) -> HoldfastError:

@@ -18,7 +18,7 @@ from holdfast.core.wire.contracts import ExecutionInput
 
 @dataclass(frozen=True, slots=True)
 class InitialState:
-    """A state that was given to `Client.start`."""
+    """A state that was given to `Holdfast.start`."""
 
     state: AgentState
 

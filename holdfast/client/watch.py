@@ -76,7 +76,7 @@ class _Over:
 
 
 async def watch(server: Server, execution_id: str, *, start: int, subagents: bool) -> AsyncGenerator[Watched, None]:
-    """Yield what `Client.watch` promises."""
+    """Yield what `Holdfast.watch` promises."""
     told: asyncio.Queue[Watched | _Over] = asyncio.Queue(WAITING_MAX)
     run = _Run(server, told.put, execution_id, start, subagents=subagents)
     telling = asyncio.create_task(_follow_to_its_end(server, run, told))

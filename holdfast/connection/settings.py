@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,11 +26,12 @@ class Settings:
     """What a client or worker needs to know.
 
     `address` none: TEMPORAL_ADDRESS or a Temporal profile decides; else the embedded server of `data_dir` when one
-    runs there; else Temporal's usual port on this machine. `storage` is the URL of where large data is kept; none: the
-    folder `objects` of `data_dir`. After `continue_events` events of its history a run's execution goes on in a new run
-    (Temporal's continue-as-new, which nobody notices); 1: after every step, for tests. `encryption_key_file` holds the
-    keys that encrypt what Temporal and the storage hold; none: nothing is encrypted by us. `telemetry` says whether
-    traces are told.
+    runs there; else Temporal's usual port on this machine. `modules` are Python modules: the agents in them count like
+    those in the folder `agents_dir`. `storage` is the URL of where large data is kept; none: the folder `objects` of
+    `data_dir`. After `continue_events` events of its history a run's execution goes on in a new run (Temporal's
+    continue-as-new, which nobody notices); 1: after every step, for tests. `encryption_key_file` holds the keys that
+    encrypt what Temporal and the storage hold; none: nothing is encrypted by us. `telemetry` says whether traces are
+    told.
     """
 
     address: str | None = None
@@ -38,6 +39,7 @@ class Settings:
     task_queue: str = DEFAULT_TASK_QUEUE
     data_dir: Path = DEFAULT_DATA_DIR
     agents_dir: Path = DEFAULT_AGENTS_DIR
+    modules: tuple[str, ...] = ()
     storage: str | None = None
     continue_events: int = CONTINUE_EVENTS
     encryption_key_file: Path | None = None
@@ -49,7 +51,7 @@ class Settings:
         return self.storage or default_place(self.data_dir)
 
     @classmethod
-    def from_environment(
+    def from_environment(  # noqa: PLR0913  # one argument per setting
         cls,
         environment: Mapping[str, str] = os.environ,
         *,
@@ -58,13 +60,16 @@ class Settings:
         task_queue: str | None = None,
         data_dir: Path | None = None,
         agents_dir: Path | None = None,
+        modules: Sequence[str] | None = None,
         storage: str | None = None,
         encryption_key_file: Path | None = None,
     ) -> Settings:
         """Return the settings: an argument wins over its variable.
 
-        The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR, HOLDFAST_STORAGE and
-        HOLDFAST_ENCRYPTION_KEY_FILE; and, which no argument has, HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`.
+        The variables are HOLDFAST_TASK_QUEUE, HOLDFAST_DATA_DIR, HOLDFAST_AGENTS_DIR, HOLDFAST_IMPORT (names with
+        commas between), HOLDFAST_STORAGE and HOLDFAST_ENCRYPTION_KEY_FILE; and, which no argument has,
+        HOLDFAST_CONTINUE_EVENTS and those of `Telemetry`.
+
         Raises InvalidInput for a name that is no text, a storage URL that cannot be used, and a number out of bounds.
         """
         key_file = environment.get("HOLDFAST_ENCRYPTION_KEY_FILE")
@@ -79,11 +84,16 @@ class Settings:
             task_queue=queue,
             data_dir=data_dir or Path(environment.get("HOLDFAST_DATA_DIR") or DEFAULT_DATA_DIR),
             agents_dir=agents_dir or Path(environment.get("HOLDFAST_AGENTS_DIR") or DEFAULT_AGENTS_DIR),
+            modules=tuple(modules or _listed(environment.get("HOLDFAST_IMPORT", ""))),
             storage=None if place is None else checked_place(place),
             encryption_key_file=encryption_key_file or (Path(key_file) if key_file else None),
             continue_events=_events(environment.get("HOLDFAST_CONTINUE_EVENTS") or str(CONTINUE_EVENTS)),
             telemetry=Telemetry.from_environment(environment),
         )
+
+
+def _listed(text: str) -> list[str]:
+    return [name for each in text.split(",") if (name := each.strip())]
 
 
 def _events(text: str) -> int:

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from pydantic import JsonValue, ValidationError
 
-from holdfast.core.agent.agent import Agent, with_subagents
+from holdfast.core.agent.agent import Agent, answers_of, with_subagents
 from holdfast.core.agent.answer_types import AnswerT
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.capabilities import Capability
@@ -145,7 +145,7 @@ class LocalDriver(Generic[AnswerT]):
         new_id: Callable[[], str] = _new_id,
     ) -> None:
         definition, subagents = with_subagents(agent, agents := tuple(agents))
-        self._answers: type[AnswerT] | None = agent.answers if isinstance(agent, Agent) else None
+        self._answers = answers_of(agent)
         offer = Toolset(tuple(tools), tuple(hooks), tuple(compilers), tuple(capabilities))
         offer = offer.joined(*(each.toolset for each in (agent, *agents) if isinstance(each, Agent)))
         self._offer, self._results, self._records = offer_reading(offer, results), results, records

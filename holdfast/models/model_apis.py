@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from inspect import iscoroutinefunction
 from types import MappingProxyType
 from typing import Any, Final, cast
@@ -15,6 +14,7 @@ from holdfast.core.base.errors import InvalidInput
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.function_model import FunctionModel
+from holdfast.runtime.imports import imported_object
 
 DEFAULT_API: Final = "openai"
 MODEL_VARIABLE: Final = "HOLDFAST_MODEL_API"
@@ -64,20 +64,15 @@ def _openai_chat(environment: Mapping[str, str]) -> Model:
 
 
 def _python_model(place: str) -> Model:
-    shown = f"{PYTHON}:{place[:TEXT_CHARS_MAX]}"
-    module, _, attribute = place.partition(":")
-    if not module or not attribute:
-        raise InvalidInput(f"{shown!r} names no model; write {PYTHON}:MODULE:NAME")
-    try:
-        found: Any = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInput(f"the model {shown} is not there: {error}") from None
+    found: Any = imported_object(place, "model")
     if iscoroutinefunction(found):
         return FunctionModel(found)
     model: Any = found() if isinstance(found, type) else found
     if not callable(model) or not callable(getattr(model, "close", None)) or not hasattr(model, "missing"):
         remedy = "write an async function, or inherit from holdfast.models.Model"
-        raise InvalidInput(f"{shown} is no model: it lacks __call__, missing or close; {remedy}")
+        raise InvalidInput(
+            f"{PYTHON}:{place[:TEXT_CHARS_MAX]} is no model: it lacks __call__, missing or close; {remedy}"
+        )
     return cast("Model", model)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -14,6 +13,7 @@ from holdfast.core.base.bounds import SINKS_MAX
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput, MissingPart
 from holdfast.core.wire.sink_contracts import checked_consumer
+from holdfast.runtime.imports import imported_object
 from holdfast.sinks.jsonl import JsonLines
 from holdfast.sinks.sink import Sink
 from holdfast.telemetry.settings import tells_content
@@ -89,13 +89,7 @@ def _otlp(name: str, place: str, environment: Environment) -> Sink:
 
 
 def _python(name: str, place: str, _: Environment) -> Sink:
-    module, attribute = (*place.split(":", 1), "")[:2]
-    if not module or not attribute:
-        raise InvalidInput("the sink python names no object; write python:MODULE:NAME")
-    try:
-        found: Any = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInput(f"the sink python:{place[:200]} is not there: {error}") from None
+    found: Any = imported_object(place, "sink")
     made: Any = found(name) if isinstance(found, type) or not hasattr(found, "deliver") else found
     if not all(callable(getattr(made, each, None)) for each in ("open", "deliver", "close")):
         raise InvalidInput(f"python:{place[:200]} is no sink: it lacks open, deliver or close")

@@ -56,7 +56,7 @@ async def _subagents(run: RunSource, state: AgentState) -> tuple[SubagentRow, ..
     """Return the runs below; where the server has forgotten them, what the run's own state knows of them."""
     told = subagents_told(state)
     try:
-        found = subagent_rows((await tree(run.holdfast.client, run.execution_id)).children)
+        found = subagent_rows((await tree(run.holdfast, run.execution_id)).children)
     except ExecutionNotFound:
         return told
     listed = {each.execution_id for each in found}

@@ -29,7 +29,7 @@ from holdfast.core.wire.workflow_ids import kind_of, type_filter
 from holdfast.view.budget_use import Share, Used, shares
 
 if TYPE_CHECKING:
-    from holdfast.client.runs import Client
+    from holdfast.client import Holdfast
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ class Overview:
     in_all: int
 
 
-async def overview(client: Client, query: str | None = None, limit: int = TOP_ROWS) -> Overview:
+async def overview(client: Holdfast, query: str | None = None, limit: int = TOP_ROWS) -> Overview:
     """Return what is under way, the latest to begin first; asks no worker.
 
     `query` is a further condition in Temporal's list filter. Raises InvalidInput for one that the server does not
@@ -154,7 +154,7 @@ async def overview(client: Client, query: str | None = None, limit: int = TOP_RO
 
 
 async def progress(
-    client: Client, listed: Listed, now: datetime, *, whole: bool = False, seconds_max: float | None = None
+    client: Holdfast, listed: Listed, now: datetime, *, whole: bool = False, seconds_max: float | None = None
 ) -> Progress:
     """Ask the worker of a run how far it is; with `whole`, also for its last step where none is under way.
 
@@ -191,7 +191,7 @@ async def progress(
     )
 
 
-async def rows(client: Client, listed: Iterable[Listed], now: datetime) -> list[Row]:
+async def rows(client: Holdfast, listed: Iterable[Listed], now: datetime) -> list[Row]:
     """Ask the workers of all these runs, a few at a time; sessions are not asked, nor is it awaited what is silent."""
     at_once = asyncio.Semaphore(ASKED_AT_ONCE)
 
@@ -202,7 +202,7 @@ async def rows(client: Client, listed: Iterable[Listed], now: datetime) -> list[
     return list(await asyncio.gather(*map(row, listed)))
 
 
-async def asked(client: Client, listed: Listed, now: datetime) -> Row:
+async def asked(client: Holdfast, listed: Listed, now: datetime) -> Row:
     """Ask the worker of one of them; raises nothing for one that does not tell."""
     if listed.kind == "session":
         return Row(listed)

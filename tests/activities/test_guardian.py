@@ -13,7 +13,7 @@ import pytest
 
 from activities import guardian, guardian_link
 from activities.guardian_link import GuardianLink
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 
 
 @pytest.mark.temporal
@@ -21,7 +21,7 @@ async def test_a_guardian_that_could_not_be_started_again_is_tried_again(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started, refusals = guardian_link._started, 2  # pyright: ignore[reportPrivateUsage]  # the seam to the system
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
 
     def refused_at_first(line: socket.socket) -> subprocess.Popen[bytes]:
         nonlocal refusals

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast.client import Client
+from holdfast.client import Holdfast
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -34,7 +34,7 @@ SECONDS_MAX = 90
 LOOK_SECONDS = 0.05
 
 
-async def told(client: Client, execution_id: str, chars: int) -> CallProgress:
+async def told(client: Holdfast, execution_id: str, chars: int) -> CallProgress:
     """Return what the model call under way tells in its heartbeats, once it tells of so many characters."""
     handle = client.temporal.get_workflow_handle(execution_id)
     async with asyncio.timeout(SECONDS_MAX):

@@ -54,13 +54,13 @@ async def test_an_execution_that_stands_alone_is_kept_with_all_its_steps(serve: 
     script = [calls(*(Call("look", {"number": at}) for at in range(3))) for _ in range(20)]
     async with serve([*script, say("seen")], [look]) as served:
         state = await served.client.run(AGENT, "look around")
-    record = await records_of(settings).by_id(state.running.execution_id)
+    record = await records_of(settings).by_id(state.execution_id)
     assert (record.task, record.answer, record.step_count) == ("look around", "seen", 21)
     assert (record.agent, record.status, record.usage) == ("keeper", ExecutionStatus.COMPLETED, state.usage)
     kept = await records_of(settings).state(record.snapshot)
     assert len(canonical(kept)) > 2 * 1024 * 1024, "more than one answer of a query may have"
-    assert (kept.messages, kept.running.step_executions) == (state.messages, state.running.step_executions)
-    assert await records_of(settings).by_agent(state.agent_id) == [record]
+    assert (kept.messages, kept.running.step_executions) == (state.messages, state.state.running.step_executions)
+    assert await records_of(settings).by_agent(state.state.agent_id) == [record]
 
 
 async def test_a_failed_and_a_stopped_execution_are_kept_too(serve: Serve, settings: Settings) -> None:
@@ -82,13 +82,13 @@ async def test_a_failed_and_a_stopped_execution_are_kept_too(serve: Serve, setti
 async def test_recording_again_changes_nothing(serve: Serve, settings: Settings) -> None:
     async with serve([say("hello")]) as served:
         state = await served.client.run(AGENT, "say hello")
-        execution_id = state.running.execution_id
+        execution_id = state.execution_id
         before = await records_of(settings).by_id(execution_id)
         await environment(served, execution_id).run(
             RecordActivities(records_of(settings)).record, RecordRequest(agent="keeper", task="say hello")
         )
     assert await records_of(settings).by_id(execution_id) == before
-    assert await records_of(settings).by_agent(state.agent_id) == [before]
+    assert await records_of(settings).by_agent(state.state.agent_id) == [before]
 
 
 async def test_a_run_that_has_not_ended_has_nothing_to_record_yet(serve: Serve, settings: Settings) -> None:

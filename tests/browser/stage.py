@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
-from holdfast.client import Client
+from holdfast.client import Holdfast
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.usage import Prices
@@ -73,5 +73,5 @@ def play(request: dict[str, Any]) -> Reply:
 
 async def begin(served: Served, question: str, budget: ExecutionBudget | None = None) -> str:
     """Begin a run of the clerk."""
-    client: Client = served.client
+    client: Holdfast = served.client
     return await client.start(CLERK, question, budget=budget, subagents=[RESEARCHER])

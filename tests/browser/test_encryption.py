@@ -51,7 +51,7 @@ async def test_an_encrypted_run_is_decoded_in_the_browser(page: Page, tmp_path: 
         endpoint = f"http://127.0.0.1:{port}/{access.token}"
         async with encrypted(tmp_path, settings, endpoint, ui_port) as (at_work, ui):
             state = await at_work.client.run(AgentDefinition(name="clerk", tools="all"), "canary-question")
-            told = await at_work.client.temporal.get_workflow_handle(state.running.execution_id).describe()
+            told = await at_work.client.temporal.get_workflow_handle(state.execution_id).describe()
             run = f"{ui}/namespaces/default/workflows/{told.id}/{told.run_id}"
             await page.goto(f"{run}/history")
             await expect(page.get_by_text("canary-answer").first).to_be_visible()

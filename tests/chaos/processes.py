@@ -12,7 +12,7 @@ from pathlib import Path
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
 from holdfast.testing.openai_server import FakeOpenAI
 
@@ -55,7 +55,7 @@ def frozen(pid: int) -> Generator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-async def events_of(client: Client, execution_id: str) -> AsyncIterator[HistoryEvent]:
+async def events_of(client: Holdfast, execution_id: str) -> AsyncIterator[HistoryEvent]:
     """Yield an execution's history as it grows, from run to run where it goes on in a new one."""
     run_id: str | None = None
     while True:

@@ -17,7 +17,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
-from holdfast.client import Client
+from holdfast.client import Holdfast
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.policies import ApprovalRule
 from holdfast.core.conversation.verdicts import Verdict
@@ -91,7 +91,7 @@ def model(request: dict[str, Any]) -> Reply:
 class Seen:
     """What the histories of a session, its executions and their subagents have shown so far."""
 
-    client: Client
+    client: Holdfast
     agent_id: str
     events: int = 0
     calls_answered: dict[str, int] = field(default_factory=dict[str, int])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from activities.heartbeats import PUSHED_SECONDS
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.conversation.attempt_tally import DEATHS_MAX
@@ -34,7 +34,7 @@ async def test_a_tool_that_kills_its_worker_every_time_ends_with_an_error_that_s
         "sound": [*(calls(Call("note", {"text": str(number), "seconds": 1})) for number in range(3)), say("all noted")],
     }
     async with FakeOpenAI(script) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         neighbour = await client.start(SOUND, "note")
         execution_id = await client.start(AGENT, "crash")
         for _ in range(DEATHS_MAX):
@@ -59,7 +59,7 @@ async def test_calls_beside_one_that_kills_its_worker_are_not_charged_and_it_is_
     script = {"scripted": [calls(*beside, Call("crash")), say("it crashes")]}
     agent = AgentDefinition(name="crasher", tools=("crash", "note"))
     async with FakeOpenAI(script) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         execution_id = await client.start(agent, "crash")
         for _ in range(DEATHS_MAX):
             async with worker(settings, endpoint, ledger) as process:

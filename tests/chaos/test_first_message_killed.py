@@ -15,7 +15,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.service import RPCError
 
 from holdfast import AgentDefinition
-from holdfast.client import Client, Holdfast, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.client.agent_handle import AgentHandle
 from holdfast.core.base.errors import AgentNotFound, ServerUnavailable
 from holdfast.core.wire.session_contracts import FIND_SESSION_ACTIVITY
@@ -45,7 +45,7 @@ def echo(request: dict[str, Any]) -> Reply:
     return say(f"re {request['messages'][-1]['content']}")
 
 
-async def until_looked_up(client: Client, agent_id: str) -> None:
+async def until_looked_up(client: Holdfast, agent_id: str) -> None:
     """Return once a worker looks the session up."""
     handle = client.temporal.get_workflow_handle(session_workflow_id(agent_id))
     async with asyncio.timeout(90):
@@ -77,8 +77,8 @@ async def test_who_dies_while_a_session_is_looked_up_costs_its_first_message_not
 ) -> None:
     here, ledger, agent_id = replace(settings, address=own.address), tmp_path / "ledger.jsonl", str(uuid4())
     async with FakeOpenAI(echo) as endpoint:
-        client = await Client.connect(here)
-        agent = Holdfast(client).agent(agent_id, FRIEND)
+        client = await Holdfast.connect(here)
+        agent = client.agent(agent_id, FRIEND)
         hung = tmp_path / "hung"
         hung.touch()
         modules = ["tests.chaos.tools", "tests.chaos.hung_storage"]
@@ -92,15 +92,15 @@ async def test_who_dies_while_a_session_is_looked_up_costs_its_first_message_not
                 await asyncio.to_thread(own.kill)
                 await asyncio.to_thread(own.start_again)
         async with worker(here, endpoint, ledger):
-            answer = await sent_again(Holdfast(client).agent(agent_id, FRIEND))
+            answer = await sent_again(client.agent(agent_id, FRIEND))
             await asyncio.gather(sending, return_exceptions=True)
-            state = await Holdfast(client).agent(agent_id).state()
+            state = await client.agent(agent_id).state()
         assert len(endpoint.requests) == 1
     assert answer == "re hello"
     assert [each.text for each in state.messages] == ["hello", "re hello"]
 
 
-async def until_begun(client: Client, agent_id: str) -> None:
+async def until_begun(client: Holdfast, agent_id: str) -> None:
     """Return once the session is on the server."""
     async with asyncio.timeout(90):
         while True:
@@ -113,7 +113,7 @@ async def until_begun(client: Client, agent_id: str) -> None:
 async def test_a_refusal_does_not_outlive_its_cause(serve: Serve) -> None:
     async with serve(echo) as at_work:
         agent_id = str(uuid4())
-        holdfast = Holdfast(at_work.client)
+        holdfast = at_work.client
         for _ in range(2):
             with pytest.raises(AgentNotFound):
                 await holdfast.agent(agent_id).send("hello", message_id="first")
@@ -122,7 +122,7 @@ async def test_a_refusal_does_not_outlive_its_cause(serve: Serve) -> None:
         assert len(at_work.endpoint.requests) == 1
 
 
-async def until_it_failed(client: Client, agent_id: str) -> None:
+async def until_it_failed(client: Holdfast, agent_id: str) -> None:
     """Return once an attempt to look the session up has failed."""
     handle = client.temporal.get_workflow_handle(session_workflow_id(agent_id))
     async with asyncio.timeout(90):
@@ -147,7 +147,7 @@ def unreadable(settings: Settings, agent_id: str) -> Generator[None]:
 
 async def test_a_session_whose_store_is_away_is_there_once_the_store_is(serve: Serve, settings: Settings) -> None:
     async with serve(echo) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         with unreadable(settings, agent.agent_id):
             sending = asyncio.create_task(agent.send("hello", message_id="first"))
             await until_begun(at_work.client, agent.agent_id)

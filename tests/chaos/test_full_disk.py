@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.connection.full_disk import full_disk
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -68,7 +68,7 @@ def fill(folder: Path) -> Path:
     raise AssertionError("the disk takes everything")
 
 
-async def start_more(client: Client) -> None:
+async def start_more(client: Holdfast) -> None:
     """Start runs until the server takes none: the first ones may find room in pages of the database."""
     for _ in range(RUNS):
         await client.start(AGENT, "one more " * 2_000)
@@ -91,11 +91,11 @@ async def test_runs_wait_while_the_disk_is_full_and_what_is_refused_says_so(
             await asyncio.sleep(FULL_SECONDS)
             assert server.alive
             ballast.unlink()
-            client = await Client.connect(here)
+            client = await Holdfast.connect(here)
             states = await asyncio.gather(*(client.result(execution_id) for execution_id in ids))
             after = await client.run(AGENT, "afterwards")
     assert "holdfast doctor" in str(refused.value)
-    for state in (*states, after):
+    for state in (*states, after.state):
         assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, "done")
         assert_every_call_answered(state)
     paid = [entry.key for entry in ledger.entries(name="pay", phase="started")]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from temporalio.api.enums.v1 import EventType, TaskQueueKind
 
-from holdfast.client import Client, Holdfast, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.wire.workflow_ids import session_workflow_id
@@ -57,7 +57,7 @@ async def test_a_call_whose_worker_was_killed_is_begun_anew_at_once(settings: Se
     ledger = Ledger(tmp_path / "tools.jsonl")
     script = [calls(Call("note", {"text": "one", "seconds": 2})), say("noted")]
     async with FakeOpenAI(script) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, ledger.path) as one, worker(settings, endpoint, ledger.path) as two:
             execution_id = await client.start(AGENT, "note")
             [first] = await begun(ledger, "note")
@@ -75,10 +75,10 @@ async def test_a_tool_that_keeps_the_interpreters_lock_is_begun_once(settings: S
     ledger = Ledger(tmp_path / "tools.jsonl")
     script = [calls(Call("hog", {"seconds": SILENT_SECONDS}), Call("pay", {"amount": 5})), say("done")]
     async with FakeOpenAI(script) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, ledger.path):
             state = await client.run(AGENT, "go")
-    assert [each.result for each in state.steps[0].tool_executions] == [f"held {SILENT_SECONDS}", "paid 5"]
+    assert [each.result for each in state.state.steps[0].tool_executions] == [f"held {SILENT_SECONDS}", "paid 5"]
     assert (ledger.count(name="hog", phase="started"), ledger.count(name="pay")) == (1, 1)
 
 
@@ -89,10 +89,10 @@ async def test_a_tool_that_keeps_it_longer_than_a_lost_machine_is_silent_is_begu
 ) -> None:
     ledger = Ledger(tmp_path / "tools.jsonl")
     async with FakeOpenAI([calls(Call("hog", {"seconds": 60})), say("done")]) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, ledger.path):
             state = await client.run(AGENT, "go")
-    assert [each.result for each in state.steps[0].tool_executions] == ["held 60"]
+    assert [each.result for each in state.state.steps[0].tool_executions] == ["held 60"]
     assert ledger.count(name="hog", phase="started") == 1
 
 
@@ -104,7 +104,7 @@ async def test_on_a_busy_machine_tools_that_keep_the_lock_are_begun_once_and_non
     ledger = Ledger(tmp_path / "tools.jsonl")
     held = [calls(*(Call("hog", {"seconds": HOG_SECONDS}) for _ in range(HOGS))), say("done")]
     async with FakeOpenAI(held) as endpoint, AsyncExitStack() as stack:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         for _ in range(HOG_WORKERS):
             await stack.enter_async_context(worker(settings, endpoint, ledger.path))
         burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BURNERS)]  # noqa: ASYNC220
@@ -114,17 +114,17 @@ async def test_on_a_busy_machine_tools_that_keep_the_lock_are_begun_once_and_non
             for each in burners:
                 each.kill()
                 each.wait()
-    results = [each.result for state in states for each in state.steps[0].tool_executions]
+    results = [each.result for state in states for each in state.state.steps[0].tool_executions]
     assert results == [f"held {HOG_SECONDS}"] * HOGS * HOG_RUNS, "none is given up"
     assert ledger.count(name="hog", phase="started") == HOGS * HOG_RUNS, "none is begun twice"
 
 
 async def test_a_worker_that_stops_as_it_should_leaves_no_guardian(settings: Settings, tmp_path: Path) -> None:
     async with FakeOpenAI([say("hello")]) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, tmp_path / "tools.jsonl") as process:
             guardian = guardian_of(process)
-            assert (await client.run(AgentDefinition(name="speaker"), "hi")).final_response == "hello"
+            assert (await client.run(AgentDefinition(name="speaker"), "hi")).output == "hello"
             await asyncio.to_thread(process.stop)
             assert process.exit_code == 0
             assert not alive(guardian)
@@ -134,7 +134,7 @@ async def test_a_guardian_that_is_killed_is_replaced_by_one_that_knows_all(setti
     ledger = Ledger(tmp_path / "tools.jsonl")
     script = [calls(Call("note", {"text": "one", "seconds": 4})), say("noted")]
     async with FakeOpenAI(script) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, ledger.path) as first:
             execution_id = await client.start(AGENT, "note")
             await begun(ledger, "note")
@@ -153,17 +153,17 @@ async def test_what_a_dead_worker_had_in_its_cache_is_offered_to_every_worker(
 ) -> None:
     ledger = Ledger(tmp_path / "tools.jsonl")
     async with FakeOpenAI([say("hello"), say("again")]) as endpoint:
-        client = await Client.connect(settings)
-        agent = Holdfast(client).agent(definition=AgentDefinition(name="speaker"))
+        client = await Holdfast.connect(settings)
+        agent = client.agent(definition=AgentDefinition(name="speaker"))
         session = client.temporal.get_workflow_handle(session_workflow_id(agent.agent_id))
         async with worker(settings, endpoint, ledger.path, {"HOLDFAST_STICKY_SECONDS": "60"}) as first:
-            assert (await agent.ask("hi")).final_response == "hello"
+            assert (await agent.ask("hi")).output == "hello"
             guardian = guardian_of(first)
             before = [each async for each in session.fetch_history_events()]
             first.kill()
             await until_gone([guardian])
         async with worker(settings, endpoint, ledger.path):
-            assert (await agent.ask("hi again")).final_response == "again"
+            assert (await agent.ask("hi again")).output == "again"
         after = [each async for each in session.fetch_history_events()][len(before) :]
     tasks = [each.workflow_task_scheduled_event_attributes.task_queue.kind for each in after]
     assert next(kind for kind in tasks if kind) == TaskQueueKind.TASK_QUEUE_KIND_NORMAL
@@ -177,7 +177,7 @@ async def test_a_guardian_that_cannot_tell_of_a_death_waits_without_computing_an
     with EmbeddedServer.start(tmp_path / "server", port=0, ui_port=0) as server:
         here = replace(settings, address=server.address.address)
         async with FakeOpenAI([calls(Call("note", {"text": "one", "seconds": 60})), say("noted")]) as endpoint:
-            client = await Client.connect(here)
+            client = await Holdfast.connect(here)
             async with worker(here, endpoint, ledger.path) as process:
                 await client.start(AGENT, "note")
                 await begun(ledger, "note")

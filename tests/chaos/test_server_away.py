@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.server.ports import choose_ports
@@ -51,7 +51,7 @@ def test_a_worker_does_not_wait_for_ever(settings: Settings) -> None:
 @pytest.mark.parametrize("became", ["removed", "replaced"])
 async def test_a_server_whose_database_is_taken_away_ends_and_says_why(tmp_path: Path, became: str) -> None:
     with EmbeddedServer.start(tmp_path, port=0, ui_port=0) as server:
-        client = await Client.connect(Settings(address=server.address.address))
+        client = await Holdfast.connect(Settings(address=server.address.address))
         database, other = tmp_path / "temporal.db", tmp_path / "other.db"
         if became == "replaced":
             other.write_bytes(database.read_bytes())
@@ -62,4 +62,4 @@ async def test_a_server_whose_database_is_taken_away_ends_and_says_why(tmp_path:
         assert server.fault is not None
         assert f"{database} was {became} while the server was running" in server.fault
         with pytest.raises(ServerUnavailable):
-            await Client.connect(client.settings)
+            await Holdfast.connect(client.settings)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -91,7 +91,7 @@ async def test_a_server_killed_under_thirty_runs_loses_none_of_them(
         await asyncio.to_thread(own.kill)
         under_way = len(serving.endpoint.requests)
         await asyncio.to_thread(own.start_again)
-        client = await Client.connect(here)
+        client = await Holdfast.connect(here)
         states = await asyncio.gather(*(client.result(execution_id) for execution_id in ids))
     assert under_way < RUNS * len(SCRIPT), "the server died in the middle"
     for state in states:
@@ -158,7 +158,7 @@ async def test_a_deadline_that_passes_while_everything_is_down_stops_the_run_bef
 ) -> None:
     here, ledger = replace(settings, address=own.address), tmp_path / "tools.jsonl"
     async with FakeOpenAI([say("too late", delay_seconds=60)]) as endpoint:
-        client = await Client.connect(here)
+        client = await Holdfast.connect(here)
         async with worker(here, endpoint, ledger) as process:
             deadline = datetime.now(UTC) + timedelta(seconds=6)
             execution_id = await client.start(AGENT, "wait", budget=ExecutionBudget(deadline=deadline))
@@ -168,7 +168,7 @@ async def test_a_deadline_that_passes_while_everything_is_down_stops_the_run_bef
         assert datetime.now(UTC) < deadline, "everything was down when it passed"
         await asyncio.sleep((deadline - datetime.now(UTC)).total_seconds() + 0.1)  # nobody is there to tell
         await asyncio.to_thread(own.start_again)
-        client = await Client.connect(here)
+        client = await Holdfast.connect(here)
         async with worker(here, endpoint, ledger):
             state = await client.result(execution_id)
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.wire.session_contracts import Receipt, SessionView
@@ -75,7 +75,7 @@ async def survives_kills(settings: Settings, folder: Path, kill_at: Iterable[int
 async def survives_a_kill(settings: Settings, ledger: Path, events: int) -> int | None:
     """Say two things to an agent, kill its worker, have another one finish; return when it was killed, if it was."""
     async with FakeOpenAI(model) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         chat = Chat(client, CLERK, RESTLESS, subagents=(HELPER,))
         seen = Seen(client, chat.agent_id)
         deciding = asyncio.create_task(person(chat))

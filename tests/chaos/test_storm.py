@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import Client, Holdfast, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.testing.openai_server import FakeOpenAI
 from tests.chaos.storm import Storm, echo, talk
@@ -42,7 +42,7 @@ async def test_every_acknowledged_message_is_answered_once_whatever_dies(
 ) -> None:
     here = replace(settings, address=own.address, data_dir=tmp_path / "server")
     async with FakeOpenAI(echo) as endpoint:
-        holdfast = Holdfast(await _client(here))
+        holdfast = await _client(here)
         storm = Storm(here, own, endpoint, seed, tmp_path / "workers.log")
         figures, places = storm.figures, asyncio.Semaphore(AT_ONCE)
 
@@ -73,9 +73,9 @@ async def test_every_acknowledged_message_is_answered_once_whatever_dies(
 PARTS = (("user", ""), ("assistant", "re "))
 
 
-async def _client(settings: Settings) -> Client:
+async def _client(settings: Settings) -> Holdfast:
     while True:
         try:
-            return await Client.connect(settings)
+            return await Holdfast.connect(settings)
         except ServerUnavailable:
             await asyncio.sleep(0.2)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from temporalio.service import RPCError
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.testing.ledger import Ledger
@@ -78,7 +78,7 @@ async def survive(settings: Settings, folder: Path, whose: str, kill_at: Iterabl
 async def survives_a_kill(settings: Settings, ledger: Path, whose: str, event_id: int) -> int:
     """Run the tree, kill its worker at the event, finish on another; return the event it was killed at."""
     async with FakeOpenAI(plays) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, ledger) as first:
             execution_id = await client.start(BOSS, "note two things", subagents=[HELPER])
             child = named_id(execution_id, call_name(1, 0))
@@ -99,7 +99,7 @@ async def survives_a_kill(settings: Settings, ledger: Path, whose: str, event_id
     return seen
 
 
-async def _events_until(client: Client, execution_id: str, event_id: int) -> int:
+async def _events_until(client: Holdfast, execution_id: str, event_id: int) -> int:
     """Return when the execution, which may have yet to begin, has so many events; with fewer of them when it ends."""
     async with asyncio.timeout(90):
         while True:

@@ -11,7 +11,7 @@ from shutil import which
 
 import pytest
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -34,7 +34,7 @@ async def test_a_worker_frozen_beyond_its_heartbeats_loses_the_call_and_its_late
 ) -> None:
     ledger = tmp_path / "tools.jsonl"
     async with FakeOpenAI([say("once", delay_seconds=1)]) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, ledger) as first:
             execution_id = await client.start(AgentDefinition(name="speaker", tools=()), "speak")
             await endpoint.until(lambda requests: len(requests) == 1, READY_SECONDS_MAX)
@@ -55,7 +55,7 @@ async def test_three_frozen_workers_with_open_polls_fail_no_run_while_a_healthy_
     ledger = tmp_path / "tools.jsonl"
     agent = AgentDefinition(name="noter", tools=("note",))
     async with FakeOpenAI([calls(Call("note", {"text": "one"})), say("noted")]) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with AsyncExitStack() as started:
             starting = (started.enter_async_context(worker(settings, endpoint, ledger)) for _ in range(3))
             stopped = [await each for each in starting]
@@ -65,7 +65,7 @@ async def test_three_frozen_workers_with_open_polls_fail_no_run_while_a_healthy_
                         stopping.enter_context(frozen(each.pid))
                     states = await asyncio.gather(*(client.run(agent, "note") for _ in range(RUNS)))
     assert {state.status for state in states} == {ExecutionStatus.COMPLETED}
-    assert [each.result for state in states for each in state.steps[0].tool_executions] == ["noted one"] * RUNS
+    assert [each.result for state in states for each in state.state.steps[0].tool_executions] == ["noted one"] * RUNS
     assert Ledger(ledger).count(name="note", phase="started") == RUNS, "what a frozen worker was given it never began"
 
 
@@ -79,17 +79,17 @@ async def test_a_worker_whose_clock_is_hours_off_keeps_every_time_limit(
     environment = {"LD_PRELOAD": str(library), "CLOCK_OFFSET_SECONDS": str(hours * 3600)}
     script = {"quick": [call("clock"), say("done")], "slow": [say("too late", delay_seconds=60)]}
     async with FakeOpenAI(script) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, tmp_path / "tools.jsonl", environment):
             quick, slow = await asyncio.gather(
                 client.run(_agent("quick"), "go", budget=ExecutionBudget(max_seconds=60)),
                 client.run(_agent("slow"), "go", budget=ExecutionBudget(max_seconds=2)),
             )
-    told = float(quick.step_executions[0].step.tool_executions[0].result or 0)
+    told = float(quick.state.step_executions[0].step.tool_executions[0].result or 0)
     assert abs(told - time.time() - hours * 3600) < 60, "the worker's clock was off"
     assert quick.status is ExecutionStatus.COMPLETED
     assert (slow.status, slow.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
-    assert all(_lasted(state) < 60 for state in (quick, slow))
+    assert all(_lasted(state.state) < 60 for state in (quick, slow))
 
 
 def _agent(model: str) -> AgentDefinition:

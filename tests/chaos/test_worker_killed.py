@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -46,7 +46,7 @@ EVENTS_MAX = 60
 """More than such a run has, in however many runs."""
 
 
-async def killed_at_event(client: Client, execution_id: str, event_id: int, process: WorkerProcess) -> list[int]:
+async def killed_at_event(client: Holdfast, execution_id: str, event_id: int, process: WorkerProcess) -> list[int]:
     """Kill the worker as soon as the history has so many events; return their types."""
     seen: list[int] = []
     async for event in events_of(client, execution_id):
@@ -115,7 +115,7 @@ async def survives_kills(settings: Settings, folder: Path, kill_at: Iterable[int
 async def survives_a_kill(settings: Settings, ledger: Path, event_id: int) -> int:
     """Run the agent, kill its worker at the event, finish on another; return the event it was killed at."""
     async with FakeOpenAI(SCRIPT) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, ledger) as first:
             execution_id = await client.start(AGENT, "note four things")
             before = await killed_at_event(client, execution_id, event_id, first)
@@ -137,7 +137,7 @@ async def test_a_tool_that_may_run_once_is_not_repeated_and_the_model_is_told(
     ledger = Ledger(tmp_path / "tools.jsonl")
     script = [calls(Call("pay", {"amount": 5, "seconds": 30})), say("I could not tell")]
     async with FakeOpenAI(script) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:
             execution_id = await client.start(AGENT, "pay 5")
             async with asyncio.timeout(READY_SECONDS_MAX):
@@ -158,7 +158,7 @@ async def test_a_time_limit_that_strikes_without_a_worker_makes_no_further_model
     settings: Settings, tmp_path: Path
 ) -> None:
     async with FakeOpenAI([say("too late", delay_seconds=60)]) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:
             execution_id = await client.start(AGENT, "wait", budget=ExecutionBudget(max_seconds=6))
             await endpoint.until(lambda requests: len(requests) == 1, READY_SECONDS_MAX)
@@ -175,7 +175,7 @@ async def test_a_time_limit_that_strikes_without_a_worker_makes_no_further_model
 
 async def test_a_stop_while_no_worker_lives_makes_no_further_model_call(settings: Settings, tmp_path: Path) -> None:
     async with FakeOpenAI([say("too late", delay_seconds=60)]) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:
             execution_id = await client.start(AGENT, "wait")
             await endpoint.until(lambda requests: len(requests) == 1, READY_SECONDS_MAX)
@@ -194,7 +194,7 @@ async def test_a_worker_killed_in_the_middle_of_a_streamed_answer_is_no_part_of_
     words = " ".join(f"word{number}" for number in range(40))
     script = [say(words, failures=(Reply(text=words, pieces_max=20, hang=True),))]
     async with FakeOpenAI(script) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:
             execution_id = await client.start(AGENT, "speak")
             await text_has_come(client, execution_id)
@@ -207,7 +207,7 @@ async def test_a_worker_killed_in_the_middle_of_a_streamed_answer_is_no_part_of_
     assert state.usage.estimated_tokens > 0, "the attempt that was lost counts as well"
 
 
-async def text_has_come(client: Client, execution_id: str) -> None:
+async def text_has_come(client: Holdfast, execution_id: str) -> None:
     """Return when the worker has told the server of a part of an answer: the heartbeats' details hold it."""
     handle = client.temporal.get_workflow_handle(execution_id)
     async with asyncio.timeout(READY_SECONDS_MAX):

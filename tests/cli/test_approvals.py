@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.call_digest import call_digest, short_digest
 from tests.cli.page import examples, keys
@@ -27,13 +27,13 @@ DIGEST = call_digest("multiply", {"a": 6, "b": 7})
 
 
 @pytest.fixture
-def client(project: Project) -> Client:
+def client(project: Project) -> Holdfast:
     settings = Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents")
-    return asyncio.run(Client.connect(settings))
+    return asyncio.run(Holdfast.connect(settings))
 
 
 @pytest.fixture
-def waiting(client: Client) -> Generator[str]:
+def waiting(client: Holdfast) -> Generator[str]:
     """The id of a run that waits for a person."""
 
     async def started() -> str:
@@ -49,7 +49,7 @@ def waiting(client: Client) -> Generator[str]:
     asyncio.run(client.stop(execution_id))
 
 
-def end_of(client: Client, execution_id: str) -> AgentState:
+def end_of(client: Holdfast, execution_id: str) -> AgentState:
     return asyncio.run(asyncio.wait_for(client.result(execution_id), SECONDS_MAX))
 
 
@@ -60,7 +60,7 @@ def test_show_tells_what_waits_and_how_to_decide(project: Project, waiting: str)
     assert f"--digest {short_digest(DIGEST)}" in shown.out
 
 
-def test_an_approved_call_runs(project: Project, client: Client, waiting: str) -> None:
+def test_an_approved_call_runs(project: Project, client: Holdfast, waiting: str) -> None:
     ended = project.run("approve", waiting, "--by", "ann", "--yes")
     assert (ended.code, ended.err) == (0, "")
     state = end_of(client, waiting)
@@ -71,7 +71,7 @@ def test_an_approved_call_runs(project: Project, client: Client, waiting: str) -
 
 
 def test_a_call_that_nobody_has_looked_at_is_shown_whole_and_not_approved(
-    project: Project, client: Client, waiting: str
+    project: Project, client: Holdfast, waiting: str
 ) -> None:
     for more in ((), ("--json",)):
         refused = project.run("approve", waiting, *more)
@@ -81,7 +81,9 @@ def test_a_call_that_nobody_has_looked_at_is_shown_whole_and_not_approved(
     assert len(asyncio.run(client.state(waiting)).waiting_calls) == 1
 
 
-def test_in_a_terminal_the_whole_call_is_shown_and_asked_about(project: Project, client: Client, waiting: str) -> None:
+def test_in_a_terminal_the_whole_call_is_shown_and_asked_about(
+    project: Project, client: Holdfast, waiting: str
+) -> None:
     with terminal(project, "approve", waiting) as screen:
         screen.shows('"b": 7')
         screen.shows("approve this call? [y/N]")
@@ -103,7 +105,7 @@ def test_in_a_terminal_the_whole_call_is_shown_and_asked_about(project: Project,
 
 
 def test_a_call_can_be_approved_by_the_digest_that_was_looked_at_and_by_no_other(
-    project: Project, client: Client, waiting: str
+    project: Project, client: Holdfast, waiting: str
 ) -> None:
     other = call_digest("multiply", {"a": 6, "b": 8})
     for digest, code, said in (
@@ -120,7 +122,7 @@ def test_a_call_can_be_approved_by_the_digest_that_was_looked_at_and_by_no_other
     assert [each.result for each in end_of(client, waiting).steps[0].tool_executions] == ["42"]
 
 
-def test_what_waits_is_listed_over_all_runs(project: Project, client: Client, waiting: str) -> None:
+def test_what_waits_is_listed_over_all_runs(project: Project, client: Holdfast, waiting: str) -> None:
     listed = until_listed(project, waiting)
     (example,) = examples("holdfast waiting")
     assert keys(listed.document) == keys(example)
@@ -136,7 +138,7 @@ def test_what_waits_is_listed_over_all_runs(project: Project, client: Client, wa
     assert project.run("waiting", "--limit", "0").code == 2
 
 
-def test_show_of_a_run_tells_which_calls_of_its_subagents_wait(project: Project, client: Client) -> None:
+def test_show_of_a_run_tells_which_calls_of_its_subagents_wait(project: Project, client: Holdfast) -> None:
     root = asyncio.run(client.start("boss", "multiply"))
     looks = (project.run("show", root) for _ in range(LOOKS_MAX))
     shown = next(each for each in looks if "waits for approval" in each.out)
@@ -153,7 +155,7 @@ def test_show_of_a_run_tells_which_calls_of_its_subagents_wait(project: Project,
     assert "subagents_waiting" not in project.run("show", root, "--json").document
 
 
-def test_show_of_a_session_tells_which_calls_wait(project: Project, client: Client) -> None:
+def test_show_of_a_session_tells_which_calls_wait(project: Project, client: Holdfast) -> None:
     agent_id = str(uuid4())
     assert project.run("send", agent_id, "multiply", "--agent", "careful", "--no-wait").code == 0
     looks = (project.run("session", "show", agent_id) for _ in range(LOOKS_MAX))
@@ -175,7 +177,7 @@ def until_listed(project: Project, execution_id: str) -> Ended:
     raise AssertionError(f"{execution_id} was never listed")
 
 
-def test_a_call_can_be_approved_with_other_arguments(project: Project, client: Client, waiting: str) -> None:
+def test_a_call_can_be_approved_with_other_arguments(project: Project, client: Holdfast, waiting: str) -> None:
     ended = project.run("edit", waiting, "--arguments", '{"a": 2, "b": 2}', "--json")
     assert keys(ended.document) == keys(examples("holdfast edit")[0])
     assert (ended.code, ended.document["decision"], ended.document["taken"]) == (0, "edit", True)
@@ -184,7 +186,7 @@ def test_a_call_can_be_approved_with_other_arguments(project: Project, client: C
 
 @pytest.mark.timeout(240)  # ten processes, one after another
 def test_every_view_tells_what_was_asked_what_ran_by_whom_and_when(
-    project: Project, client: Client, waiting: str
+    project: Project, client: Holdfast, waiting: str
 ) -> None:
     assert project.run("edit", waiting, "--arguments", '{"a": 2, "b": 2}', "--by", "ann").code == 0
     end_of(client, waiting)
@@ -218,7 +220,7 @@ def test_every_view_tells_what_was_asked_what_ran_by_whom_and_when(
 
 
 def test_an_edit_that_breaks_the_tools_schema_is_refused_by_name_and_the_call_waits_on(
-    project: Project, client: Client, waiting: str
+    project: Project, client: Holdfast, waiting: str
 ) -> None:
     for arguments, named in (('{"a": 2, "c": 2}', "b: Field required"), ('{"a": "two", "b": 2}', "a: Input should be")):
         refused = project.run("edit", waiting, "--arguments", arguments)
@@ -230,14 +232,14 @@ def test_an_edit_that_breaks_the_tools_schema_is_refused_by_name_and_the_call_wa
     assert [each.result for each in end_of(client, waiting).steps[0].tool_executions] == ["4"]
 
 
-def test_a_denied_call_does_not_run_and_the_model_is_told_why(project: Project, client: Client, waiting: str) -> None:
+def test_a_denied_call_does_not_run_and_the_model_is_told_why(project: Project, client: Holdfast, waiting: str) -> None:
     ended = project.run("deny", waiting, "--reason", "not today", "--by", "ann")
     assert ended.code == 0
     (execution,) = end_of(client, waiting).steps[0].tool_executions
     assert (execution.outcome, "denied by ann: not today" in execution.answer.text) == ("denied", True)
 
 
-def test_what_cannot_be_decided_is_refused_with_what_waits(project: Project, client: Client, waiting: str) -> None:
+def test_what_cannot_be_decided_is_refused_with_what_waits(project: Project, client: Holdfast, waiting: str) -> None:
     (call,) = asyncio.run(client.state(waiting)).waiting_calls
     wrong = project.run("approve", waiting, "call_of_another_step")
     assert wrong.code == 7

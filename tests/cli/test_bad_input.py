@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.base.bounds import QUESTION_BYTES_MAX
 from tests.cli.failing import Failing
 from tests.cli.program import Ended, Project, start_id
@@ -265,7 +265,7 @@ def test_a_key_file_that_is_not_there_is_told_in_one_line(here: Project) -> None
 
 async def test_none_of_them_has_started_a_run(here: Project) -> None:
     control = await asyncio.to_thread(start_id, here, "assistant", "--task-queue", f"{QUEUE}not")
-    client = await Client.connect(Settings(data_dir=here.folder / "data"))
+    client = await Holdfast.connect(Settings(data_dir=here.folder / "data"))
     found: set[str] = set()
     while control not in found:  # the listing follows the start a little later
         found = {each.id async for each in client.temporal.list_workflows(f"TaskQueue STARTS_WITH '{QUEUE}'")}

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.client import Client, Holdfast, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.base.errors import ExecutionFailed
 from tests.cli.calls import AWAY, NOBODY, OLD, calls, said
 from tests.cli.page import rows
@@ -24,7 +24,7 @@ from tests.workflows.waiting import waiting_calls
 HEAVY = ("temporalio", "openai", "textual", "aiohttp", "cryptography", "opentelemetry", "prompt_toolkit", "obstore")
 
 
-async def _ended(client: Client, agent: str, *, stop: bool = False) -> str:
+async def _ended(client: Holdfast, agent: str, *, stop: bool = False) -> str:
     """Start a run and return its id when it has ended."""
     execution_id = await client.start(agent, "hello")
     if stop:
@@ -38,8 +38,8 @@ async def _ended(client: Client, agent: str, *, stop: bool = False) -> str:
 
 async def _stage(project: Project, folder: Path) -> dict[str, tuple[str, ...]]:
     """Return what the words in the table stand for, all of it there."""
-    client = await Client.connect(Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents"))
-    holdfast = Holdfast(client)
+    client = await Holdfast.connect(Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents"))
+    holdfast = client
     agent, idle, closed = (holdfast.agent(str(uuid4()), "clerk") for _ in range(3))
     waiting = await client.start("careful", "hello")
     ends = _ended(client, "assistant"), _ended(client, "slow", stop=True), _ended(client, "refused")
@@ -54,7 +54,7 @@ async def _stage(project: Project, folder: Path) -> dict[str, tuple[str, ...]]:
 
 async def _cleared(project: Project, waiting: str) -> None:
     """Stop the run that waits, and return when it is listed no more: other tests list what waits, too."""
-    client = await Client.connect(Settings(data_dir=project.folder / "data"))
+    client = await Holdfast.connect(Settings(data_dir=project.folder / "data"))
     await client.stop(waiting, "the test is over")
     await client.result(waiting)
     until = monotonic() + 90
@@ -62,7 +62,7 @@ async def _cleared(project: Project, waiting: str) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _listed(client: Client) -> set[str]:
+async def _listed(client: Holdfast) -> set[str]:
     found = await client.waiting(100)
     return {*(each.execution_id for each in found), *found.unread}
 

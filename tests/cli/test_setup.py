@@ -11,7 +11,7 @@ import pytest
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 
-from holdfast.client import Client, Holdfast, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.connection.temporal_client import connect
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.errors import InvalidInput, ServerUnavailable
@@ -68,7 +68,7 @@ async def test_a_new_namespace_is_ready_for_runs_and_a_second_time_nothing_chang
     }
     assert states(first) == dict.fromkeys(NAMES, "registered")
     assert set(first.document) == set(examples("holdfast setup")[0])
-    client = await Client.connect(Settings(address=plain_server, namespace=name))
+    client = await Holdfast.connect(Settings(address=plain_server, namespace=name))
     assert await client.has_search_attributes()
     await client.start(AgentDefinition(name="clerk"), "what?")  # at once: the server takes them
     again, checked = here.both("setup", *where, "--create-namespace")
@@ -85,7 +85,7 @@ async def test_a_check_changes_nothing_and_says_by_its_code_what_is_missing(here
     assert "registers what is missing" in plain.err
     assert states(as_json) == dict.fromkeys(NAMES, "missing")
     assert "missing: HoldfastAgent" in as_json.document["error"]["message"]
-    assert not await (await Client.connect(Settings(address=plain_server))).has_search_attributes()
+    assert not await (await Holdfast.connect(Settings(address=plain_server))).has_search_attributes()
 
 
 async def test_what_cannot_be_registered_is_told_with_its_remedy_and_the_rest_is_registered(
@@ -104,7 +104,7 @@ async def test_what_cannot_be_registered_is_told_with_its_remedy_and_the_rest_is
     assert "rename --namespace" in ended.err
     assert "no column for a further Int (Unable to create search attributes: cannot have more than 3" in ended.out
     assert len(as_json.document["remedies"]) == 3
-    partly = await Client.connect(Settings(address=plain_server, namespace=full))
+    partly = await Holdfast.connect(Settings(address=plain_server, namespace=full))
     assert not await partly.has_search_attributes(), "a run that names one of them would be refused"
     await partly.start(AgentDefinition(name="clerk"), "what?")
 

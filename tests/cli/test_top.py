@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.client import Client, Holdfast, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.view.server_overview import overview
@@ -19,10 +19,10 @@ pytestmark = [pytest.mark.temporal, pytest.mark.usefixtures("dev")]
 SECONDS_MAX = 90
 
 
-async def at_work(client: Client, agent_id: str) -> tuple[str, str]:
+async def at_work(client: Holdfast, agent_id: str) -> tuple[str, str]:
     """Have an agent's run and one with a subagent under way, and listed; return their ids."""
     execution_id = await client.start("desk", "multiply", budget=ExecutionBudget(max_seconds=600))
-    agent = Holdfast(client).agent(agent_id, "clerk")
+    agent = client.agent(agent_id, "clerk")
     await agent.send("slow")
     of_agent = (await agent.view()).running_id or ""
     async with asyncio.timeout(SECONDS_MAX):
@@ -39,14 +39,14 @@ def below(*ids: str) -> str:
     return f"WorkflowId IN ({named}) OR HoldfastParent IN ({named})"
 
 
-async def ended(client: Client, execution_id: str, agent_id: str) -> None:
+async def ended(client: Holdfast, execution_id: str, agent_id: str) -> None:
     await client.stop(execution_id)
-    await Holdfast(client).agent(agent_id).close(stop=True)
+    await client.agent(agent_id).close(stop=True)
 
 
 def test_top_prints_once_what_is_under_way(project: Project) -> None:
     settings = Settings(data_dir=project.folder / "data", agents_dir=project.folder / "agents")
-    client, agent_id = asyncio.run(Client.connect(settings)), str(uuid4())
+    client, agent_id = asyncio.run(Holdfast.connect(settings)), str(uuid4())
     execution_id, of_agent = asyncio.run(at_work(client, agent_id))
     plain, as_json = project.both("top", "--query", below(execution_id, agent_id))
     asyncio.run(ended(client, execution_id, agent_id))

@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 
 from holdfast.cli.screens.top_prompts import Question
 from holdfast.cli.screens.top_screen import Board, Rows
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.policies import ApprovalRule
@@ -115,14 +115,14 @@ class Screen:
 
 
 @asynccontextmanager
-async def screen(client: Client, query: str = "", list_seconds: float = 0.2) -> AsyncGenerator[Screen]:
+async def screen(client: Holdfast, query: str = "", list_seconds: float = 0.2) -> AsyncGenerator[Screen]:
     found = await overview(client, query or None)
     board = Board(client, found, query=query, limit=100, list_seconds=list_seconds)
     async with board.run_test(size=(140, 40)) as pilot:
         yield Screen(board, pilot)
 
 
-async def listed(client: Client, query: str, number: int) -> None:
+async def listed(client: Holdfast, query: str, number: int) -> None:
     """Return once the server lists so many; it does a moment after they have begun."""
     async with asyncio.timeout(SECONDS_MAX):
         while len((await overview(client, query)).rows) != number:  # noqa: ASYNC110  # nothing tells
@@ -231,7 +231,7 @@ async def test_a_server_that_goes_away_is_told_of_and_waited_for(
 
     server = await asyncio.to_thread(start)
     try:
-        client = await Client.connect(Settings(address=server.address.address, task_queue="away", data_dir=tmp_path))
+        client = await Holdfast.connect(Settings(address=server.address.address, task_queue="away", data_dir=tmp_path))
         execution_id = await client.start(payer("left"), "pay")
         await listed(client, "HoldfastAgent = 'left'", 1)
         async with screen(client) as shown:

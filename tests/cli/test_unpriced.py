@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from temporalio.common import SearchAttributeKey
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.conversation.amounts import dollars, no_price, refused_price, short_dollars
 from holdfast.core.wire import search_attributes
 from tests.cli.program import Ended, Project, Running
@@ -34,7 +34,7 @@ class Paid:
     """A run of the payer: what `run --json` said of it, and who asks about it."""
 
     project: Project
-    client: Client
+    client: Holdfast
     told: Any
 
     @property
@@ -68,7 +68,7 @@ def run(project: Project, agents: Path, agent: str, *options: str) -> Ended:
 def paid(project: Project, dev: Running, agents: Path) -> Paid:  # noqa: ARG001  # it serves the run
     ended = run(project, agents, "payer")
     assert (ended.code, ended.err) == (0, ""), ended
-    client = asyncio.run(Client.connect(Settings(data_dir=project.folder / "data")))
+    client = asyncio.run(Holdfast.connect(Settings(data_dir=project.folder / "data")))
     return Paid(project, client, ended.document)
 
 

@@ -22,6 +22,7 @@ from holdfast.client.definition_files import (
     to_markdown,
     to_yaml,
 )
+from holdfast.connection.settings import Settings
 from holdfast.core.agent.agent import Agent
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
@@ -216,20 +217,20 @@ def test_an_absent_folder_has_no_agents(tmp_path: Path) -> None:
 def test_an_agent_is_found_by_its_name_its_file_s_name_and_its_path(written: Written, tmp_path: Path) -> None:
     path = written("b.md", "---\nname: clerk\n---\n")
     written("a.md", "hi")
-    assert find_agent("clerk", tmp_path).name == "clerk"
-    assert find_agent("a", tmp_path).name == "a"
-    assert find_agent(str(path), tmp_path / "none").name == "clerk"
+    assert find_agent("clerk", Settings(agents_dir=tmp_path)).name == "clerk"
+    assert find_agent("a", Settings(agents_dir=tmp_path)).name == "a"
+    assert find_agent(str(path), Settings(agents_dir=tmp_path / "none")).name == "clerk"
 
 
 def test_a_broken_neighbour_does_not_matter(written: Written, tmp_path: Path) -> None:
     written("a.md", "hi")
     written("broken.yaml", "tools: [")
-    assert find_agent("a", tmp_path).name == "a"
+    assert find_agent("a", Settings(agents_dir=tmp_path)).name == "a"
 
 
 def test_a_file_that_names_another_agent_does_not_answer_to_its_file_name(written: Written, tmp_path: Path) -> None:
     written("a.md", "---\nname: b\n---\n")
-    assert "'a'" in told(lambda: find_agent("a", tmp_path), UnknownAgent)
+    assert "'a'" in told(lambda: find_agent("a", Settings(agents_dir=tmp_path)), UnknownAgent)
 
 
 @pytest.mark.parametrize(
@@ -246,14 +247,14 @@ def test_a_file_that_names_another_agent_does_not_answer_to_its_file_name(writte
 def test_an_unknown_name_is_told_with_the_nearest_one(written: Written, tmp_path: Path, asked: str, hint: str) -> None:
     written("assistant.md", "hi")
     written("clerk.md", "hi")
-    message = told(lambda: find_agent(asked, tmp_path), UnknownAgent)
+    message = told(lambda: find_agent(asked, Settings(agents_dir=tmp_path)), UnknownAgent)
     assert hint in message
     assert len(message) < 400
     assert message.isprintable()
 
 
 def test_an_empty_folder_says_that_there_are_none(tmp_path: Path) -> None:
-    assert told(lambda: find_agent("a", tmp_path), UnknownAgent).endswith("there are: none")
+    assert told(lambda: find_agent("a", Settings(agents_dir=tmp_path)), UnknownAgent).endswith("there are: none")
 
 
 def test_two_files_of_one_name_are_refused(written: Written, tmp_path: Path) -> None:
@@ -364,7 +365,7 @@ def test_every_problem_of_a_file_is_named_at_once(written: Written) -> None:
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.md").mkdir()
     (tmp_path / "circle.md").symlink_to("circle.md")
-    assert "cannot be read" in told(lambda: find_agent(str(tmp_path / name), tmp_path))
+    assert "cannot be read" in told(lambda: find_agent(str(tmp_path / name), Settings(agents_dir=tmp_path)))
 
 
 @pytest.mark.timeout(60)

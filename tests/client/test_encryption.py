@@ -24,7 +24,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from holdfast import AgentDefinition, ExecutionStatus, StopReason, remote_tool, tool
-from holdfast.client import AgentHandle, Client, Holdfast, Settings
+from holdfast.client import AgentHandle, Holdfast, Settings
 from holdfast.client.waiting_calls import WaitingCall
 from holdfast.client.watch_events import TextDelta, Watched
 from holdfast.connection.data_directory import ServerAddress
@@ -129,7 +129,7 @@ def lies_in(*folders: Path) -> bytes:
     return b"".join(path.read_bytes() for each in folders for path in sorted(each.rglob("*")) if path.is_file())
 
 
-async def attempts(client: Client, execution_id: str, number: int) -> None:
+async def attempts(client: Holdfast, execution_id: str, number: int) -> None:
     """Return once a worker has taken the run up so many times without getting on, as an operator sees it."""
     handle = client.temporal.get_workflow_handle(execution_id)
     async with asyncio.timeout(SECONDS_MAX):
@@ -158,7 +158,7 @@ async def test_all_works_encrypted_and_nothing_lies_in_the_clear(
     folders = (Path(temporal_server.data_dir), tmp_path / "objects")
     short = replace(sealed, continue_events=1)
     async with working(short, tmp_path / "ledger", scripted, paid) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=BOSS, subagents=[HELPER])
+        agent = at_work.client.agent(definition=BOSS, subagents=[HELPER])
         receipt = await agent.send("canary-question")
         asked = await begun(agent)
         execution_id, call_id = asked.execution_id, asked.call_id
@@ -174,7 +174,7 @@ async def test_all_works_encrypted_and_nothing_lies_in_the_clear(
         kept = await at_work.client.state(execution_id)
         described = await at_work.client.temporal.get_workflow_handle(session_workflow_id(agent.agent_id)).describe()
     done = [each for step in state.steps for each in step.tool_executions]
-    assert (state.final_response, again.final_response) == ("canary-answer", "canary-answer again")
+    assert (state.final_response, again.state.final_response) == ("canary-answer", "canary-answer again")
     assert paid == ["canary-argument"]
     assert "canary-failure canary-argument" in getattr(done[1].error, "message", ""), done[1]
     assert "fetch_result(ref=" in (done[2].result or "")
@@ -191,7 +191,7 @@ async def test_all_works_encrypted_and_nothing_lies_in_the_clear(
     assert b"canary" not in everything, everything[max(0, everything.find(b"canary") - 200) :][:400]
 
 
-async def told_to(client: Client, execution_id: str, told: list[Watched], folders: Sequence[Path]) -> bytes:
+async def told_to(client: Holdfast, execution_id: str, told: list[Watched], folders: Sequence[Path]) -> bytes:
     """Watch a run to its end; return what lay on disk while the first text came."""
     lay = b""
     async for each in client.watch(execution_id):
@@ -218,7 +218,7 @@ async def test_a_worker_with_another_key_or_none_runs_nothing_and_the_right_one_
 async def test_a_run_that_is_started_in_the_clear_fails_at_once_and_says_why(sealed: Settings, tmp_path: Path) -> None:
     paid: list[str] = []
     plain = replace(sealed, encryption_key_file=None)
-    stranger = await Client.connect(plain)
+    stranger = await Holdfast.connect(plain)
     async with working(sealed, tmp_path / "ledger", [call("pay", to="eve"), say("done")], paid) as at_work:
         forged = await stranger.start(AgentDefinition(name="free", tools=("pay",)), "canary-question")
         session = stranger.temporal.start_workflow(
@@ -247,7 +247,7 @@ async def test_a_run_that_was_begun_before_there_was_a_key_waits_for_a_worker_wi
     async with working(plain, tmp_path / "ledger", script, paid) as at_work:
         execution_id = await at_work.client.start(PAYER, "canary-question")
         [waiting] = await waiting_calls(at_work.client, execution_id)
-    client = await Client.connect(plain)
+    client = await Holdfast.connect(plain)
     async with working(sealed, tmp_path / "ledger", script, paid):
         await client.temporal.get_workflow_handle(execution_id).signal(MESSAGE_SIGNAL, user_message("hello?"))
         await attempts(client, execution_id, 2)
@@ -264,7 +264,7 @@ async def test_what_has_no_payload_decides_nothing_either(sealed: Settings, tmp_
         client = at_work.client
         execution_id = await client.start(PAYER, "pay")
         [waiting] = await waiting_calls(client, execution_id)
-        agent = Holdfast(client).agent(definition=HELPER)
+        agent = client.agent(definition=HELPER)
         await agent.open()
         run: Any = client.temporal.get_workflow_handle(execution_id)  # what has no payload needs no key
         session: Any = client.temporal.get_workflow_handle(session_workflow_id(agent.agent_id))
@@ -288,7 +288,7 @@ async def waits(settings: Settings, folder: Path, right: Path | None, wrong: Pat
     others = replace(own, encryption_key_file=wrong)
     paid: list[str] = []
     script = [call("pay", to="canary"), say("done")]
-    client = await Client.connect(own)
+    client = await Holdfast.connect(own)
     async with working(others, folder / "ledger", script, paid) as at_work:
         execution_id = await client.start(AgentDefinition(name="free", tools=("pay",)), "canary-question")
         await attempts(client, execution_id, 2)
@@ -327,7 +327,7 @@ async def test_keys_are_rotated_under_a_run_and_the_old_one_is_asked_for_by_its_
         await at_work.client.result(fresh)
         assert started(await history_of(at_work.client, fresh)).input.payloads[0].metadata["key"] == b"second"
         first = started(await history_of(at_work.client, execution_id))
-        lost = await Client.connect(only_new)
+        lost = await Holdfast.connect(only_new)
         with pytest.raises(PayloadRefused, match="with the key 'first', and the key file has only second; put that"):
             await lost.temporal.data_converter.decode(first.input.payloads)
 
@@ -341,7 +341,7 @@ async def test_who_has_another_key_of_the_same_name_can_stop_a_run_and_nothing_e
     async with working(sealed, tmp_path / "ledger", [call("pay", to="canary"), say("done")], []) as at_work:
         execution_id = await at_work.client.start(PAYER, "pay")
         await waiting_calls(at_work.client, execution_id)
-        theirs = await Client.connect(others)
+        theirs = await Holdfast.connect(others)
         with pytest.raises(StopRefused, match="cannot be decrypted with the key 'first'"):
             await theirs.stop(execution_id, mode="after_step")
         assert await theirs.stop(execution_id, reason="canary-reason")
@@ -404,9 +404,9 @@ async def test_a_foreign_worker_without_the_key_can_neither_read_nor_answer(seal
         async with Worker(others, task_queue=queue, activities=[far]):
             state = await at_work.client.run(AgentDefinition(name="asks", tools="all"), "far")
         shown = b"".join(each.raw for each in at_work.endpoint.requests)
-    assert (state.final_response, len(seen)) == ("went on", 2)
+    assert (state.state.final_response, len(seen)) == ("went on", 2)
     assert b"canary" not in b"".join(seen)
-    errors = [each.error for step in state.steps for each in step.tool_executions]
+    errors = [each.error for step in state.state.steps for each in step.tool_executions]
     assert [each and each.type for each in errors] == ["UnreadableResult", "ApplicationError"]
     assert "a payload is not encrypted" in getattr(errors[0], "message", "")
     assert "a failure that was not encrypted" in getattr(errors[1], "message", "")
@@ -417,7 +417,7 @@ def started(history: WorkflowHistory) -> WorkflowExecutionStartedEventAttributes
     return history.events[0].workflow_execution_started_event_attributes
 
 
-def of_run(client: Client, workflow_id: str) -> DataConverter:
+def of_run(client: Holdfast, workflow_id: str) -> DataConverter:
     """The data converter with which the run's own messages are encoded."""
     context = WorkflowSerializationContext(client.temporal.namespace, workflow_id)
     return client.temporal.data_converter.with_context(context)

@@ -12,7 +12,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError
 
 from holdfast import AgentDefinition
-from holdfast.client import Client, Holdfast, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.client.id_lookup import Match, look_up
 from holdfast.core.base.bounds import CANDIDATES_MAX
 from holdfast.core.base.errors import ExecutionExists, ExecutionNotFound, InvalidInput
@@ -31,9 +31,9 @@ def clerk() -> AgentDefinition:
 
 
 @pytest.fixture
-async def client(settings: Settings) -> AsyncGenerator[Client]:
+async def client(settings: Settings) -> AsyncGenerator[Holdfast]:
     """A client of a queue that nobody serves; what is put there is ended when the test is over."""
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     yield client
     ours = f"TaskQueue = '{client.settings.task_queue}' AND ExecutionStatus = 'Running'"
     async with asyncio.timeout(90):
@@ -43,7 +43,7 @@ async def client(settings: Settings) -> AsyncGenerator[Client]:
                     await client.temporal.get_workflow_handle(each).terminate()
 
 
-async def session_of(client: Client, definition: AgentDefinition, agent_id: str) -> None:
+async def session_of(client: Holdfast, definition: AgentDefinition, agent_id: str) -> None:
     """Start a session that nobody serves."""
     await client.temporal.start_workflow(
         named_type(AGENT_SESSION, definition.name),
@@ -55,21 +55,21 @@ async def session_of(client: Client, definition: AgentDefinition, agent_id: str)
 
 
 async def test_the_beginning_of_an_id_is_enough_as_soon_as_the_run_has_started(
-    client: Client, clerk: AgentDefinition
+    client: Holdfast, clerk: AgentDefinition
 ) -> None:
     for length in (8, 12, 35):
         started = await client.start(clerk, "hi")
-        assert await client.find(started[:length]) == started
-        assert await client.find(started[:length].upper()) == started
+        assert await client.find_run(started[:length]) == started
+        assert await client.find_run(started[:length].upper()) == started
 
 
-async def test_every_method_takes_the_beginning_of_an_id(client: Client, clerk: AgentDefinition) -> None:
+async def test_every_method_takes_the_beginning_of_an_id(client: Holdfast, clerk: AgentDefinition) -> None:
     started = await client.start(clerk, "hi")
     assert await client.stop(started[:13])
-    assert await client.find(started) == started, "a whole id is not looked for"
+    assert await client.find_run(started) == started, "a whole id is not looked for"
 
 
-async def test_an_agents_name_means_its_latest_run(client: Client, clerk: AgentDefinition) -> None:
+async def test_an_agents_name_means_its_latest_run(client: Holdfast, clerk: AgentDefinition) -> None:
     await client.start(clerk, "one")
     second = await client.start(clerk, "two")
     await client.temporal.get_workflow_handle(second).terminate()
@@ -79,14 +79,14 @@ async def test_an_agents_name_means_its_latest_run(client: Client, clerk: AgentD
     await until_it_means(client, LAST, third)
 
 
-async def until_it_means(client: Client, reference: str, execution_id: str) -> None:
+async def until_it_means(client: Holdfast, reference: str, execution_id: str) -> None:
     async with asyncio.timeout(60):
-        while await client.find(reference) != execution_id:
+        while await client.find_run(reference) != execution_id:
             pass  # the list can be late
 
 
 async def test_the_latest_run_is_the_one_that_began_last_whichever_ended_last(
-    client: Client, clerk: AgentDefinition
+    client: Holdfast, clerk: AgentDefinition
 ) -> None:
     first, second, third = [await client.start(clerk, text) for text in ("one", "two", "three")]
     for each in (third, first, second):
@@ -94,7 +94,7 @@ async def test_the_latest_run_is_the_one_that_began_last_whichever_ended_last(
     await until_it_means(client, clerk.name, third)
 
 
-async def test_what_can_mean_several_is_refused_with_what_it_can_mean(client: Client, clerk: AgentDefinition) -> None:
+async def test_what_can_mean_several_is_refused_with_what_it_can_mean(client: Holdfast, clerk: AgentDefinition) -> None:
     beginning = str(uuid4())[:30]
     ids = [f"{beginning}{number:06x}" for number in range(CANDIDATES_MAX + 2)]
     for each in ids:
@@ -104,33 +104,33 @@ async def test_what_can_mean_several_is_refused_with_what_it_can_mean(client: Cl
             pass  # the list can be late
     assert text.count(" is a run of agent ") == CANDIDATES_MAX
     assert f"is a run of agent '{clerk.name}'" in text
-    assert await client.find(ids[0][:34] + ids[0][34:]) == ids[0]
+    assert await client.find_run(ids[0][:34] + ids[0][34:]) == ids[0]
 
 
-async def refusal_of(client: Client, reference: str) -> str:
+async def refusal_of(client: Holdfast, reference: str) -> str:
     with pytest.raises(InvalidInput) as caught:
-        await client.find(reference)
+        await client.find_run(reference)
     return caught.value.message
 
 
 async def test_a_session_is_named_where_a_run_is_wanted_and_the_other_way_round(
-    client: Client, clerk: AgentDefinition
+    client: Holdfast, clerk: AgentDefinition
 ) -> None:
     agent_id, started = str(uuid4()), await client.start(clerk, "hi")
     await session_of(client, clerk, agent_id)
-    holdfast = Holdfast(client)
-    assert await holdfast.find(agent_id[:9]) == agent_id
-    assert await holdfast.find(f"session-{agent_id[:9]}") == agent_id
-    assert await holdfast.find(clerk.name) == agent_id
+    holdfast = client
+    assert await holdfast.find_session(agent_id[:9]) == agent_id
+    assert await holdfast.find_session(f"session-{agent_id[:9]}") == agent_id
+    assert await holdfast.find_session(clerk.name) == agent_id
     for given in (agent_id[:9], f"session-{agent_id}"):
         with pytest.raises(InvalidInput, match=r"is a session.*`holdfast session show"):
-            await client.find(given)
+            await client.find_run(given)
     with pytest.raises(InvalidInput, match=f"{started} is a run of agent '{clerk.name}', not a session.*holdfast show"):
-        await holdfast.find(started[:9])
+        await holdfast.find_session(started[:9])
 
 
 async def test_a_whole_id_of_the_other_kind_is_named_where_it_is_looked_up(
-    client: Client, clerk: AgentDefinition
+    client: Holdfast, clerk: AgentDefinition
 ) -> None:
     agent_id, started = str(uuid4()), await client.start(clerk, "hi")
     await session_of(client, clerk, agent_id)
@@ -145,14 +145,14 @@ async def test_a_whole_id_of_the_other_kind_is_named_where_it_is_looked_up(
     assert await look_up(temporal, nobody, None) == nobody
 
 
-async def test_what_is_there_of_neither_kind_is_not_found_in_our_words(client: Client) -> None:
+async def test_what_is_there_of_neither_kind_is_not_found_in_our_words(client: Holdfast) -> None:
     with pytest.raises(ExecutionNotFound, match=r"no run here has an id that begins with 'nobody_here'.*holdfast list"):
-        await client.find("nobody_here")
+        await client.find_run("nobody_here")
     with pytest.raises(InvalidInput, match=r"'no body' is not an id of a run.*holdfast list"):
-        await client.find("no body")
+        await client.find_run("no body")
 
 
-async def test_a_workflow_of_somebody_else_is_not_read(client: Client) -> None:
+async def test_a_workflow_of_somebody_else_is_not_read(client: Holdfast) -> None:
     id_ = str(uuid4())
     await client.temporal.start_workflow("Order", id=id_, task_queue=client.settings.task_queue)
     with pytest.raises(InvalidInput, match="is a workflow of the type 'Order'"):
@@ -161,7 +161,7 @@ async def test_a_workflow_of_somebody_else_is_not_read(client: Client) -> None:
         await look_up(client.temporal, id_, None)
 
 
-async def test_one_id_starts_one_run_whatever_the_agent_is_called(client: Client, clerk: AgentDefinition) -> None:
+async def test_one_id_starts_one_run_whatever_the_agent_is_called(client: Holdfast, clerk: AgentDefinition) -> None:
     """A name in the id would make two of them: a webhook that comes again after its agent was renamed."""
     id_ = str(uuid4())
     renamed = AgentDefinition(name=f"{clerk.name}_2", tools=())

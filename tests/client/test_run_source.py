@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.client import Client, Holdfast, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.client.events_from_state import retold
 from holdfast.client.run_source import RunSource
 from holdfast.client.watch_events import AttemptFailed, TextDelta
@@ -44,14 +44,14 @@ async def events_of(run: RunSource) -> list[AnyObserved]:
         return [each async for each in events]
 
 
-async def watched(client: Client, execution_id: str) -> list[AnyObserved]:
+async def watched(client: Holdfast, execution_id: str) -> list[AnyObserved]:
     events = client.watch(execution_id, subagents=False)
     return [each async for each in events if not isinstance(each, TextDelta | AttemptFailed)]
 
 
 async def elsewhere(settings: Settings) -> Holdfast:
     """Return what knows the same records, and none of the runs: as a server that has forgotten them."""
-    return Holdfast(await Client.connect(replace(settings, namespace="temporal-system")))
+    return await Holdfast.connect(replace(settings, namespace="temporal-system"))
 
 
 async def with_subagents(holdfast: Holdfast, execution_id: str) -> Report:
@@ -68,7 +68,7 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served(settings, tmp_path / "ledger.jsonl", play, offer()) as serving:
-        holdfast = Holdfast(serving.client)
+        holdfast = serving.client
         execution_id = await waiting_run(serving)
         under_way = await read_report(holdfast, execution_id)
         run = await RunSource.found(holdfast, execution_id.upper())
@@ -82,7 +82,7 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
     check_ended(ended, state, as_watched)
     monkeypatch.setattr(event_page_reader, "LOST_TIMEOUT", event_page_reader.ASK_TIMEOUT / 20)
     monkeypatch.setattr(event_page_reader, "ASK_TIMEOUT", event_page_reader.ASK_TIMEOUT / 10)
-    without_worker = await read_report(Holdfast(await Client.connect(settings)), execution_id)
+    without_worker = await read_report(await Holdfast.connect(settings), execution_id)
     assert (without_worker.told_by, without_worker.retold) == ("server", True)
     assert [*without_worker.events] == [*retold(state, "lead")]
     assert without_worker.state == state
@@ -152,7 +152,7 @@ async def test_a_run_that_went_on_in_new_ones_is_told_in_order(
     async with served(chosen, tmp_path / "ledger.jsonl", turns, offer()) as serving:
         execution_id = await serving.client.start(SCOUT, "go")
         state = await serving.client.result(execution_id)
-        run = await RunSource.found(Holdfast(serving.client), execution_id)
+        run = await RunSource.found(serving.client, execution_id)
         told = await events_of(run)
         expected = await watched(serving.client, execution_id)
         assert len(await run.runs()) > 1, "it did not go on in a new run"
@@ -178,7 +178,7 @@ async def test_a_long_run_is_read_in_pages(serve: Serve, monkeypatch: pytest.Mon
     async with serve(turns, offer=offer()) as serving:
         execution_id = await serving.client.start(SCOUT, "go")
         state = await serving.client.result(execution_id)
-        run = await RunSource.found(Holdfast(serving.client), execution_id)
+        run = await RunSource.found(serving.client, execution_id)
         steps = [page async for page in run.pages(PageRequest(messages_total=0))]
         messages = [page async for page in run.pages(PageRequest(steps_total=0))]
     assert len(steps) > 2
@@ -190,7 +190,7 @@ async def test_a_long_run_is_read_in_pages(serve: Serve, monkeypatch: pytest.Mon
 
 
 async def test_what_is_no_run_is_told_as_such(settings: Settings) -> None:
-    holdfast = Holdfast(await Client.connect(settings))
+    holdfast = await Holdfast.connect(settings)
     with pytest.raises(InvalidInput, match="is not an id of a run"):
         await RunSource.found(holdfast, "no run")
     with pytest.raises(ExecutionNotFound, match="no run"):
@@ -202,7 +202,7 @@ async def test_a_run_under_way_without_a_worker_is_not_guessed_at(
 ) -> None:
     monkeypatch.setattr(event_page_reader, "LOST_TIMEOUT", event_page_reader.ASK_TIMEOUT / 20)
     monkeypatch.setattr(event_page_reader, "ASK_TIMEOUT", event_page_reader.ASK_TIMEOUT / 10)
-    holdfast = Holdfast(await Client.connect(settings))
-    execution_id = await holdfast.client.start(SCOUT, "go")
+    holdfast = await Holdfast.connect(settings)
+    execution_id = await holdfast.start(SCOUT, "go")
     with pytest.raises(ServerUnavailable, match="no worker answers"):
         await read_report(holdfast, execution_id)

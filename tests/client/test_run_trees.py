@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import Client, run_trees
+from holdfast.client import Holdfast, run_trees
 from holdfast.client.run_trees import ExecutionTree, to_dict, tree
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput
@@ -27,7 +27,7 @@ def shape(found: ExecutionTree) -> Shape:
     return (found.agent, found.status, found.steps, found.usage.total_tokens, [shape(each) for each in found.children])
 
 
-async def listed(client: Client, execution_id: str, runs: int) -> ExecutionTree:
+async def listed(client: Holdfast, execution_id: str, runs: int) -> ExecutionTree:
     """Return the tree once it has so many runs: the server lists one a moment after it has begun."""
     until = monotonic() + 20
     while (found := await tree(client, execution_id)).runs != runs and monotonic() < until:  # noqa: ASYNC110

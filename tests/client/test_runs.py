@@ -14,7 +14,7 @@ import pytest
 from pydantic import JsonValue
 from temporalio.client import Client as TemporalClient
 
-from holdfast.client import Client, ExecutionSummary, Settings
+from holdfast.client import ExecutionSummary, Holdfast, Settings
 from holdfast.connection import event_page_reader
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.budget import ExecutionBudget
@@ -69,7 +69,7 @@ def add(a: int, b: int) -> int:
 
 
 async def test_of_many_starts_with_one_id_one_starts_the_run(settings: Settings) -> None:
-    clients = await asyncio.gather(*(Client.connect(settings) for _ in range(STARTS)))
+    clients = await asyncio.gather(*(Holdfast.connect(settings) for _ in range(STARTS)))
     chosen = str(uuid4())
     starts = (client.start(CLERK, f"from {number}", execution_id=chosen) for number, client in enumerate(clients))
     outcomes = await asyncio.gather(*starts, return_exceptions=True)
@@ -82,7 +82,7 @@ async def test_of_many_starts_with_one_id_one_starts_the_run(settings: Settings)
 
 async def test_an_id_of_a_run_that_has_ended_stays_taken(serve: Serve) -> None:
     async with serve([say("done")]) as at_work:
-        chosen = (await at_work.client.run(CLERK, "once")).running.execution_id
+        chosen = (await at_work.client.run(CLERK, "once")).execution_id
         with pytest.raises(ExecutionExists):
             await at_work.client.start(CLERK, "twice", execution_id=chosen.upper())
 
@@ -102,7 +102,7 @@ async def test_an_id_of_a_run_that_has_ended_stays_taken(serve: Serve) -> None:
 async def test_a_question_arrives_as_it_was_asked(serve: Serve, question: str) -> None:
     async with serve([say("yes")]) as at_work:
         state = await at_work.client.run(CLERK, question)
-        assert state.final_response == "yes"
+        assert state.output == "yes"
         assert state.messages[0].content == question
         asked = at_work.endpoint.requests[-1].body["messages"]
         assert asked == [{"role": "user", "content": question}]
@@ -122,7 +122,7 @@ async def test_a_question_arrives_as_it_was_asked(serve: Serve, question: str) -
     ids=["empty", "blank", "half a character", "one byte", "one too many", "one too many bytes", "escapes"],
 )
 async def test_a_question_that_cannot_be_asked_starts_nothing(settings: Settings, question: str, words: str) -> None:
-    client, chosen = await Client.connect(settings), str(uuid4())
+    client, chosen = await Holdfast.connect(settings), str(uuid4())
     with pytest.raises(InvalidInput, match=words):
         await client.start(CLERK, question, execution_id=chosen)
     with pytest.raises(ExecutionNotFound):
@@ -130,7 +130,7 @@ async def test_a_question_that_cannot_be_asked_starts_nothing(settings: Settings
 
 
 async def test_a_definition_that_cannot_travel_starts_nothing(settings: Settings) -> None:
-    client, chosen = await Client.connect(settings), str(uuid4())
+    client, chosen = await Holdfast.connect(settings), str(uuid4())
     with pytest.raises(InvalidInput, match=r"at most 65,536 are allowed; shorten its prompt"):
         await client.start(
             AgentDefinition(name="a", tools="all", system_prompt="x" * DEFINITION_BYTES_MAX), "hi", execution_id=chosen
@@ -155,7 +155,7 @@ BAD_IDS = {
     "urn": f"urn:uuid:{NOBODY}",
     "other digits": "٠" * 8 + NOBODY[8:],
 }
-ASKED: dict[str, Callable[[Client, str], Awaitable[object]]] = {
+ASKED: dict[str, Callable[[Holdfast, str], Awaitable[object]]] = {
     "start": lambda client, bad: client.start(CLERK, "hi", execution_id=bad),
     "state": lambda client, bad: client.state(bad),
     "debug": lambda client, bad: client.debug(bad),
@@ -178,9 +178,9 @@ class Unasked:
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("bad", BAD_IDS.values(), ids=BAD_IDS)
 async def test_a_bad_id_is_refused_before_temporal_is_asked(
-    asked: Callable[[Client, str], Awaitable[object]], bad: str
+    asked: Callable[[Holdfast, str], Awaitable[object]], bad: str
 ) -> None:
-    client = Client(cast("TemporalClient", Unasked()), Settings())
+    client = Holdfast(cast("TemporalClient", Unasked()), Settings())
     with pytest.raises(InvalidInput) as caught:
         await asked(client, bad)
     assert "is not a UUID" in str(caught.value) or "is not an id of a run, the beginning of one" in str(caught.value)
@@ -240,7 +240,7 @@ def differences(one: JsonValue, other: JsonValue, path: str = "") -> list[str]:
 
 async def test_a_follower_waits_out_the_absence_of_a_worker(settings: Settings, serve: Serve) -> None:
     brief = WorkerSettings(grace_seconds=0.1)  # it does not wait for the model call under way
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     chosen = await client.start(CLERK, "what is 1+2?")
     seen: list[AgentState] = []
     away = asyncio.Event()
@@ -266,7 +266,7 @@ async def test_a_follower_waits_out_the_absence_of_a_worker(settings: Settings, 
 
 
 async def test_a_follower_of_no_run_is_told_so(settings: Settings) -> None:
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     with pytest.raises(ExecutionNotFound, match=f"no run {NOBODY} on this server; `holdfast list`"):
         await anext(client.follow(NOBODY))
 
@@ -274,7 +274,7 @@ async def test_a_follower_of_no_run_is_told_so(settings: Settings) -> None:
 async def test_what_only_a_worker_knows_is_not_waited_for_without_end(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     chosen = await client.start(CLERK, "hi")
     monkeypatch.setattr(event_page_reader, "ASK_TIMEOUT", timedelta(seconds=0.5))
     with pytest.raises(ServerUnavailable, match="no worker answers"):
@@ -309,12 +309,12 @@ async def test_a_run_whose_tools_are_not_there_fails_with_its_state(serve: Serve
 
 
 async def test_a_run_ended_by_the_server_is_raised_as_such(settings: Settings) -> None:
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     chosen = await client.start(CLERK, "hi")
     await client.temporal.get_workflow_handle(chosen).terminate(reason="by hand")
     with pytest.raises(ExecutionFailed, match=f"run {chosen} failed: .*by hand"):
         await client.result(chosen)
-    [line] = [each for each in await client.list_executions(1000) if each.execution_id == chosen]
+    [line] = [each for each in await client.runs(1000) if each.execution_id == chosen]
     assert line.status == "terminated"
 
 
@@ -326,12 +326,12 @@ async def test_a_stop_of_no_run_is_told_and_of_an_ended_one_is_not_taken(serve: 
         with pytest.raises(ExecutionNotFound, match=f"no run {NOBODY} on this server; `holdfast list`"):
             await at_work.client.stop(NOBODY, "why not")
         state = await at_work.client.run(CLERK, "hi")
-        assert await at_work.client.stop(state.running.execution_id) is False
+        assert await at_work.client.stop(state.execution_id) is False
 
 
 @pytest.mark.parametrize(("reason", "words"), [("x" * (REASON_CHARS_MAX + 1), "1,001"), ("\udcff", "Unicode")])
 async def test_a_reason_that_cannot_be_kept_stops_nothing(settings: Settings, reason: str, words: str) -> None:
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     chosen = await client.start(CLERK, "hi")
     with pytest.raises(InvalidInput, match=words):
         await client.stop(chosen, reason)
@@ -339,7 +339,7 @@ async def test_a_reason_that_cannot_be_kept_stops_nothing(settings: Settings, re
 
 
 async def test_what_only_a_type_checker_would_have_noticed_is_refused_in_our_words(settings: Settings) -> None:
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     with pytest.raises(InvalidInput, match="the budget is a dict; give ExecutionBudget"):
         await client.start(CLERK, "hi", budget=cast("ExecutionBudget", {"max_steps": 3}))
     with pytest.raises(InvalidInput, match=r"the stop cannot be asked for: .*mode"):
@@ -349,7 +349,7 @@ async def test_what_only_a_type_checker_would_have_noticed_is_refused_in_our_wor
 
 
 async def test_a_stop_before_any_worker_is_there_is_kept(settings: Settings, serve: Serve) -> None:
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     chosen = await client.start(CLERK, "hi")
     assert await client.stop(chosen, "changed my mind \0 \u202e")
     async with serve([say("never asked")]) as at_work:
@@ -360,10 +360,10 @@ async def test_a_stop_before_any_worker_is_there_is_kept(settings: Settings, ser
     assert state.stop_signal.message == "changed my mind \0 \u202e"
 
 
-async def listed_as_ended(client: Client, execution_id: str) -> ExecutionSummary:
+async def listed_as_ended(client: Holdfast, execution_id: str) -> ExecutionSummary:
     """Wait until the server's lists, which come late, have the run's end."""
     while True:
-        for each in await client.list_executions(1000):
+        for each in await client.runs(1000):
             if each.execution_id == execution_id and each.status == "completed":
                 return each
         await asyncio.sleep(0.1)
@@ -375,7 +375,7 @@ async def test_the_list_tells_a_run_s_facts(serve: Serve) -> None:
         state = await at_work.client.run(
             AgentDefinition(name="lister", tools="all", llm=LLM(model="x")), "what is 1+2?"
         )
-        line = await listed_as_ended(at_work.client, state.running.execution_id)
+        line = await listed_as_ended(at_work.client, state.execution_id)
     assert line.agent == "lister"
     assert (line.status, line.stop_reason, line.steps, line.tokens) == ("completed", "completed", 2, 240)
     assert line.closed_at is not None
@@ -384,9 +384,9 @@ async def test_the_list_tells_a_run_s_facts(serve: Serve) -> None:
 
 @pytest.mark.parametrize("limit", [0, -1, 1001])
 async def test_a_list_has_its_bounds(settings: Settings, limit: int) -> None:
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     with pytest.raises(InvalidInput, match="between 1 and 1,000"):
-        await client.list_executions(limit)
+        await client.runs(limit)
 
 
 # --- a server that is not ours
@@ -403,8 +403,8 @@ async def test_a_server_without_our_search_attributes_does_all_but_name_the_agen
         again = await here.client.start(CLERK, "what is 1+2?", budget=ExecutionBudget(max_steps=1))
         assert [each.status async for each in here.client.follow(again)][-1] is ExecutionStatus.STOPPED
         assert await here.client.stop(again) is False
-        lines = {line.execution_id: line for line in await here.client.list_executions()}
-    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, "3")
-    assert set(lines) == {state.running.execution_id, again}
-    line = lines[state.running.execution_id]
+        lines = {line.execution_id: line for line in await here.client.runs()}
+    assert (state.status, state.state.final_response) == (ExecutionStatus.COMPLETED, "3")
+    assert set(lines) == {state.execution_id, again}
+    line = lines[state.execution_id]
     assert (line.agent, line.status, line.steps, line.tokens) == (None, "completed", None, None)

@@ -14,7 +14,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
 from holdfast import AgentDefinition, AgentState, ExecutionBudget, ExecutionStatus, tool
-from holdfast.client import AgentHandle, Client, Holdfast, Settings, workflow_updates
+from holdfast.client import AgentHandle, Holdfast, Settings, workflow_updates
 from holdfast.client.execution_summaries import SessionSummary
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import MESSAGE_ID_CHARS_MAX, QUESTION_BYTES_MAX
@@ -85,14 +85,14 @@ async def listed_as(holdfast: Holdfast, agent_id: str, status: str) -> SessionSu
 
 async def test_an_agent_answers_and_remembers(serve: Serve) -> None:
     async with serve(echo) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         first = await agent.ask("one")
         second = await agent.ask("two")
         view = await agent.view()
         now = await agent.state()
         messages = await agent.messages()
-    assert (first.final_response, second.final_response) == ("1: one", "3: two")
-    assert (first.agent_id, second.agent_id) == (agent.agent_id, agent.agent_id)
+    assert (first.state.final_response, second.state.final_response) == ("1: one", "3: two")
+    assert (first.state.agent_id, second.state.agent_id) == (agent.agent_id, agent.agent_id)
     assert (view.status, view.executions, view.running_id) == ("idle", 2, None)
     assert now.messages == second.messages == messages
     assert heard(now) == ["one", "two"]
@@ -100,7 +100,7 @@ async def test_an_agent_answers_and_remembers(serve: Serve) -> None:
 
 async def test_making_a_handle_asks_nobody_and_an_agent_can_be_looked_up_by_its_id(serve: Serve) -> None:
     async with serve(echo) as at_work:
-        holdfast = Holdfast(at_work.client)
+        holdfast = at_work.client
         first = holdfast.agent(definition=FRIEND, while_running="inject", tenant="acme")
         with pytest.raises(ExecutionNotFound, match=f"no session {first.agent_id} on this server"):
             await first.view()
@@ -112,7 +112,7 @@ async def test_making_a_handle_asks_nobody_and_an_agent_can_be_looked_up_by_its_
 
 async def test_an_agent_that_was_never_there_needs_a_definition_and_leaves_nothing_behind(serve: Serve) -> None:
     async with serve([say("done")]) as at_work:
-        holdfast = Holdfast(at_work.client)
+        holdfast = at_work.client
         run_id = await at_work.client.start(FRIEND, "hello")
         for agent_id in (str(uuid4()), run_id):
             agent = holdfast.agent(agent_id)
@@ -132,14 +132,14 @@ async def test_an_agent_that_was_never_there_needs_a_definition_and_leaves_nothi
 
 async def test_the_same_message_id_twice_is_one_message_and_one_answer(serve: Serve) -> None:
     async with serve(echo) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         for message_id in ("plain-1", "an id of ours / \N{SNOWMAN} ../"):
             one = agent.ask("hello", message_id=message_id)
-            other = Holdfast(at_work.client).agent(agent.agent_id, FRIEND).ask("hello", message_id=message_id)
+            other = at_work.client.agent(agent.agent_id, FRIEND).ask("hello", message_id=message_id)
             first, second = await asyncio.gather(one, other)
-            assert first.running.execution_id == second.running.execution_id
+            assert first.execution_id == second.execution_id
             late = await agent.answer(await agent.send("hello", message_id=message_id))
-            assert late.running.execution_id == first.running.execution_id
+            assert late.running.execution_id == first.execution_id
         state = await agent.state()
     assert heard(state) == ["hello", "hello"]
 
@@ -147,7 +147,7 @@ async def test_the_same_message_id_twice_is_one_message_and_one_answer(serve: Se
 async def test_what_one_sender_sends_arrives_in_order_and_nothing_is_lost(serve: Serve) -> None:
     """More than the ten updates that the server lets a workflow have under way at once."""
     async with serve(echo) as at_work:
-        holdfast = Holdfast(at_work.client)
+        holdfast = at_work.client
         agent = holdfast.agent(definition=FRIEND)
         await agent.suspend()
         others = [holdfast.agent(agent.agent_id) for _ in range(SENT // 2)]
@@ -164,7 +164,7 @@ async def test_what_one_sender_sends_arrives_in_order_and_nothing_is_lost(serve:
 
 async def test_a_waiting_message_is_waited_for_by_any_number(serve: Serve) -> None:
     async with serve(slow) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         await agent.suspend()
         first, last = await agent.send("first"), await agent.send("last")
         assert (first.ahead, last.ahead, last.execution_id) == (0, 1, None)
@@ -186,7 +186,7 @@ async def test_an_answer_outlasts_workers_and_new_runs(settings: Settings, tmp_p
     for number in range(3):
         async with served(chosen, tmp_path / "ledger.jsonl", slow, Toolset()):
             await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-            assert (await asking.pop(0)).final_response == f"to {('one', 'two', 'three')[number]}"
+            assert (await asking.pop(0)).output == f"to {('one', 'two', 'three')[number]}"
 
 
 async def test_the_tenant_is_the_fairness_key_of_the_session_and_its_executions_in_every_run(
@@ -194,9 +194,9 @@ async def test_the_tenant_is_the_fairness_key_of_the_session_and_its_executions_
 ) -> None:
     short = replace(settings, continue_events=1)
     async with served(short, tmp_path / "ledger.jsonl", echo, Toolset()) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND, tenant="acme")
+        agent = at_work.client.agent(definition=FRIEND, tenant="acme")
         states = [await agent.ask(text) for text in ("one", "two", "three")]
-        ids = [session_workflow_id(agent.agent_id), *(each.running.execution_id for each in states)]
+        ids = [session_workflow_id(agent.agent_id), *(each.execution_id for each in states)]
         described = [await at_work.client.temporal.get_workflow_handle(each).describe() for each in ids]
     infos = [each.raw_description.workflow_execution_info for each in described]
     assert [each.priority.fairness_key for each in infos] == ["acme"] * 4
@@ -205,16 +205,16 @@ async def test_the_tenant_is_the_fairness_key_of_the_session_and_its_executions_
 
 async def test_a_failed_answer_is_raised_and_the_agent_lives_on(serve: Serve) -> None:
     async with serve(by_number) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         with pytest.raises(ExecutionFailed, match="no such key"):
             await agent.ask("two")
         assert (await agent.view()).last_status is ExecutionStatus.FAILED
-        assert (await agent.ask("three")).final_response == "third"
+        assert (await agent.ask("three")).output == "third"
 
 
 async def test_an_idle_session_leaves_and_comes_back_with_the_next_message(serve: Serve) -> None:
     async with serve(echo) as at_work:
-        holdfast = Holdfast(at_work.client)
+        holdfast = at_work.client
         agent = holdfast.agent(definition=FRIEND, idle_seconds=0.1)
         kept = await agent.send("one", message_id="first")
         await agent.answer(kept)
@@ -222,7 +222,7 @@ async def test_an_idle_session_leaves_and_comes_back_with_the_next_message(serve
         assert left["status"] == "idle"
         line = await listed_as(holdfast, agent.agent_id, "away")
         back = holdfast.agent(agent.agent_id)
-        assert (await back.ask("two")).final_response == "3: two"
+        assert (await back.ask("two")).output == "3: two"
         assert (await back.answer(kept)).final_response == "1: one", "it remembers what was answered before"
         assert (await back.send("one", message_id="first")).state == "answered"
     assert (line.status, line.agent) == ("away", "friend")
@@ -230,7 +230,7 @@ async def test_an_idle_session_leaves_and_comes_back_with_the_next_message(serve
 
 async def test_a_message_that_was_injected_is_answered_by_what_ran(serve: Serve) -> None:
     async with serve([say("first", delay_seconds=0.5), say("both")]) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND, while_running="inject")
+        agent = at_work.client.agent(definition=FRIEND, while_running="inject")
         first = await agent.send("one")
         await at_work.endpoint.until(lambda requests: len(requests) == 1)
         second = await agent.send("two")
@@ -242,16 +242,16 @@ async def test_a_message_that_was_injected_is_answered_by_what_ran(serve: Serve)
 async def test_an_answer_that_the_server_has_forgotten_comes_from_its_record(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def forgotten(_: Client, execution_id: str) -> AgentState:  # as after the retention
+    async def forgotten(_: Holdfast, execution_id: str) -> AgentState:  # as after the retention
         raise ExecutionNotFound(f"no run {execution_id}")
 
     async with serve(by_number) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         good, bad = await agent.send("three"), await agent.send("two")
         assert (await agent.answer(good)).final_response == "third"
         with pytest.raises(ExecutionFailed):
             await agent.answer(bad)
-        monkeypatch.setattr(Client, "result", forgotten)
+        monkeypatch.setattr(Holdfast, "result", forgotten)
         assert (await agent.answer(good)).final_response == "third"
         with pytest.raises(ExecutionFailed, match="failed: ") as caught:
             await agent.answer(bad)
@@ -286,7 +286,7 @@ class Unasked:
 
 
 def unasked() -> Holdfast:
-    return Holdfast(Client(cast("TemporalClient", Unasked()), Settings()))
+    return Holdfast(cast("TemporalClient", Unasked()), Settings())
 
 
 @pytest.mark.parametrize("bad", BAD_IDS.values(), ids=BAD_IDS)
@@ -358,7 +358,7 @@ async def test_changes_that_cannot_be_are_refused_before_temporal_is_asked() -> 
 
 async def test_a_session_that_was_closed_takes_nothing(serve: Serve) -> None:
     async with serve(echo) as at_work:
-        holdfast = Holdfast(at_work.client)
+        holdfast = at_work.client
         agent = holdfast.agent(definition=FRIEND)
         receipt = await agent.send("one")
         await agent.close()
@@ -368,7 +368,7 @@ async def test_a_session_that_was_closed_takes_nothing(serve: Serve) -> None:
                 await again.send("two")
         [record] = await agent.records()
         fork = await agent.fork(record.execution_id)
-        assert (await fork.ask("two")).final_response == "3: two"
+        assert (await fork.ask("two")).output == "3: two"
         assert (await agent.view()).status == "closed"
 
 
@@ -378,12 +378,12 @@ async def test_the_policy_of_a_message_is_its_own(serve: Serve) -> None:
         return say("too late", delay_seconds=30) if late else say("at once")
 
     async with serve(answer) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         first = await agent.send("one")
         await at_work.endpoint.until(lambda requests: len(requests) == 1)
         with pytest.raises(SessionRefused, match="the policy is `reject`"):
             await agent.send("two", while_running="reject")
-        assert (await agent.ask("three", while_running="interrupt")).final_response == "at once"
+        assert (await agent.ask("three", while_running="interrupt")).output == "at once"
         assert (await agent.answer(first)).status is ExecutionStatus.STOPPED
 
 
@@ -398,7 +398,7 @@ async def test_without_a_worker_nobody_is_told_that_a_message_is_kept_and_sendin
     assert f"start one with `holdfast worker --task-queue {settings.task_queue}`" in str(caught.value)
     assert "'m1' may be kept all the same: sending that message_id again is safe" in str(caught.value)
     async with served(settings, tmp_path / "ledger.jsonl", echo, Toolset()):
-        assert (await agent.ask("one", message_id="m1")).final_response == "1: one"
+        assert (await agent.ask("one", message_id="m1")).output == "1: one"
         assert heard(await agent.state()) == ["one"]
 
 
@@ -406,16 +406,16 @@ async def test_the_cause_of_a_sessions_silence_is_told(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served(settings, tmp_path / "ledger", echo, Toolset()) as before:
-        agent = Holdfast(before.client).agent(definition=FRIEND)
+        agent = before.client.agent(definition=FRIEND)
         await agent.ask("hi")
     monkeypatch.setattr(workflow_updates, "UPDATE_SECONDS_MAX", 1.0)
     with pytest.raises(ServerUnavailable, match=r"its task waits for a worker, .* which is too busy, or gone"):
-        await Holdfast(await Client.connect(settings)).agent(agent.agent_id).suspend()
+        await (await Holdfast.connect(settings)).agent(agent.agent_id).suspend()
 
 
 async def test_a_message_that_the_session_never_had_has_no_answer(serve: Serve) -> None:
     async with serve(echo) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         await agent.open()
         with pytest.raises(SessionRefused, match="knows nothing of the message 'never'"):
             await agent.answer(Receipt(message_id="never", state="waiting"))
@@ -423,7 +423,7 @@ async def test_a_message_that_the_session_never_had_has_no_answer(serve: Serve) 
 
 async def test_who_waits_for_a_session_that_was_terminated_is_told(serve: Serve) -> None:
     async with serve(echo) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         await agent.suspend()
         waiting = asyncio.create_task(agent.answer(await agent.send("one")))
         await asyncio.sleep(1)  # so that it has come to rest
@@ -434,7 +434,7 @@ async def test_who_waits_for_a_session_that_was_terminated_is_told(serve: Serve)
 
 async def test_who_waits_for_a_message_that_a_close_at_once_left_waiting_is_told(serve: Serve) -> None:
     async with serve(echo) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         await agent.suspend()
         receipt = await agent.send("one")
         waiting = asyncio.create_task(agent.answer(receipt))
@@ -449,12 +449,12 @@ async def test_who_waits_for_a_message_that_a_close_at_once_left_waiting_is_told
 
 async def test_an_agent_is_changed_cleared_and_stopped(serve: Serve) -> None:
     async with serve(echo) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         await agent.ask("one")
         changed = await agent.change(system_prompt="Be brief.", budget=ExecutionBudget(max_steps=3))
-        assert (await agent.ask("two")).final_response == "4: two", "with the prompt"
+        assert (await agent.ask("two")).output == "4: two", "with the prompt"
         await agent.clear()
-        assert (await agent.ask("three")).final_response == "2: three"
+        assert (await agent.ask("three")).output == "2: three"
         assert len(await agent.records()) == 3
         renamed = await agent.change(AgentDefinition(name="other", tools="all"), while_running="inject")
         assert (await agent.stop("nothing runs")).status == "idle"
@@ -464,7 +464,7 @@ async def test_an_agent_is_changed_cleared_and_stopped(serve: Serve) -> None:
 
 async def test_no_call_waits_of_a_run_that_is_about_to_begin(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve([say("done")]) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         opened = await agent.open()
 
         async def begins(_: AgentHandle) -> SessionView:
@@ -488,7 +488,7 @@ async def test_calls_that_wait_are_listed_and_decided(serve: Serve) -> None:
     careful = AgentDefinition.model_validate({"name": "careful", "tools": "all", "approvals": [{"tools": ["pay"]}]})
     script = [call("pay", amount=5), call("pay", amount=6), call("pay", amount=7), say("done")]
     async with serve(script, [pay]) as at_work:
-        holdfast = Holdfast(at_work.client)
+        holdfast = at_work.client
         agent = holdfast.agent(definition=careful)
         await agent.open()
         assert not await agent.approve("call_0"), "nothing runs"
@@ -500,7 +500,7 @@ async def test_calls_that_wait_are_listed_and_decided(serve: Serve) -> None:
         assert await agent.deny(second, "too dear", by="ann")
         third = await _waits(agent, first, second)
         assert await agent.edit(third, {"amount": 1}, by="ann")
-        assert (await asking).final_response == "done"
+        assert (await asking).output == "done"
     assert paid == [5, 1]
 
 
@@ -526,7 +526,7 @@ async def _listed(holdfast: Holdfast, agent: AgentHandle, call_id: str) -> None:
 
 async def test_a_watch_tells_every_execution_until_the_close(serve: Serve) -> None:
     async with serve(by_number) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         first = await agent.send("one")
         await at_work.endpoint.until(lambda requests: len(requests) == 1)
         told: list[Any] = []
@@ -543,7 +543,7 @@ async def test_a_watch_tells_every_execution_until_the_close(serve: Serve) -> No
         await asyncio.gather(*watching)
     begun = [each.execution_id for each in told if each.kind == "AgentExecutionStarted"]
     assert len(begun) == len(set(begun)) == 3
-    assert begun[-1] == last.running.execution_id
+    assert begun[-1] == last.execution_id
     assert [each.execution_id for each in told if isinstance(each, AgentExecutionFailed)] == [begun[1]]
     assert told[-1].kind == "AgentExecutionCompleted"
     assert "".join(each.text for each in told if each.kind == "TextDelta" and each.execution_id == begun[0]) == "first"
@@ -551,7 +551,7 @@ async def test_a_watch_tells_every_execution_until_the_close(serve: Serve) -> No
 
 async def test_a_watch_tells_nothing_of_what_ended_before_and_outlasts_leaving(serve: Serve) -> None:
     async with serve(echo) as at_work:
-        holdfast = Holdfast(at_work.client)
+        holdfast = at_work.client
         agent = holdfast.agent(definition=FRIEND, idle_seconds=0.1)
         before = await agent.ask("one")
         watching = agent.watch()
@@ -560,18 +560,18 @@ async def test_a_watch_tells_nothing_of_what_ended_before_and_outlasts_leaving(s
         after = await holdfast.agent(agent.agent_id).ask("two")
         first = await coming
         await watching.aclose()
-    assert first.execution_id == after.running.execution_id != before.running.execution_id
+    assert first.execution_id == after.execution_id != before.execution_id
 
 
 async def test_watching_an_agent_that_is_not_there_is_refused_or_begins_it(serve: Serve) -> None:
     async with serve(echo) as at_work:
-        holdfast = Holdfast(at_work.client)
+        holdfast = at_work.client
         with pytest.raises(ExecutionNotFound):
             await anext(holdfast.agent(NOBODY).watch())
         agent = holdfast.agent(definition=FRIEND)
         coming = asyncio.ensure_future(anext(watching := agent.watch()))
         state = await agent.ask("one")
-        assert (await coming).execution_id == state.running.execution_id
+        assert (await coming).execution_id == state.execution_id
         await watching.aclose()
 
 
@@ -580,7 +580,7 @@ async def test_watching_an_agent_that_is_not_there_is_refused_or_begins_it(serve
 
 async def test_records_are_read_without_a_worker(serve: Serve, settings: Settings) -> None:
     async with serve(echo) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         states = [await agent.ask(text) for text in ("one", "two", "three")]
     holdfast = await Holdfast.connect(settings)
     again = holdfast.agent(agent.agent_id)
@@ -590,7 +590,7 @@ async def test_records_are_read_without_a_worker(serve: Serve, settings: Setting
         (2, "two", "3: two"),
         (1, "one", "1: one"),
     ]
-    assert latest.execution_id == states[-1].running.execution_id
+    assert latest.execution_id == states[-1].execution_id
     assert await again.record(latest.execution_id) == latest
     assert await again.records(1) == [latest]
     assert await holdfast.records(agent_id=agent.agent_id, status="completed") == [latest, *older]
@@ -607,26 +607,26 @@ async def test_records_are_read_without_a_worker(serve: Serve, settings: Setting
 
 async def test_an_agent_goes_back_and_another_one_goes_on_from_there(serve: Serve) -> None:
     async with serve(echo) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND, tenant="acme")
+        agent = at_work.client.agent(definition=FRIEND, tenant="acme")
         first = await agent.ask("one")
         await agent.ask("two")
         fork = await agent.fork(agent_id="11111111-1111-4111-8111-" + agent.agent_id[-12:])
-        await agent.rewind(first.running.execution_id)
+        await agent.rewind(first.execution_id)
         assert heard(await agent.state()) == ["one"]
-        assert (await agent.ask("three")).final_response == "3: three"
-        assert (await fork.ask("four")).final_response == "5: four"
+        assert (await agent.ask("three")).output == "3: three"
+        assert (await fork.ask("four")).output == "5: four"
         view = await fork.view()
         with pytest.raises(RecordNotFound, match=NOBODY):
             await agent.rewind(NOBODY)
         with pytest.raises(SessionRefused, match="step"):
-            await agent.rewind(first.running.execution_id, steps=7)
+            await agent.rewind(first.execution_id, steps=7)
     assert fork.agent_id.startswith("11111111-1111-4111-8111-")
     assert (view.definition, view.settings.tenant, view.executions) == (FRIEND, "acme", 1)
 
 
 async def test_an_agent_that_has_done_nothing_has_a_state_and_no_fork(serve: Serve) -> None:
     async with serve(echo) as at_work:
-        agent = Holdfast(at_work.client).agent(definition=FRIEND)
+        agent = at_work.client.agent(definition=FRIEND)
         await agent.open()
         state = await agent.state()
         with pytest.raises(InvalidInput, match="has no conversation yet"):
@@ -640,7 +640,7 @@ async def test_an_agent_that_has_done_nothing_has_a_state_and_no_fork(serve: Ser
 async def test_sessions_are_listed_once_each_and_by_a_query(serve: Serve) -> None:
     name = f"listed-{uuid4()}"[:40]
     async with serve(echo) as at_work:
-        holdfast = Holdfast(at_work.client)
+        holdfast = at_work.client
         agents = [holdfast.agent(definition=AgentDefinition(name=name, tools=())) for _ in range(2)]
         for agent in agents:
             await agent.ask("one")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import AgentDefinition
-from holdfast.client import Holdfast, Settings
+from holdfast.client import Settings
 from holdfast.core.agent.toolset import Toolset
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.server.ports import choose_ports
@@ -38,7 +38,7 @@ async def test_a_server_that_restarts_loses_no_message_and_no_answer(tmp_path: P
     settings = Settings(address=server.address.address, task_queue="restarts", data_dir=data_dir)
     try:
         async with served(settings, tmp_path / "ledger.jsonl", slowly, Toolset()) as at_work:
-            agent = Holdfast(at_work.client).agent(definition=FRIEND)
+            agent = at_work.client.agent(definition=FRIEND)
             running = asyncio.create_task(agent.ask("one"))
             await at_work.endpoint.until(lambda requests: len(requests) == 1)
             waiting = asyncio.create_task(agent.answer(await agent.send("two")))
@@ -55,7 +55,7 @@ async def test_a_server_that_restarts_loses_no_message_and_no_answer(tmp_path: P
             assert not running.done(), "the server was killed too late to prove anything"
             server = await asyncio.to_thread(start)
             async with asyncio.timeout(SECONDS_MAX):
-                states = [await running, await waiting, await agent.answer(await sending)]
+                states = [(await running).state, await waiting, await agent.answer(await sending)]
                 await agent.close()
                 await watching
     finally:

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -76,7 +76,7 @@ async def first_step(driver: LocalDriver) -> AgentState:
         return await anext(states)
 
 
-async def record_of(client: Client, state: AgentState) -> ExecutionRecord:
+async def record_of(client: Holdfast, state: AgentState) -> ExecutionRecord:
     """Return what is kept of the state's execution."""
     return await records_of(client.temporal.data_converter).by_id(state.running.execution_id)
 
@@ -94,9 +94,9 @@ async def test_an_execution_that_was_under_way_in_process_ends_on_temporal_as_it
     async with serve(SCRIPT, offer=offer) as at_work:
         state = await at_work.client.run(clerk(), state=AgentState.from_dict(left.to_dict()))
         told = at_work.endpoint.requests[0].body["messages"]
-    assert state.running.execution_id == left.running.execution_id
-    assert state.agent_id == left.agent_id
-    assert [each.step.number for each in state.running.step_executions] == [1, 2, 3]
+    assert state.execution_id == left.running.execution_id
+    assert state.state.agent_id == left.agent_id
+    assert [each.step.number for each in state.state.running.step_executions] == [1, 2, 3]
     assert sums == [3], "what had ended is done again"
     assert [each["role"] for each in told] == ["system", "user", "assistant", "tool"]
     assert differences(state, locally) == []
@@ -122,8 +122,8 @@ async def test_a_call_that_was_under_way_is_made_again(serve: Serve) -> None:
         going_on.set()
         elsewhere = replace(seen, execution=replace(seen.running, execution_id=str(uuid4())))
         state = await at_work.client.run(clerk(), state=elsewhere)
-        assert state.final_response == "3"
-        assert [len(each.step.tool_executions) for each in state.running.step_executions] == [1, 0]
+        assert state.output == "3"
+        assert [len(each.step.tool_executions) for each in state.state.running.step_executions] == [1, 0]
 
 
 async def test_an_agent_goes_on_with_its_conversation_in_another_execution(serve: Serve, offer: Toolset) -> None:
@@ -132,12 +132,12 @@ async def test_an_agent_goes_on_with_its_conversation_in_another_execution(serve
     async with serve([say("as I said, 3")], offer=offer) as at_work:
         state = await at_work.client.run(clerk(), "Sure?", state=first)
         told = at_work.endpoint.requests[0].body["messages"]
-        record = await record_of(at_work.client, state)
-    assert state.running.execution_id != first.running.execution_id
-    assert (state.agent_id, state.execution_count) == (first.agent_id, 2)
+        record = await record_of(at_work.client, state.state)
+    assert state.execution_id != first.running.execution_id
+    assert (state.state.agent_id, state.state.execution_count) == (first.agent_id, 2)
     assert [each["role"] for each in told] == ["system", "user", "assistant", "user"], "earlier calls are not retold"
     assert record.task == "Sure?"
-    model, ids = ScriptedModel([say("as I said, 3")]), iter([state.running.execution_id])
+    model, ids = ScriptedModel([say("as I said, 3")]), iter([state.execution_id])
     driver = LocalDriver(clerk(), model=model, tools=list(offer.tools), new_id=ids.__next__)
     locally = await driver.execute("Sure?", state=first)
     assert differences(state, locally) == []
@@ -154,12 +154,12 @@ async def test_what_a_state_says_of_itself_counts_before_the_definition(serve: S
     async with serve([say("gone")]) as at_work:
         state = await at_work.client.run(clerk(tools=[]), state=given)
         asked = at_work.endpoint.requests[0].body
-        record = await record_of(at_work.client, state)
+        record = await record_of(at_work.client, state.state)
     assert asked["messages"] == [{"role": "system", "content": "Be long."}, {"role": "user", "content": "Go."}]
     assert (asked["model"], asked["temperature"]) == ("chosen", 0.5)
-    assert dict(state.metadata) == {"agent": "clerk", "order": 17}
+    assert dict(state.state.metadata) == {"agent": "clerk", "order": 17}
     assert record.task == "Go."
-    model, ids = ScriptedModel([say("gone")]), iter([state.agent_id, state.running.execution_id])
+    model, ids = ScriptedModel([say("gone")]), iter([state.state.agent_id, state.execution_id])
     locally = await LocalDriver(clerk(tools=[]), model=model, new_id=ids.__next__).execute(given)
     assert differences(state, locally) == []
 
@@ -176,7 +176,7 @@ async def test_a_long_conversation_goes_on_through_many_runs(
     async with served(chosen, tmp_path / "ledger", SCRIPT, offer) as at_work:
         state = await at_work.client.run(clerk(), "How much?", state=given)
         told = at_work.endpoint.requests[-1].body["messages"]
-        record = await record_of(at_work.client, state)
+        record = await record_of(at_work.client, state.state)
     assert [each.text for each in state.messages[:SEVERAL]] == [each.text for each in said]
     assert [each["role"] for each in told] == ["system", *["user"] * (SEVERAL + 1), *["assistant", "tool"] * 2]
     assert record.task == "How much?"
@@ -198,7 +198,7 @@ async def test_the_time_an_execution_has_had_elsewhere_counts(serve: Serve, offe
 async def test_what_cannot_be_asked_of_a_state_is_refused_before_anything_starts(
     settings: Settings, offer: Toolset
 ) -> None:
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     left = await first_step(local(offer, [FIRST]))
     ended = await local(offer, [say("3")]).execute("How much?")
     other = str(uuid4())

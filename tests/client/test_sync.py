@@ -18,7 +18,9 @@ from uuid import uuid4
 import pytest
 
 from holdfast import AgentDefinition
-from holdfast.client import AgentHandle, Client, Holdfast, Settings, sync
+from holdfast.client import AgentHandle, Holdfast, Settings, sync
+from holdfast.client.runs import Runs
+from holdfast.client.sync import runs
 from holdfast.client.sync.portal import Portal
 from holdfast.core.base.errors import InvalidInput, ServerUnavailable
 from holdfast.testing.script import say
@@ -26,7 +28,7 @@ from tests.serving import Serve
 
 ROOT = Path(__file__).resolve().parents[2]
 FRIEND = AgentDefinition(name="friend", tools=())
-TWINS = {sync.AgentHandle: AgentHandle, sync.Client: Client, sync.Holdfast: Holdfast}
+TWINS = {sync.AgentHandle: AgentHandle, runs.Runs: Runs, sync.Holdfast: Holdfast}
 OTHERS = {"connect", "close", "client", "temporal", "settings", "closed_runs"}
 """Names with a meaning of their own, or with none here."""
 
@@ -120,7 +122,7 @@ async def test_an_agent_is_talked_to_without_await(serve: Serve, settings: Setti
     def talk() -> None:
         with sync.Holdfast.connect(settings) as holdfast:
             agent = holdfast.agent(definition=FRIEND)
-            assert agent.ask("one").final_response == "hello"
+            assert agent.ask("one").output == "hello"
             receipt = agent.send("two")
             assert agent.answer(receipt).final_response == "hello"
             fork = agent.fork()
@@ -133,8 +135,8 @@ async def test_an_agent_is_talked_to_without_await(serve: Serve, settings: Setti
                     break
             assert kinds[0] == "AgentExecutionStarted"
             assert [each.number for each in agent.records()] == [2, 1]
-            state = holdfast.client.run(FRIEND, "alone")
-            assert [*holdfast.client.watch(state.running.execution_id)][-1].kind == "AgentExecutionCompleted"
+            state = holdfast.run(FRIEND, "alone")
+            assert [*holdfast.watch(state.execution_id)][-1].kind == "AgentExecutionCompleted"
             assert agent.close().status == "closed"
 
     async with serve([say("hello")] * 3):
@@ -146,14 +148,14 @@ import sys
 from holdfast.client import Settings, sync
 
 with sync.Holdfast.connect(Settings(address=sys.argv[1], task_queue=sys.argv[2], storage="memory://")) as holdfast:
-    started = holdfast.client.start(__import__("holdfast").AgentDefinition(name="a"), "hi", execution_id=sys.argv[3])
-    for wait in (lambda: holdfast.client.result(started), lambda: next(holdfast.client.watch(started))):
+    started = holdfast.start(__import__("holdfast").AgentDefinition(name="a"), "hi", execution_id=sys.argv[3])
+    for wait in (lambda: holdfast.result(started), lambda: next(holdfast.watch(started))):
         print("waiting", flush=True)
         try:
             wait()
         except KeyboardInterrupt:
             print("interrupted", flush=True)
-    holdfast.client.stop(started)
+    holdfast.stop(started)
     print("stopped", flush=True)
 """
 
@@ -172,5 +174,5 @@ async def test_an_interrupt_ends_what_is_waited_for_and_nothing_else(settings: S
                 program.send_signal(signal.SIGINT)
         assert program.wait(20) == 0
     assert lines == ["waiting", "interrupted", "waiting", "interrupted", "stopped"]
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     await client.temporal.get_workflow_handle(chosen).terminate()

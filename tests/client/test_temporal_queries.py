@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import AgentDefinition, tool
-from holdfast.client import Holdfast, Settings
+from holdfast.client import Settings
 from holdfast.connection.temporal_client import converter_of
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.wire import contracts
@@ -84,7 +84,7 @@ async def test_every_query_of_a_run_is_readable_page_by_page(serve: Serve, tempo
 
 async def test_every_query_of_a_session_is_readable(serve: Serve, temporal_address: str) -> None:
     async with serve([say("yes")]) as stage:
-        agent = Holdfast(stage.client).agent(definition=AgentDefinition(name="friend", tools=()))
+        agent = stage.client.agent(definition=AgentDefinition(name="friend", tools=()))
         receipt = await agent.send("are you there?")
         await agent.answer(receipt)
         view = await queried(temporal_address, session_workflow_id(agent.agent_id), SESSION_QUERY)

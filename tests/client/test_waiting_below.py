@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import AgentDefinition, tool
 from holdfast.cli.screens import pending_calls
-from holdfast.client import Holdfast, Settings
+from holdfast.client import Settings
 from holdfast.client.run_source import RunSource
 from holdfast.client.waiting_calls import WaitingCalls, waiting_below, waiting_calls, waiting_of_session
 from holdfast.core.agent.toolset import Toolset
@@ -62,7 +62,7 @@ async def until_waiting(told: RunSource, count: int = 1) -> WaitingCalls:
 async def test_a_call_of_a_subagents_subagent_is_found_from_the_run(serve: Serve) -> None:
     async with serve(turn, [pay]) as system:
         run = await system.client.start(TOP, "go", subagents=[LEAF, MIDDLE])
-        [found] = await until_waiting(await RunSource.found(Holdfast(system.client), run))
+        [found] = await until_waiting(await RunSource.found(system.client, run))
         assert (found.agent, found.tool) == ("leaf", "pay")
         await system.client.stop(run)
         await system.client.result(run)
@@ -70,7 +70,7 @@ async def test_a_call_of_a_subagents_subagent_is_found_from_the_run(serve: Serve
 
 async def test_a_call_of_a_subagents_subagent_is_found_from_a_run_of_a_session(serve: Serve) -> None:
     async with serve(turn, [pay]) as system:
-        holdfast = Holdfast(system.client)
+        holdfast = system.client
         agent = holdfast.agent(str(uuid4()), TOP, subagents=[LEAF, MIDDLE])
         await agent.send("go")
         async with asyncio.timeout(60):
@@ -87,7 +87,7 @@ async def test_a_call_of_a_subagents_subagent_is_found_from_a_run_of_a_session(s
 async def test_what_is_left_out_is_told(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     async with serve(turn, [pay]) as system:
         run = await system.client.start(WIDE, "go", subagents=[LEAF])
-        whole = await until_waiting(await RunSource.found(Holdfast(system.client), run), LEAVES)
+        whole = await until_waiting(await RunSource.found(system.client, run), LEAVES)
         assert not whole.more
         some = await waiting_calls(system.client.temporal, LEAVES - 1, among=f"RootWorkflowId = '{run}'")
         assert (len(some), some.more) == (LEAVES - 1, True)

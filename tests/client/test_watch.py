@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched, to_dict
 from holdfast.connection import event_page_reader, history_poll
 from holdfast.core.agent.budget import ExecutionBudget
@@ -76,13 +76,13 @@ def slowly(text: str, seconds: float = 0.05, chars: int = 54, **options: Any) ->
     return Reply(text=text, piece_seconds=seconds, piece_chars=chars, **options)
 
 
-async def all_of(client: Client, execution_id: str, **options: Any) -> list[Watched]:  # noqa: ANN401  # `watch`'s own
+async def all_of(client: Holdfast, execution_id: str, **options: Any) -> list[Watched]:  # noqa: ANN401  # `watch`'s own
     async with asyncio.timeout(SECONDS_MAX):
         return [each async for each in client.watch(execution_id, **options)]
 
 
 async def told(
-    client: Client, execution_id: str, seconds_max: float = SECONDS_MAX
+    client: Holdfast, execution_id: str, seconds_max: float = SECONDS_MAX
 ) -> tuple[list[Watched], HoldfastError | None]:
     """What a watcher is told of a run that is there or is about to be, and the error that its watch ends with."""
     watched: list[Watched] = []
@@ -166,7 +166,7 @@ async def test_a_watcher_is_told_what_a_listener_in_process_is_told(scenario: Sc
 
 async def test_a_watcher_that_starts_later_is_told_the_rest(serve: Serve) -> None:
     async with serve([call("add", a=1, b=2), call("add", a=3, b=3), say("six")], [add]) as served:
-        execution_id = (await served.client.run(AGENT, "add")).running.execution_id
+        execution_id = (await served.client.run(AGENT, "add")).execution_id
         whole = events_of(await all_of(served.client, execution_id))
         for start in (0, 1, 7, len(whole) - 1, len(whole), len(whole) + 5):
             rest = await all_of(served.client, execution_id, start=start)
@@ -238,7 +238,7 @@ async def test_a_failed_attempt_leaves_a_mark_and_its_text_is_void(serve: Serve)
 async def test_twenty_watchers_are_told_the_same_and_leave_no_trace(serve: Serve) -> None:
     script = [*(call("add", a=number, b=1) for number in range(6)), slowly(WORDS, 0.15)]
     async with serve(script, [add]) as served:
-        unwatched = (await served.client.run(AGENT, "add")).running.execution_id
+        unwatched = (await served.client.run(AGENT, "add")).execution_id
         execution_id = await served.client.start(AGENT, "add")
         watched = await asyncio.gather(*(all_of(served.client, execution_id) for _ in range(WATCHERS)))
         written = [await history_of(served.client, each) for each in (unwatched, execution_id)]
@@ -410,7 +410,7 @@ async def test_a_run_that_no_worker_ever_saw_is_raised_when_the_server_ends_it(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_page_reader, "ENDED_SECONDS_MAX", 0.2)
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     execution_id = await client.start(AGENT, "hi")
     watching = asyncio.create_task(all_of(client, execution_id))
     await asyncio.wait([watching], timeout=0.3)
@@ -423,7 +423,7 @@ async def test_a_run_that_has_ended_does_not_wait_for_a_worker_without_end(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serve([say("done")]) as served:
-        execution_id = (await served.client.run(AGENT, "hi")).running.execution_id
+        execution_id = (await served.client.run(AGENT, "hi")).execution_id
         client = served.client
     monkeypatch.setattr(event_page_reader, "ENDED_SECONDS_MAX", 0.2)
     monkeypatch.setattr(event_page_reader, "ASK_TIMEOUT", event_page_reader.ASK_TIMEOUT / 10)
@@ -432,7 +432,7 @@ async def test_a_run_that_has_ended_does_not_wait_for_a_worker_without_end(
 
 
 async def test_a_watch_of_no_run_is_refused(settings: Settings) -> None:
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     with pytest.raises(ExecutionNotFound, match=f"no run {NOBODY} on this server; `holdfast list`"):
         await all_of(client, NOBODY)
     with pytest.raises(InvalidInput, match="is not an id of a run"):
@@ -461,7 +461,7 @@ async def test_an_execution_that_goes_on_in_new_runs_is_watched_as_one(serve: Se
         rest = await all_of(served.client, execution_id, start=13)
         described = await served.client.temporal.get_workflow_handle(execution_id).describe()
         alone = await served.client.run(AGENT, "add")
-        single = await all_of(served.client, alone.running.execution_id)
+        single = await all_of(served.client, alone.execution_id)
     assert described.raw_description.workflow_execution_info.first_run_id != described.run_id
     assert names(events_of(live)) == names(events_of(single))
     assert events_of(late) == events_of(live)
@@ -474,7 +474,7 @@ async def test_an_execution_that_goes_on_in_new_runs_is_watched_as_one(serve: Se
 async def test_a_worker_that_is_killed_is_waited_for(settings: Settings, tmp_path: Path) -> None:
     note = calls(Call("note", {"text": "one"}))
     async with FakeOpenAI([note, slowly(WORDS, 0.2)]) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with worker(settings, endpoint, tmp_path / "tools.jsonl") as first:
             execution_id = await client.start(AgentDefinition(name="noter", tools="all"), "note")
             watched: list[Watched] = []
@@ -526,7 +526,7 @@ async def test_a_server_that_stays_away_is_not_waited_for_without_end(
 ) -> None:
     monkeypatch.setattr(history_poll, "SILENCE_SECONDS_MAX", 1.0)
     with EmbeddedServer.start(tmp_path / "data", port=0, ui_port=0) as server:
-        client = await Client.connect(Settings(address=server.address.address, data_dir=tmp_path / "data"))
+        client = await Holdfast.connect(Settings(address=server.address.address, data_dir=tmp_path / "data"))
         execution_id = await client.start(AGENT, "hi")
         watching = asyncio.create_task(told(client, execution_id, 3 * SECONDS_MAX))
         await asyncio.wait([watching], timeout=0.3)

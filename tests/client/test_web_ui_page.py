@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "web-ui.md").read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ def test_the_page_tells_every_search_attribute_with_its_kind() -> None:
 @pytest.mark.temporal
 async def test_every_query_of_the_page_is_taken(settings: Settings) -> None:
     (block,) = re.findall(r"^```\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     queries = block.splitlines()
     assert len(queries) > 3
     for query in queries:

@@ -11,7 +11,7 @@ import pytest
 from temporalio import workflow
 from temporalio.worker import Worker
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.wire.contracts import AGENT_EXECUTION, STATE_QUERY
 from holdfast.view.server_overview import Listed, asked
@@ -42,7 +42,7 @@ class EndedInAnotherVersion:
 
 
 async def test_a_result_that_cannot_be_read_is_told_alike_by_whoever_reads_it(settings: Settings) -> None:
-    client, id_, queue = await Client.connect(settings), str(uuid4()), str(uuid4())
+    client, id_, queue = await Holdfast.connect(settings), str(uuid4()), str(uuid4())
     async with Worker(client.temporal, task_queue=queue, workflows=[EndedInAnotherVersion]):
         handle = await client.temporal.start_workflow(AGENT_EXECUTION, id=id_, task_queue=queue)
         await handle.result()
@@ -52,7 +52,7 @@ async def test_a_result_that_cannot_be_read_is_told_alike_by_whoever_reads_it(se
 
 
 async def test_an_answer_that_cannot_be_read_is_told_with_its_run(settings: Settings) -> None:
-    client, id_, queue, now = await Client.connect(settings), str(uuid4()), str(uuid4()), datetime.now(UTC)
+    client, id_, queue, now = await Holdfast.connect(settings), str(uuid4()), str(uuid4()), datetime.now(UTC)
     listed = Listed(id_, "", "run", "old", "running", None, None, None, False, None, None, queue, now)  # noqa: FBT003
     async with Worker(client.temporal, task_queue=queue, workflows=[OfAnotherVersion]):
         handle = await client.temporal.start_workflow(AGENT_EXECUTION, id=id_, task_queue=queue)

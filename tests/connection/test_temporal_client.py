@@ -10,7 +10,7 @@ import pytest
 from temporalio.runtime import Runtime, TelemetryConfig
 
 from holdfast import AgentDefinition, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.connection.temporal_client import connect, may_be_pushed
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -48,7 +48,7 @@ async def test_a_stop_reaches_a_tool_of_a_worker_that_no_server_can_push_to(
         connection = await connect(settings, runtime=runtime)
         assert not may_be_pushed(connection), "whether its workers heartbeat is not known"
         async with make_worker(connection, settings, Toolset(tools=(stand,)), model):
-            client = await Client.connect(settings)
+            client = await Holdfast.connect(settings)
             run = await client.start(AgentDefinition(name="stander", tools=("stand",)), "stand")
             async with asyncio.timeout(60):
                 await began.wait()

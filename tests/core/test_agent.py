@@ -201,7 +201,7 @@ def test_every_problem_is_told_at_once() -> None:
         ({"hooks": [3]}, "agent 'a': 3 is no name and has none"),
         ({"answers": Loose}, "agent 'a': Loose has no JSON Schema"),
         ({"answers": int}, "agent 'a': int is no pydantic model"),
-        ({"tools": [lambda x: x]}, "agent 'a': '<lambda>' cannot name a tool"),
+        ({"tools": [lambda: 3]}, "agent 'a': '<lambda>' cannot name a tool"),
     ],
 )
 def test_what_cannot_stand_where_it_does_is_refused(fields: dict[str, Any], words: str) -> None:

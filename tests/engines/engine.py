@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.request import ProxyHandler, Request, build_opener
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.models import OpenAIChat, ProviderSettings
@@ -136,9 +136,9 @@ def llama(log: Path, context_tokens: int, *options: str) -> Generator[Llama]:
 
 
 @asynccontextmanager
-async def working(settings: Settings, base_url: str, tools: Sequence[AnyTool] = ()) -> AsyncGenerator[Client]:
+async def working(settings: Settings, base_url: str, tools: Sequence[AnyTool] = ()) -> AsyncGenerator[Holdfast]:
     """Run a worker in this process against the endpoint."""
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     model = OpenAIChat(ProviderSettings(base_url=base_url, api_key="test-key", model="smollm2"))
     try:
         async with make_worker(client.temporal, settings, Toolset(tools=tuple(tools)), model):

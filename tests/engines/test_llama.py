@@ -43,7 +43,7 @@ async def test_an_agent_answers_in_words_and_counts_what_the_engine_counts(setti
     async with working(settings, engine.base_url) as client:
         state = await client.run(WORDS, "Say hello to the world.")
     assert state.status is ExecutionStatus.COMPLETED
-    assert state.final_response.strip()
+    assert state.state.final_response.strip()
     assert state.usage.output_tokens == engine.tokens_made - made > 0
     assert state.usage.input_tokens == engine.tokens_read - read > 0
 
@@ -52,12 +52,12 @@ async def test_a_tool_call_of_the_engine_runs_and_its_result_is_told(settings: S
     agent = AgentDefinition(name="forecaster", llm=STEADY, tools=("weather",))
     async with working(settings, engine.base_url, [weather]) as client:
         state = await client.run(agent, "What is the weather in Paris?", budget=ExecutionBudget(max_steps=4))
-    first = state.step_executions[0].step.tool_executions[0]
+    first = state.state.step_executions[0].step.tool_executions[0]
     assert (first.call.name, first.call.arguments) == ("weather", {"city": "Paris"})
     assert first.result == "snow in Paris"
-    assert_every_call_answered(state)
+    assert_every_call_answered(state.state)
     assert state.status is ExecutionStatus.COMPLETED
-    assert "snow" in state.final_response
+    assert "snow" in state.state.final_response
 
 
 async def test_an_answer_in_a_schema_holds_to_it_whatever_characters_it_has(settings: Settings, engine: Llama) -> None:
@@ -72,7 +72,7 @@ async def test_an_answer_in_a_schema_holds_to_it_whatever_characters_it_has(sett
     async with working(settings, engine.base_url) as client:
         state = await client.run(agent, "Name a city and how many people live there.")
     assert state.status is ExecutionStatus.COMPLETED
-    answer = json.loads(state.final_response)
+    answer = json.loads(state.state.final_response)
     assert answer["city"] == UNUSUAL
     assert isinstance(answer["people"], int)
 

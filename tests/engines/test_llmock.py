@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.policies import JsonSchemaFormat
 from holdfast.core.agent.state import AgentState
@@ -52,7 +52,7 @@ async def test_a_busy_endpoint_is_left_alone_for_as_long_as_it_asks(settings: Se
     llmock.plan(fail(429, retry_after=1), fail(429, retry_after=2), reply(ANSWER))
     async with working(settings, llmock.base_url) as client:
         state = await client.run(AGENT, "How are you?")
-    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, ANSWER)
+    assert (state.status, state.state.final_response) == (ExecutionStatus.COMPLETED, ANSWER)
     faultless(llmock, calls=1, attempts=3)
     assert [each["status"] for each in llmock.requests] == [429, 429, 200]
     assert {each["sdk_retry_count"] for each in llmock.requests} == {0}, "the client's own retries are off"
@@ -63,7 +63,7 @@ async def test_every_kind_of_failing_endpoint_is_asked_again(settings: Settings,
     llmock.plan(*(fail(status, retry_after=0.1) for status in statuses), reply(ANSWER))
     async with working(settings, llmock.base_url) as client:
         state = await client.run(AGENT, "How are you?")
-    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, ANSWER)
+    assert (state.status, state.state.final_response) == (ExecutionStatus.COMPLETED, ANSWER)
     faultless(llmock, calls=1, attempts=len(statuses) + 1)
 
 
@@ -109,7 +109,7 @@ async def test_a_stream_that_breaks_is_asked_for_again_and_nothing_of_it_is_used
     )
     async with working(settings, llmock.base_url) as client:
         state = await client.run(AGENT, "How are you?")
-    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, ANSWER)
+    assert (state.status, state.state.final_response) == (ExecutionStatus.COMPLETED, ANSWER)
     faultless(llmock, calls=1, attempts=2)
     assert [each["stream"] for each in llmock.requests] == [True, True]
 
@@ -122,9 +122,9 @@ async def test_a_tool_call_whose_stream_breaks_is_not_run(settings: Settings, ll
     )
     async with working(settings, llmock.base_url, [add]) as client:
         state = await client.run(AgentDefinition(name="adder", tools="all"), "What is 1 + 2?")
-    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, ANSWER)
-    assert [len(step.step.tool_executions) for step in state.step_executions] == [1, 0]
-    assert_every_call_answered(state)
+    assert (state.status, state.state.final_response) == (ExecutionStatus.COMPLETED, ANSWER)
+    assert [len(step.step.tool_executions) for step in state.state.step_executions] == [1, 0]
+    assert_every_call_answered(state.state)
     faultless(llmock, calls=2, attempts=3)
 
 
@@ -163,10 +163,10 @@ async def test_a_tool_call_whose_arguments_are_no_json_is_answered_and_not_run(
     async with working(settings, llmock.base_url, [add]) as client:
         state = await client.run(AgentDefinition(name="adder", tools="all"), "What is 1 + 2?")
     assert state.status is ExecutionStatus.COMPLETED
-    broken, sound = (step.step.tool_executions[0] for step in state.step_executions[:2])
+    broken, sound = (step.step.tool_executions[0] for step in state.state.step_executions[:2])
     assert broken.error is not None
     assert sound.result == "3"
-    assert_every_call_answered(state)
+    assert_every_call_answered(state.state)
     faultless(llmock, calls=3, attempts=3)
 
 
@@ -177,9 +177,9 @@ async def test_a_call_of_a_tool_that_was_never_offered_is_answered_and_not_run(
     llmock.plan(reply("", call), {"type": "tool_fault", "kind": "unknown_tool"}, reply(ANSWER))
     async with working(settings, llmock.base_url, [add]) as client:
         state = await client.run(AgentDefinition(name="adder", tools="all"), "What is 1 + 2?")
-    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, ANSWER)
-    assert state.step_executions[0].step.tool_executions[0].error is not None
-    assert_every_call_answered(state)
+    assert (state.status, state.state.final_response) == (ExecutionStatus.COMPLETED, ANSWER)
+    assert state.state.step_executions[0].step.tool_executions[0].error is not None
+    assert_every_call_answered(state.state)
     faultless(llmock, calls=2, attempts=2)
 
 
@@ -207,12 +207,12 @@ async def test_many_runs_against_an_endpoint_that_fails_at_random_all_end_well(
     agents = [AgentDefinition(name="asker", tools=(), llm=LLM(model=f"model-{number}")) for number in range(runs)]
     async with working(settings, llmock.base_url) as client:
         states = await asyncio.gather(*(client.run(agent, "How are you?") for agent in agents))
-    assert [state.final_response for state in states] == [f"{ANSWER} {number}" for number in range(runs)]
+    assert [state.state.final_response for state in states] == [f"{ANSWER} {number}" for number in range(runs)]
     faultless(llmock, calls=runs, attempts=len(llmock.requests))
     assert len(llmock.requests) > runs
 
 
-async def failed(client: Client, question: str, agent: AgentDefinition = AGENT) -> AgentState:
+async def failed(client: Holdfast, question: str, agent: AgentDefinition = AGENT) -> AgentState:
     """Return the state of a run that fails."""
     with pytest.raises(ExecutionFailed) as raised:
         await client.run(agent, question)

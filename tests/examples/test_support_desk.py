@@ -16,8 +16,8 @@ import pytest
 
 from examples.support_desk import scripted_model
 from examples.support_desk.tools import look_up_order, refund
-from holdfast import AgentState, ToolContext
-from holdfast.client import AgentHandle, Holdfast, Settings, WaitingCall
+from holdfast import ToolContext
+from holdfast.client import AgentHandle, Settings, WaitingCall
 from holdfast.client.definition_files import load_definition
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.base.errors import InvalidInput
@@ -115,13 +115,13 @@ def test_a_refund_of_a_hundred_or_more_is_asked_about(cents: int | str, *, asked
 @pytest.mark.temporal
 async def test_each_customer_has_a_conversation_and_a_small_refund_needs_nobody(desk: Path, serve: Serve) -> None:
     async with serve(clerk, TOOLS) as served:
-        holdfast = Holdfast(served.client)
+        holdfast = served.client
         ada, grace = holdfast.agent(definition=AGENT), holdfast.agent(definition=AGENT)
         answers = await asyncio.gather(ada.ask("Refund order 1001, 295 cents."), grace.ask("Where is order 1003?"))
-        later: AgentState = await ada.ask("And order 1001 now?")
-    assert answers[0].final_response == "295 cents of order 1001 are paid back to ada@example.com"
-    assert json.loads(answers[1].final_response)["status"] == "on its way"
-    assert json.loads(later.final_response)["paid_back_cents"] == 295
+        later = await ada.ask("And order 1001 now?")
+    assert answers[0].output == "295 cents of order 1001 are paid back to ada@example.com"
+    assert json.loads(answers[1].state.final_response)["status"] == "on its way"
+    assert json.loads(later.state.final_response)["paid_back_cents"] == 295
     assert [each.text for each in later.messages if each.role == "user"] == [
         "Refund order 1001, 295 cents.",
         "And order 1001 now?",
@@ -167,7 +167,7 @@ async def test_a_large_refund_waits_in_the_list_until_somebody_approves_it(
     own = {"TEMPORAL_ADDRESS": settings.address, "HOLDFAST_TASK_QUEUE": settings.task_queue}
     environment = {"PATH": os.environ["PATH"], **own, "HOLDFAST_STORAGE": settings.storage, "NO_COLOR": "1"}
     async with serve(clerk, TOOLS) as served:
-        ada = Holdfast(served.client).agent(definition=AGENT)
+        ada = served.client.agent(definition=AGENT)
         await ada.open()
         wish = "Refund order 1002, 48900 cents.\n"
         chatting = asyncio.create_task(command(environment, "chat", "--id", ada.agent_id, said=wish))
@@ -189,7 +189,7 @@ async def test_a_large_refund_waits_in_the_list_until_somebody_approves_it(
 @pytest.mark.temporal
 async def test_a_refund_that_is_denied_is_not_paid_and_the_customer_is_told(desk: Path, serve: Serve) -> None:
     async with serve(clerk, TOOLS) as served:
-        ada = Holdfast(served.client).agent(definition=AGENT)
+        ada = served.client.agent(definition=AGENT)
         receipt = await ada.send("Refund order 1002, 48900 cents.")
         wanted = await asked_about(ada)
         await ada.deny(wanted.call_id, "send photos first", by="Grace")

@@ -77,13 +77,13 @@ async def test_an_agent_calls_tools_that_are_written_in_typescript(
     ]
     async with typescript_worker(tmp_path, settings, queue), serve(script, tools) as served:
         state = await served.client.run(agent, "Count.")
-        execution_id = state.running.execution_id
+        execution_id = state.execution_id
         await replayed(served.client, execution_id)
-    counted, misfit = state.steps[0].tool_executions
+    counted, misfit = state.state.steps[0].tool_executions
     key = named_id(execution_id, call_name(1, 0))
     assert counted.result == f'{{"words":3,"key":"{key}"}}'
     assert misfit.error is not None
     assert (misfit.error.type, misfit.error.message) == ("InvalidArguments", "$.text: 3 is not of type 'string'")
-    assert state.steps[1].tool_executions[0].result == "last"
+    assert state.state.steps[1].tool_executions[0].result == "last"
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.STOP_REQUESTED)
-    assert_every_call_answered(state)
+    assert_every_call_answered(state.state)

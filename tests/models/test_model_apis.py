@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import AgentDefinition
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.base.errors import InvalidInput
 from holdfast.local import LocalDriver
 from holdfast.models import FunctionModel, Model, OpenAIChat
@@ -83,7 +83,7 @@ async def test_a_model_of_ones_own_is_a_function_or_a_class(name: str) -> None:
         ("python", "'python:' names no model; write python:MODULE:NAME"),
         ("python:own_models", "'python:own_models' names no model; write python:MODULE:NAME"),
         ("python:own_models:nobody", "the model python:own_models:nobody is not there"),
-        ("python:no_such_module:model", "the model python:no_such_module:model is not there"),
+        ("python:no_such_module:model", "cannot import 'no_such_module', which is not found from"),
         ("python:own_models:word", "python:own_models:word is no model: it lacks __call__, missing or close"),
         ("python:own_models:ENDS", "python:own_models:ENDS is no model"),
     ],
@@ -111,10 +111,10 @@ async def served_by(model: str, settings: Settings, folder: Path, environment: M
     heard = list[str]()
     with WorkerProcess(command, heard.append, {**known, **paths, **(environment or {})}) as process:
         assert await asyncio.to_thread(process.wait_until_ready, READY_SECONDS_MAX), heard
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         state = await client.run(AgentDefinition(name="clerk"), "abc")
-    assert_completed(state)
-    return state.final_response
+    assert_completed(state.state)
+    return state.state.final_response
 
 
 @pytest.mark.temporal

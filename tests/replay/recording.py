@@ -18,7 +18,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from holdfast import AgentDefinition
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.base.frozen import replace
@@ -75,7 +75,7 @@ class Take:
         """Run a worker for it."""
         return served(self.settings, self.ledger, script, offer)
 
-    async def result(self, client: Client) -> list[Recorded]:
+    async def result(self, client: Holdfast) -> list[Recorded]:
         """Return what is kept of the run once it and its subagents have ended; their worker must still be there."""
         return await recorded(client.temporal, self.settings.storage_place, self.name, self.execution_id)
 
@@ -123,7 +123,7 @@ def early_run(*, stopped: bool) -> Run:
     """Return what sends a message, and perhaps a stop, before there is a worker: both are in the run's first task."""
 
     async def run(take: Take) -> list[Recorded]:
-        client = await Client.connect(take.settings)
+        client = await Holdfast.connect(take.settings)
         lonely = replace(RICH, subagents=())
         await client.start(lonely, "do it", execution_id=take.execution_id, agent_id=take.execution_id)
         handle: Any = client.temporal.get_workflow_handle(take.execution_id)

@@ -22,11 +22,11 @@ threading.Thread(target=hand_over, daemon=True).start()
 
 CONNECTING = """
 import asyncio
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 
 async def main():
     threading.Thread(target=hand_over, daemon=True).start()
-    await Client.connect(Settings(address="no address"))
+    await Holdfast.connect(Settings(address="no address"))
 
 asyncio.run(main())
 """

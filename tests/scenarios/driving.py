@@ -11,7 +11,7 @@ from uuid import UUID, uuid5
 
 import pytest
 
-from holdfast.client import Client
+from holdfast.client import Holdfast
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.call_digest import call_digest
 from holdfast.core.base.errors import ExecutionFailed, InvalidArguments
@@ -94,7 +94,7 @@ class InProcess:
 class OnTemporal:
     """Acts on a workflow through the client."""
 
-    def __init__(self, client: Client, execution_id: str, scenario: Scenario) -> None:
+    def __init__(self, client: Holdfast, execution_id: str, scenario: Scenario) -> None:
         self._client = client
         self._scenario = scenario
         self._execution_id = execution_id

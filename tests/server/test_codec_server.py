@@ -197,7 +197,7 @@ async def test_a_runs_history_is_decoded_for_the_ui(settings: Settings, tmp_path
     secret = replace(settings, encryption_key_file=sealed.encryption_key_file)
     async with served_one(secret, tmp_path) as at_work, asking(secret) as asker:
         state = await at_work.client.run(AgentDefinition(name="clerk", tools="all"), "canary-question")
-        handle = at_work.client.temporal.get_workflow_handle(state.running.execution_id)
+        handle = at_work.client.temporal.get_workflow_handle(state.execution_id)
         events = (await handle.fetch_history()).to_json()
         assert "canary" not in events
         found = encoded_in(json.loads(events))

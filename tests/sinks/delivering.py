@@ -15,7 +15,7 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from activities.transcript_cache import TranscriptCache
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.tools import tool
 from holdfast.core.agent.toolset import Toolset
@@ -46,10 +46,10 @@ def add(a: int, b: int) -> int:
 
 
 @asynccontextmanager
-async def worker_with(settings: Settings, sinks: Sequence[Sink] = ()) -> AsyncGenerator[Client]:
+async def worker_with(settings: Settings, sinks: Sequence[Sink] = ()) -> AsyncGenerator[Holdfast]:
     """A worker in this process, with a scripted endpoint behind it; its sinks' workflows end with it."""
     async with FakeOpenAI(SCRIPT) as endpoint:
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         worker = make_worker(client.temporal, settings, Toolset(tools=(add,)), model, TranscriptCache(), sinks=sinks)
         try:
@@ -59,7 +59,7 @@ async def worker_with(settings: Settings, sinks: Sequence[Sink] = ()) -> AsyncGe
             await model.close()
 
 
-async def run_of(client: Client) -> list[str]:
+async def run_of(client: Holdfast) -> list[str]:
     """Run the lead to its end; return its execution's id and the subagent's."""
     execution_id = await client.start(LEAD, "Do it.", subagents=[CHILD])
     ids: dict[str, None] = {}
@@ -69,7 +69,7 @@ async def run_of(client: Client) -> list[str]:
     return [*ids]
 
 
-async def expected_of(client: Client, ids: Iterable[str]) -> list[str]:
+async def expected_of(client: Holdfast, ids: Iterable[str]) -> list[str]:
     """Return the ids that the events of these executions are delivered with, as their own runs tell."""
     totals = await asyncio.gather(*(_total(client.temporal, each) for each in ids))
     return sorted(f"{id_}/{place}" for id_, total in zip(ids, totals, strict=True) for place in range(1, total + 1))

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from holdfast.client import AgentHandle, Client, Holdfast, Settings
+from holdfast.client import AgentHandle, Holdfast, Settings
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.wire.event_envelope import to_dict
@@ -72,13 +72,13 @@ async def surely(ask: Callable[[], Awaitable[T]]) -> T:
             return await ask()
 
 
-async def runs_of(client: Client, agent_id: str) -> list[WorkflowExecutionStatus | None]:
+async def runs_of(client: Holdfast, agent_id: str) -> list[WorkflowExecutionStatus | None]:
     """Return how the Temporal runs of a session stand."""
     query = f"WorkflowId = '{session_workflow_id(agent_id)}'"
     return [each.status async for each in client.temporal.list_workflows(query)]
 
 
-async def gone(client: Client, agent_id: str) -> None:
+async def gone(client: Holdfast, agent_id: str) -> None:
     """Return when the session has left the server."""
     await client.temporal.get_workflow_handle(session_workflow_id(agent_id)).result()
 
@@ -89,7 +89,7 @@ async def test_every_event_of_every_session_comes_once_and_in_order_to_file_and_
 ) -> None:
     path, restless = tmp_path / "events.jsonl", replace(settings, continue_events=1)
     async with worker_with(restless) as client, receiving() as receiver:  # nobody delivers yet
-        holdfast = Holdfast(client)
+        holdfast = client
         agent = holdfast.agent(definition=FRIEND, tenant="acme", idle_seconds=0.2)
         await lived(agent, 2)
         await gone(client, agent.agent_id)
@@ -130,7 +130,7 @@ async def test_idle_sessions_keep_no_other_from_being_told(
     monkeypatch.setattr(stream_discovery, "SINK_LISTED_MAX", 2)
     path = tmp_path / "events.jsonl"
     async with worker_with(settings, [JsonLines(path)]) as client:
-        holdfast = Holdfast(client)
+        holdfast = client
         agents = [holdfast.agent(definition=FRIEND) for _ in range(3)]
         for each in agents:
             await each.open()
@@ -152,7 +152,7 @@ async def test_idle_sessions_keep_no_other_from_being_told(
 @pytest.mark.temporal
 async def test_whether_an_idle_session_has_news_the_server_says_and_no_worker(settings: Settings) -> None:
     async with worker_with(settings) as client:
-        agent = Holdfast(client).agent(definition=FRIEND)
+        agent = client.agent(definition=FRIEND)
         await agent.open()
     info = (await client.temporal.get_workflow_handle(session_workflow_id(agent.agent_id)).describe()).raw_description
     execution = info.workflow_execution_info.execution
@@ -172,7 +172,7 @@ async def test_what_a_session_holds_no_more_is_counted_and_the_rest_comes(
     monkeypatch.setattr(event_log, "SESSION_EVENTS_MAX", 3)
     path = tmp_path / "events.jsonl"
     async with worker_with(settings) as client:
-        agent = Holdfast(client).agent(definition=FRIEND)
+        agent = client.agent(definition=FRIEND)
         await lived(agent)
         held = [to_dict(each) for each in await agent.events()]
     assert [each["sequence"] for each in held] == [4, 5, 6]
@@ -195,8 +195,8 @@ async def test_what_a_killed_worker_was_delivering_of_sessions_comes_once(settin
     environment = {"HOLDFAST_SINKS": "audit=python:tests.sinks.dying:Dying", FOLDER: str(tmp_path)}
     async with AsyncExitStack() as stack:
         endpoint = await stack.enter_async_context(FakeOpenAI([]))
-        client = await Client.connect(restless)
-        agents = [Holdfast(client).agent(definition=FRIEND, idle_seconds=0.2) for _ in range(2)]
+        client = await Holdfast.connect(restless)
+        agents = [client.agent(definition=FRIEND, idle_seconds=0.2) for _ in range(2)]
         workers = [worker(restless, endpoint, tmp_path / "ledger.jsonl", environment) for _ in range(2)]
         await asyncio.gather(*(stack.enter_async_context(each) for each in workers))
         await asyncio.gather(*(lived(each) for each in agents))

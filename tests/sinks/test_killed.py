@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.testing.openai_server import FakeOpenAI
 from holdfast.testing.script import Scripts, call, say
 from tests.chaos.processes import worker
@@ -46,7 +46,7 @@ async def survived(settings: Settings, folder: Path, marks: list[str]) -> list[t
     told = {"HOLDFAST_SINKS": "audit=python:tests.sinks.dying:Dying", FOLDER: str(folder)}
     async with AsyncExitStack() as stack:
         endpoint = await stack.enter_async_context(FakeOpenAI(SCRIPT))
-        client = await Client.connect(restless)
+        client = await Holdfast.connect(restless)
         runs = [await client.start(LEAD, "Do it.", subagents=[CHILD]) for _ in range(2)]
         workers = [worker(restless, endpoint, folder / "ledger.jsonl", told) for _ in range(1 + len(marks))]
         await asyncio.gather(*(stack.enter_async_context(each) for each in workers))

@@ -73,12 +73,12 @@ async def test_many_calls_at_once_have_their_references_and_tell_the_truth(setti
     offer = offer_reading(Toolset(tools=(huge,)), results)
     async with served(settings, tmp_path / "ledger.jsonl", script, offer, results=results) as there:
         state = await there.client.run(AGENT, "all")
-    executions = state.steps[0].tool_executions
+    executions = state.state.steps[0].tool_executions
     assert len(executions) == 16
     for each in executions:
         part = part_of(each.result)
         assert part.offset == len(part.text) < TOOL_RESULT_CHARS_MAX // 2, "each has its share of the step"
-        read = await results.read(state.running.execution_id, part.ref, part.offset, 100)
+        read = await results.read(state.execution_id, part.ref, part.offset, 100)
         assert part_of(read).text == str(each.call.arguments["letter"]) * 100
 
 
@@ -103,12 +103,12 @@ async def test_another_runs_reference_is_refused(settings: Settings, tmp_path: P
     offer = offer_reading(Toolset(tools=(huge,)), results)
     async with served(settings, tmp_path / "ledger.jsonl", script, offer, results=results) as there:
         first = await there.client.run(AGENT, "first")
-        assert first.last_tool_execution
-        refs.append(part_of(first.last_tool_execution.result).ref)
+        assert first.state.last_tool_execution
+        refs.append(part_of(first.state.last_tool_execution.result).ref)
         second = await there.client.run(AGENT, "second")
-    refused = second.last_tool_execution
+    refused = second.state.last_tool_execution
     assert refused
     assert refused.error
     assert refused.error.type == "InvalidArguments"
     assert "results of other runs cannot be read" in refused.error.message
-    assert "canary" not in str(second.to_dict())
+    assert "canary" not in str(second.state.to_dict())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.connection.temporal_client import connect, core_runtime
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.toolset import Toolset
@@ -26,7 +26,7 @@ from workers import make_worker
 class Metered:
     """A worker at work that serves its metrics at `address`."""
 
-    client: Client
+    client: Holdfast
     endpoint: FakeOpenAI
     address: str
 
@@ -58,7 +58,7 @@ async def metered(
     """Run a worker in this process, with a runtime that serves metrics: a new one, or that of `address`."""
     address = address or f"127.0.0.1:{free_port()}"
     async with FakeOpenAI(script) as endpoint:
-        client = Client(await connect(settings, runtime=core_runtime(address)), settings)
+        client = Holdfast(await connect(settings, runtime=core_runtime(address)), settings)
         model = OpenAIChat(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
         try:
             async with make_worker(

@@ -15,7 +15,7 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.toolset import Toolset
@@ -278,7 +278,7 @@ async def test_a_run_that_nobody_traced_begins_a_trace_at_its_worker(
 ) -> None:
     chosen = traced(settings, continue_events=1)
     async with served(chosen, tmp_path / "ledger", [call("near", word="x"), say("done")], OFFER) as here:
-        quiet = await Client.connect(replace(settings, continue_events=1))
+        quiet = await Holdfast.connect(replace(settings, continue_events=1))
         id_ = await quiet.start(
             AgentDefinition(name="lone", tools="all", llm=MODEL), "go", budget=ExecutionBudget(max_steps=5)
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from temporalio.client import WorkflowHistory
 
-from holdfast.client import Client
+from holdfast.client import Holdfast
 
 RUNS_MAX = 2_000
 """The longest chain that is walked."""
 
 
-async def chain_of(client: Client, execution_id: str) -> list[WorkflowHistory]:
+async def chain_of(client: Holdfast, execution_id: str) -> list[WorkflowHistory]:
     """Return the histories of all runs of an execution that has ended, the first one first."""
     latest = client.temporal.get_workflow_handle(execution_id)
     run_id: str | None = (await latest.describe()).raw_description.workflow_execution_info.first_run_id

@@ -11,7 +11,7 @@ from uuid import uuid4
 from temporalio.client import WithStartWorkflowOperation, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 
-from holdfast.client import Client
+from holdfast.client import Holdfast
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.messages import Message
@@ -42,7 +42,7 @@ class Chat:
 
     def __init__(
         self,
-        client: Client,
+        client: Holdfast,
         definition: AgentDefinition | None,
         settings: SessionSettings | None = None,
         *,

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
-from holdfast.client import Client
+from holdfast.client import Holdfast
 from tests.replay.replaying import replayer
 
 
-async def history_of(client: Client, execution_id: str) -> WorkflowHistory:
+async def history_of(client: Holdfast, execution_id: str) -> WorkflowHistory:
     return await client.temporal.get_workflow_handle(execution_id).fetch_history()
 
 
-async def replayed(client: Client, execution_id: str) -> None:
+async def replayed(client: Holdfast, execution_id: str) -> None:
     """Replay the run's history; raises when the workflow's code would have done anything else."""
     history = await history_of(client, execution_id)
     await replayer(client.temporal.data_converter).replay_workflow(history)

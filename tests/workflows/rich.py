@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from holdfast import AgentDefinition, tool
-from holdfast.client import Client
+from holdfast.client import Holdfast
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.conversation.messages import user_message
@@ -116,6 +116,6 @@ class Stage:
             )
 
 
-async def start(client: Client, execution_id: str | None = None) -> str:
+async def start(client: Holdfast, execution_id: str | None = None) -> str:
     agent_id = str(uuid4()) if execution_id is None else execution_id
     return await client.start(RICH, "do it", agent_id=agent_id, execution_id=execution_id, subagents=[HELPER])

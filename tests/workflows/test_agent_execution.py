@@ -26,5 +26,5 @@ async def test_a_run_calls_its_tools_and_answers(serve: Serve) -> None:
         state = await served.client.run(AgentDefinition(name="calculator", tools="all"), "what is 1+2, what is 3+4?")
     assert state.status is ExecutionStatus.COMPLETED
     assert state.stop_reason is StopReason.COMPLETED
-    assert state.final_response == "3 and 7"
+    assert state.output == "3 and 7"
     assert [message.content for message in state.messages if message.role == "tool"] == ["3", "7"]

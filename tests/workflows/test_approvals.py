@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
-from holdfast.client import Client, Settings, workflow_updates
+from holdfast.client import Holdfast, Settings, workflow_updates
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import ARGUMENTS_BYTES_MAX
@@ -53,7 +53,7 @@ async def test_an_approval_outlasts_its_worker(
     async with served(settings, ledger, script, till(paid)) as before:
         execution_id = await before.client.start(AGENT, "pay")
         (call_id,) = await waiting_calls(before.client, execution_id)
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     monkeypatch.setattr(workflow_updates, "UPDATE_SECONDS_MAX", 1.0)
     with pytest.raises(ServerUnavailable, match="which is too busy, or gone; the approval may"):
         await client.decide(execution_id, call_id, YES)

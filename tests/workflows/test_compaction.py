@@ -130,9 +130,9 @@ async def test_a_run_whose_summaries_fail_keeps_its_conversation(settings: Setti
     reader = Reader(size=45_000, at_once=8, summary=Reply(status=400))
     async with served(settings, tmp_path / "ledger.jsonl", reader, Toolset(tools=(read,))) as at_work:
         state = await at_work.client.run(AGENT, "read on")
-    assert state.final_response == "done"
-    assert any(each.startswith("older messages could not be summarised") for each in state.warnings)
-    assert sum(len(section.messages) for section in state.store.sections) == 1 + STEPS * 9 + 1
+    assert state.output == "done"
+    assert any(each.startswith("older messages could not be summarised") for each in state.state.warnings)
+    assert sum(len(section.messages) for section in state.state.store.sections) == 1 + STEPS * 9 + 1
 
 
 async def test_a_summary_that_fails_at_first_is_asked_for_again(settings: Settings, tmp_path: Path) -> None:

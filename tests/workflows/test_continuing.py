@@ -13,7 +13,7 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.tools import AnyTool
 from holdfast.core.agent.toolset import Toolset
@@ -102,7 +102,7 @@ async def test_a_run_is_listed_once(restless: Restless) -> None:
         statuses: list[str] = []
         async with asyncio.timeout(LISTED_SECONDS_MAX):
             while "completed" not in statuses:  # the server's list is a moment late
-                listed = await served.client.list_executions(100)
+                listed = await served.client.runs(100)
                 statuses = [each.status for each in listed if each.execution_id == execution_id]
     assert statuses == ["completed"]
 
@@ -166,15 +166,15 @@ async def test_max_seconds_count_from_the_beginning_of_the_first_run(restless: R
     async with restless(script, [nap]) as served:
         state = await served.client.run(AGENT, "Go.", budget=ExecutionBudget(max_seconds=6))
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
-    assert 1 <= state.step_count < 21
-    assert state.execution_duration is not None
-    assert state.execution_duration.total_seconds() < 60
+    assert 1 <= state.state.step_count < 21
+    assert state.state.execution_duration is not None
+    assert state.state.execution_duration.total_seconds() < 60
 
 
 async def test_limits_count_across_runs(restless: Restless) -> None:
     async with restless(walk(STEPS)) as served:
         state = await served.client.run(AGENT, "Go.", budget=ExecutionBudget(max_steps=7))
-    assert (state.stop_reason, state.step_count) == (StopReason.STEPS_LIMIT, 7)
+    assert (state.stop_reason, state.state.step_count) == (StopReason.STEPS_LIMIT, 7)
 
 
 async def test_messages_are_kept_whichever_run_they_meet(restless: Restless) -> None:
@@ -220,7 +220,7 @@ async def test_the_state_is_read_while_it_goes_on(restless: Restless) -> None:
     async with restless(walk(STEPS)) as served:
         execution_id = await served.client.start(AGENT, "Go.")
         seen = [state.step_count async for state in served.client.follow(execution_id)]
-        client: Client = served.client
+        client: Holdfast = served.client
         assert (await client.debug(execution_id))["steps"] == STEPS + 1
     assert seen == sorted(seen)
     assert seen[-1] == STEPS + 1

@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition, ExecutionStatus, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.client import waiting_calls as listing
 from holdfast.client.run_trees import tree
 from holdfast.client.waiting_calls import WaitingCall, WaitingCalls
@@ -64,17 +64,17 @@ def decision(call_id: str, what: Decision = "approve", **given: Any) -> Approval
     return ApprovalDecision(call_id=call_id, verdict=Verdict(decision=what, by="ann", **given))
 
 
-async def signalled(client: Client, execution_id: str, told: ApprovalDecision) -> None:
+async def signalled(client: Holdfast, execution_id: str, told: ApprovalDecision) -> None:
     handle: Any = client.temporal.get_workflow_handle(execution_id)
     await handle.signal(APPROVAL_SIGNAL, told)
 
 
-async def updated(client: Client, execution_id: str, told: ApprovalDecision) -> None:
+async def updated(client: Holdfast, execution_id: str, told: ApprovalDecision) -> None:
     handle: Any = client.temporal.get_workflow_handle(execution_id)
     await handle.execute_update(APPROVAL_SIGNAL, told)
 
 
-async def listed(client: Client, execution_id: str, number: int = 1) -> list[WaitingCall]:
+async def listed(client: Holdfast, execution_id: str, number: int = 1) -> list[WaitingCall]:
     """The run's calls among all that wait, once there are so many; the server's listing is a moment late."""
     async with asyncio.timeout(SECONDS_MAX):
         while True:
@@ -197,7 +197,7 @@ async def test_the_patience_of_a_rule_outlasts_a_worker_and_a_new_run(settings: 
     info = first_run.workflow_execution_info
     assert info.first_run_id != info.execution.run_id, "the execution has not gone on in a new run"
     await asyncio.sleep(6.5)  # longer than the rule's patience: that is what is tested
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     await signalled(client, execution_id, decision(call_id))
     async with served(every_step, ledger, script, till(paid)) as after:
         state = await after.client.result(execution_id)
@@ -220,7 +220,7 @@ async def test_the_calls_that_wait_are_listed_over_all_runs_until_they_are_decid
         assert first.asked_at is not None
         assert first.expires_at is not None
         assert (first.expires_at - first.asked_at).total_seconds() == 60
-        assert [each.execution_id for each in await client.list_executions(100, waiting=True)].count(execution_id) == 1
+        assert [each.execution_id for each in await client.runs(100, waiting=True)].count(execution_id) == 1
         for each in found:
             verdict = Verdict(decision="deny", by="ann", digest=each.digest)
             await client.decide(execution_id, each.call_id, verdict)
@@ -249,7 +249,7 @@ def spawning(request: dict[str, Any]) -> Reply:
     return call("spawn", agent="careful", task="pay five") if is_boss else call("pay", amount=5)
 
 
-async def asked_below(client: Client) -> tuple[str, WaitingCall]:
+async def asked_below(client: Holdfast) -> tuple[str, WaitingCall]:
     """Start the boss; return its run and the call of its subagent that waits."""
     root = await client.start(BOSS, "go", subagents=[careful()])
     [waits] = await listed(client, named_id(root, call_name(1, 0)))
@@ -305,7 +305,7 @@ async def test_a_run_whose_worker_is_away_is_named_among_those_that_cannot_be_re
     async with served(settings, tmp_path / "ledger.jsonl", [call("pay", amount=5)], till([])) as before:
         execution_id = await before.client.start(careful(), "pay")
         await listed(before.client, execution_id)
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     monkeypatch.setattr(listing, "ASK_TIMEOUT", timedelta(seconds=2))
     found: WaitingCalls = await client.waiting(1_000)
     await client.temporal.get_workflow_handle(execution_id).terminate()

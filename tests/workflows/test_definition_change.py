@@ -11,7 +11,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy
@@ -50,7 +50,7 @@ def listen() -> str:
     return "a sound"
 
 
-async def change(client: Client, execution_id: str, definition: AgentDefinition, **given: Any) -> None:  # noqa: ANN401  # fields
+async def change(client: Holdfast, execution_id: str, definition: AgentDefinition, **given: Any) -> None:  # noqa: ANN401  # fields
     wanted = DefinitionChange(definition=definition, **given)
     await client.temporal.get_workflow_handle(execution_id).signal(CHANGE_SIGNAL, wanted)
 
@@ -112,7 +112,7 @@ async def test_a_change_during_a_tool_waits_for_all_of_its_step(serve: Serve) ->
 
 
 async def test_a_change_before_the_first_task_is_there_from_the_beginning(settings: Settings, tmp_path: Path) -> None:
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     execution_id = await client.start(AGENT, "Go.")
     await change(client, execution_id, OTHER)
     offer = Toolset(tools=(look, listen))
@@ -203,7 +203,7 @@ async def test_a_change_in_every_step_of_a_run_that_always_goes_on_elsewhere(
     assert len(seen) == 6, "nothing is asked twice"
 
 
-async def _changed_often(client: Client, execution_id: str) -> None:
+async def _changed_often(client: Holdfast, execution_id: str) -> None:
     for number in range(100):
         try:
             await change(client, execution_id, replace(OTHER, system_prompt=f"Be {number}."))

@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from holdfast import AgentDefinition, ExecutionStatus, StopReason, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ExecutionFailed
@@ -38,7 +38,7 @@ async def test_a_cancel_with_an_endless_reason_stops_the_run(serve: Serve) -> No
 async def test_a_cancel_before_any_worker_is_there_stops_the_run_with_a_state(
     settings: Settings, tmp_path: Path
 ) -> None:
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     execution_id = await client.start(AGENT, "wait")
     await client.temporal.get_workflow_handle(execution_id).cancel()
     async with served(settings, tmp_path / "ledger.jsonl", [say("too late", delay_seconds=60)], Toolset()):
@@ -61,7 +61,7 @@ async def test_a_run_whose_id_is_no_uuid_fails_and_says_so(serve: Serve) -> None
 async def test_a_time_limit_that_passed_without_a_worker_stops_the_run_before_any_model_call(
     settings: Settings, tmp_path: Path
 ) -> None:
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     past = ExecutionBudget(max_seconds=0.01)
     execution_id = await client.start(AGENT, "too late", budget=past)
     async with served(settings, tmp_path / "ledger.jsonl", [say("hello")], Toolset()) as late:
@@ -84,8 +84,8 @@ async def test_an_async_tool_that_blocks_harms_no_neighbour(serve: Serve) -> Non
         neighbour = await served.client.run(AGENT, "slow")
         state = await blocked
     assert neighbour.status is state.status is ExecutionStatus.COMPLETED
-    assert state.last_tool_execution is not None
-    assert state.last_tool_execution.result == "blocked"
+    assert state.state.last_tool_execution is not None
+    assert state.state.last_tool_execution.result == "blocked"
     assert len(served.endpoint.requests) == 3, "no call was taken for lost and made again"
 
 
@@ -110,7 +110,7 @@ async def test_a_limit_that_strikes_around_the_first_task_replays_whatever_is_as
     settings: Settings, tmp_path: Path
 ) -> None:
     """A query in the first task moves that task's time in a replay; no decision may hang on it."""
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     limits = [ExecutionBudget(max_seconds=0.6 + number / 100) for number in range(80)]
     started = [await client.start(AGENT, "soon", budget=limit) for limit in limits]
     asked = [asyncio.create_task(client.debug(execution_id)) for execution_id in started]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import AgentDefinition, ExecutionStatus, StopReason
-from holdfast.client import Client
+from holdfast.client import Holdfast
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, STOP_SIGNALS_MAX
 from holdfast.core.base.errors import StopRefused
@@ -32,7 +32,7 @@ SIGNALS_MAX = 10_000
 HANGS = say("word " * 1_000, piece_chars=5, piece_seconds=1.0)
 
 
-async def flood(client: Client, execution_id: str, signal: str, value: object, count: int = FLOOD) -> None:
+async def flood(client: Holdfast, execution_id: str, signal: str, value: object, count: int = FLOOD) -> None:
     handle: Any = client.temporal.get_workflow_handle(execution_id)
     at_once = asyncio.Semaphore(SENDERS)
 
@@ -43,7 +43,7 @@ async def flood(client: Client, execution_id: str, signal: str, value: object, c
     await asyncio.gather(*(send() for _ in range(count)))
 
 
-async def stopped(client: Client, execution_id: str) -> AgentState:
+async def stopped(client: Holdfast, execution_id: str) -> AgentState:
     assert await client.stop(execution_id, "enough")
     state = await client.result(execution_id)
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.USER_REQUESTED)

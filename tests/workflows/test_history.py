@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import EventType
 
 from activities.transcript_cache import TranscriptCache
 from holdfast import AgentDefinition, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import DELTA_BYTES_MAX, PAYLOAD_BYTES_MAX
@@ -34,7 +34,7 @@ def read(size: int, seed: int = 0) -> str:
     return Random(seed).randbytes(size // 2).hex()  # noqa: S311  # not a secret
 
 
-async def sizes(client: Client, execution_id: str) -> tuple[int, int]:
+async def sizes(client: Holdfast, execution_id: str) -> tuple[int, int]:
     """The number of events and their bytes, but for those that list how far it is: they have a rate of their own."""
     history = await client.temporal.get_workflow_handle(execution_id).fetch_history()
     events = [each for each in taken(history.events) if each.event_type != UPSERT]
@@ -82,7 +82,7 @@ async def test_a_worker_that_never_saw_the_conversation_reads_it_from_the_workfl
     forgetful = TranscriptCache(bytes_max=0)
     async with served(settings, tmp_path / "ledger.jsonl", script, Toolset(tools=(read,)), forgetful) as without_memory:
         state = await without_memory.client.run(AGENT, "read on")
-    assert state.final_response == "done"
+    assert state.output == "done"
     said = [len(request.body["messages"]) for request in without_memory.endpoint.requests]
     assert said == [2 + 2 * step for step in range(13)]
 
@@ -113,4 +113,4 @@ async def test_many_runs_at_once_keep_to_themselves(serve: Serve) -> None:
         asked = [f"question {n}" for n in range(30)]
         states = await asyncio.gather(*(served.client.run(AGENT, question) for question in asked))
     assert [state.messages[0].content for state in states] == asked
-    assert all(state.final_response == "done" and state.step_count == 3 for state in states)
+    assert all(state.output == "done" and state.state.step_count == 3 for state in states)

@@ -214,7 +214,7 @@ async def test_hooks_that_hang_take_no_hook_of_another_run_with_them(serve: Serv
         ends = await asyncio.gather(*bad, return_exceptions=True)
         assert all(isinstance(end, ExecutionFailed) for end in ends)
         state = await served.client.run(AgentDefinition(name="b", tools="all", hooks=("fine",)), "?")
-    assert state.metadata["fine"] is True
+    assert state.state.metadata["fine"] is True
 
 
 async def test_an_async_hook_that_blocks_harms_no_neighbour(serve: Serve) -> None:
@@ -226,7 +226,7 @@ async def test_an_async_hook_that_blocks_harms_no_neighbour(serve: Serve) -> Non
         neighbour = asyncio.create_task(served.client.run(AgentDefinition(name="b", tools="all", hooks=()), "slow"))
         await served.endpoint.until(lambda requests: len(requests) == 1)
         state = await served.client.run(AGENT, "block")
-        assert (await neighbour).final_response == state.final_response == "done"
+        assert (await neighbour).state.final_response == state.output == "done"
     assert len(served.endpoint.requests) == 2, "no call was taken for lost and made again"
 
 

@@ -10,7 +10,7 @@ import pytest
 from temporalio.api.history.v1 import History
 
 from holdfast import AgentDefinition, tool
-from holdfast.client import Client
+from holdfast.client import Holdfast
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import LISTED_MODEL_SECONDS, LISTED_STEPS
@@ -42,7 +42,7 @@ def listed_in(history: History) -> list[int]:
     return [json.loads(each[search_attributes.STEPS].data) for each in upserts if search_attributes.STEPS in each]
 
 
-async def answers_of(client: Client, history: History) -> list[InferenceAnswer]:
+async def answers_of(client: Holdfast, history: History) -> list[InferenceAnswer]:
     """Return the answers of the model as the history has them."""
     found: list[InferenceAnswer] = []
     calls = {
@@ -83,7 +83,7 @@ async def test_a_run_under_way_is_listed_by_its_steps_tokens_and_cost(serve: Ser
         execution_id = await client.start(agent, "work")
         asking = asyncio.create_task(_ask(client, execution_id))
         await hold.until_held(seconds_max=90)
-        [line] = [each for each in await client.list_executions(100) if each.execution_id == execution_id]
+        [line] = [each for each in await client.runs(100) if each.execution_id == execution_id]
         assert line.status == "in_progress"
         assert 0 < (line.steps or 0) <= HELD_AT
         assert line.tokens
@@ -104,7 +104,7 @@ async def test_a_run_under_way_is_listed_by_its_steps_tokens_and_cost(serve: Ser
     assert listed_in(History(events=history.events)) == [*expected, STEPS]
 
 
-async def _ask(client: Client, execution_id: str) -> None:
+async def _ask(client: Holdfast, execution_id: str) -> None:
     while True:
         await client.debug(execution_id)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
-from holdfast.client import Client, Holdfast
+from holdfast.client import Holdfast
 from holdfast.client.progress_query import head
 from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.steps import AgentStepType
@@ -33,7 +33,7 @@ def look() -> str:
     return "seen"
 
 
-async def result_of(client: Client, state: AgentState) -> ExecutionResult:
+async def result_of(client: Holdfast, state: AgentState) -> ExecutionResult:
     """Return what Temporal itself has as the result of the run."""
     handle = client.temporal.get_workflow_handle(state.running.execution_id, result_type=ExecutionResult)
     result: ExecutionResult = await handle.result()
@@ -58,13 +58,13 @@ async def test_a_step_under_way_has_no_type_and_the_loop_is_not_to_stop_during_a
 async def test_an_execution_that_ended_before_it_spoke_has_no_answer_of_another(serve: Serve) -> None:
     hold = Hold()
     async with serve([say("the first answer"), say("The second, as far", pieces_max=0, hold=hold)]) as served:
-        agent = Holdfast(served.client).agent(definition=AgentDefinition(name="friend"))
+        agent = served.client.agent(definition=AgentDefinition(name="friend"))
         first = await agent.ask("one")
         receipt = await agent.send("two")
         await hold.until_held()
         await agent.stop()
         second = await agent.answer(receipt)
-        results = [await result_of(served.client, state) for state in (first, second)]
+        results = [await result_of(served.client, state) for state in (first.state, second)]
     assert (second.stop_reason, second.current_response, second.final_response) == (StopReason.USER_REQUESTED, "", "")
     assert [(each.final_response, each.partial_response) for each in results] == [("the first answer", ""), ("", "")]
 
@@ -97,7 +97,7 @@ async def test_the_time_that_is_left_is_that_of_now_while_a_person_is_waited_for
             return (await head(client, execution_id)).head.budget_remaining.max_seconds or 0.0
 
         async def by_report() -> float:
-            return 600 - (await read_report(Holdfast(client), execution_id)).summary.seconds_used
+            return 600 - (await read_report(client, execution_id)).summary.seconds_used
 
         for ask in (by_query, by_state, by_head, by_report):
             if pauses:

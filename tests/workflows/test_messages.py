@@ -12,7 +12,7 @@ from temporalio.client import WithStartWorkflowOperation
 from temporalio.common import WorkflowIDConflictPolicy
 
 from holdfast import AgentDefinition, ExecutionStatus
-from holdfast.client import Client, Settings, workflow_updates
+from holdfast.client import Holdfast, Settings, workflow_updates
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, QUESTION_BYTES_MAX
@@ -34,7 +34,7 @@ def said(state: AgentState) -> list[str]:
 
 
 async def test_a_message_before_the_first_task_is_answered(settings: Settings, tmp_path: Path) -> None:
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     execution_id = await client.start(AGENT, "the question")
     saying = asyncio.create_task(client.message(execution_id, "and this"))
     async with served(settings, tmp_path / "ledger.jsonl", [say("done"), say("done")], Toolset()) as late:
@@ -49,7 +49,7 @@ async def test_without_a_worker_nobody_is_told_that_a_message_is_kept(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workflow_updates, "ASKED_TIMEOUT", workflow_updates.ASKED_TIMEOUT / 20)
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     execution_id = await client.start(AGENT, "the question")
     with pytest.raises(ServerUnavailable, match="start one with `holdfast worker --task-queue test-"):
         await client.message(execution_id, "and this")
@@ -58,7 +58,7 @@ async def test_without_a_worker_nobody_is_told_that_a_message_is_kept(
 
 
 async def test_a_message_that_is_given_up_by_its_sender_is_given_up(settings: Settings) -> None:
-    client = await Client.connect(settings)
+    client = await Holdfast.connect(settings)
     execution_id = await client.start(AGENT, "the question")
     saying = asyncio.create_task(client.message(execution_id, "and this"))
     await asyncio.sleep(0.1)  # it is under way: nothing tells

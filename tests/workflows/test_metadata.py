@@ -11,7 +11,6 @@ from pydantic import JsonValue
 from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast import AgentDefinition, AgentState, tool
-from holdfast.client import Holdfast
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.agent.tools import ToolContext
 from holdfast.core.agent.toolset import Toolset
@@ -143,7 +142,7 @@ async def test_long_metadata_travel_with_calls_by_their_digest(serve: Serve) -> 
 async def test_a_message_to_a_session_brings_metadata_for_its_execution(serve: Serve) -> None:
     desk = Desk()
     async with serve(script, offer=desk.offer()) as served:
-        agent = Holdfast(served.client).agent(definition=replace(LEAD, subagents=()), subagents=[HELPER])
+        agent = served.client.agent(definition=replace(LEAD, subagents=()), subagents=[HELPER])
         first = await agent.ask("help", metadata=GIVEN)
         second = await agent.ask("and now?", metadata={"customer": "c-18", "tier": None})
         chat = Chat(served.client, None, agent_id=agent.agent_id)
@@ -151,9 +150,9 @@ async def test_a_message_to_a_session_brings_metadata_for_its_execution(serve: S
         with pytest.raises(WorkflowUpdateFailedError) as refused:
             await chat.update(SEND_UPDATE, forged)
     assert "is reserved by Holdfast" in str(refused.value.cause)
-    assert first.metadata["customer"] == "c-17"
-    assert second.metadata["customer"] == "c-18"
-    assert "tier" not in second.metadata
+    assert first.state.metadata["customer"] == "c-17"
+    assert second.state.metadata["customer"] == "c-18"
+    assert "tier" not in second.state.metadata
     told = [metadata.get("customer") for kind, metadata in desk.told if kind == "hook"]
     assert told == ["c-17", "c-18"]
 

@@ -15,7 +15,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHandle
 from temporalio.worker import Replayer, Worker
 
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from tests.workflows.waiter import Waiter
 from workflows.workflow_runner import AgentWorkflowRunner
 
@@ -46,7 +46,7 @@ async def until(handle: WorkflowHandle[Any, Any], there: Callable[[DescribeWorkf
 
 
 async def test_a_query_that_waited_for_a_worker_does_not_wedge_a_run_that_gets_an_update(settings: Settings) -> None:
-    client = (await Client.connect(settings)).temporal
+    client = (await Holdfast.connect(settings)).temporal
     queue = settings.task_queue
 
     def worker() -> Worker:

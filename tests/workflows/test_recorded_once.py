@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import AgentDefinition, ExecutionStatus, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.hooks import HookContext, Trigger, hook
 from holdfast.core.agent.toolset import Toolset
 from holdfast.testing.script import Call, calls, say
@@ -24,7 +24,7 @@ AGENT = AgentDefinition(name="once", tools="all", hooks="all")
 MESSAGES_MAX = 40
 
 
-async def talked_to(client: Client, execution_id: str) -> int:
+async def talked_to(client: Holdfast, execution_id: str) -> int:
     """Send messages until the run has ended, or there were many; return how many were taken."""
     for number in range(MESSAGES_MAX):
         if not await client.message(execution_id, f"message {number}"):

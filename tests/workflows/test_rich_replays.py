@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import ExecutionStatus, StopReason
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.state import AgentState
@@ -32,7 +32,7 @@ KEY = b"test-key"  # what `tests.serving` gives its worker
 async def test_a_stop_anywhere_in_a_rich_run_replays(
     settings: Settings, tmp_path: Path, place: str, *, early: bool
 ) -> None:
-    stage, client = Stage(place), await Client.connect(settings)
+    stage, client = Stage(place), await Holdfast.connect(settings)
     execution_id = await start(client)
     asked = [asyncio.create_task(client.debug(execution_id))] if early else []
     if early:

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import WorkflowHandle
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
-from holdfast.client import Client
+from holdfast.client import Holdfast
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.conversation.steps import Outcome
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -190,9 +190,9 @@ async def test_spent_tokens_stop_the_run_before_its_tools_start(serve: Serve) ->
     async with serve(script, [nap]) as served:
         state = await served.client.run(AGENT, "sleep", budget=ExecutionBudget(max_tokens=100))
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TOKEN_LIMIT)
-    assert [each.outcome for each in state.last_step_tool_executions] == [Outcome.CANCELLED]
+    assert [each.outcome for each in state.state.last_step_tool_executions] == [Outcome.CANCELLED]
     assert 0 < served.endpoint.requests[0].body["max_completion_tokens"] < 100, "the question takes its share"
 
 
-def _handle(client: Client, execution_id: str) -> WorkflowHandle[object, object]:
+def _handle(client: Holdfast, execution_id: str) -> WorkflowHandle[object, object]:
     return client.temporal.get_workflow_handle(execution_id)

@@ -14,7 +14,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.sdk.v1 import WorkflowMetadata
 
 from holdfast import AgentDefinition, ExecutionBudget, __version__, tool
-from holdfast.client import Client, Holdfast, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import SUMMARY_LINE_CHARS_MAX
@@ -45,7 +45,7 @@ PATIENT = AgentDefinition.model_validate(
 FRIEND = AgentDefinition(name="friend", tools=(), budget=ExecutionBudget(max_steps=9))
 
 
-async def current_details(client: Client, workflow_id: str) -> str:
+async def current_details(client: Holdfast, workflow_id: str) -> str:
     """What the Web UI shows under "Current details"."""
     handle = client.temporal.get_workflow_handle(workflow_id)
     told: WorkflowMetadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
@@ -53,7 +53,7 @@ async def current_details(client: Client, workflow_id: str) -> str:
     return told.current_details.replace(GAP, "")
 
 
-async def details_with(client: Client, workflow_id: str, what: str) -> str:
+async def details_with(client: Holdfast, workflow_id: str, what: str) -> str:
     """The same, once `what` stands in it."""
     async with asyncio.timeout(ANSWERED_IN_SECONDS):
         while what not in (told := await current_details(client, workflow_id)):  # noqa: ASYNC110  # nobody is called back
@@ -152,7 +152,7 @@ async def test_a_rich_run_tells_its_story_at_every_moment_and_beside_every_event
 
 
 async def test_a_stopped_run_and_a_failed_one_say_why(serve: Serve) -> None:
-    async def refused(client: Client) -> str:
+    async def refused(client: Holdfast) -> str:
         id_ = await client.start(FRIEND, "fail")
         with pytest.raises(ExecutionFailed):
             await client.result(id_)
@@ -189,7 +189,7 @@ async def test_a_session_tells_its_story(serve: Serve) -> None:
 
     async with serve(answer) as at_work:
         client = at_work.client
-        agent = Holdfast(client).agent(definition=FRIEND, idle_seconds=600, tenant="acme")
+        agent = client.agent(definition=FRIEND, idle_seconds=600, tenant="acme")
         first = await agent.ask("hello [there](http://evil/)")
         await agent.ask("and again")
         idle = await details_with(client, session_workflow_id(agent.agent_id), "**idle**")
@@ -199,10 +199,10 @@ async def test_a_session_tells_its_story(serve: Serve) -> None:
         await client.temporal.get_workflow_handle(session_workflow_id(agent.agent_id)).result()
         closed = await current_details(client, session_workflow_id(agent.agent_id))
         events = (await history_of(client, session_workflow_id(agent.agent_id))).events
-        child = await client.temporal.get_workflow_handle(first.running.execution_id).describe()
+        child = await client.temporal.get_workflow_handle(first.execution_id).describe()
         child_memo = await child.memo()
     assert idle.startswith("**idle** · agent `friend` · 2 executions · 240 tokens · ")
-    assert f"| `{first.running.execution_id}` | 1 | ended |" in idle
+    assert f"| `{first.execution_id}` | 1 | ended |" in idle
     assert "| leaves the server | after 10 min without a message |" in idle
     assert "| limit of an execution: steps | 9 |" in idle
     assert closed.startswith("**closed** · ")

@@ -10,7 +10,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus
-from holdfast.client import Client
+from holdfast.client import Holdfast
 from holdfast.client.execution_summaries import summary
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import call_name, named_id
@@ -56,7 +56,7 @@ def child_ids(execution_id: str, step: int, calls: int) -> list[str]:
     return [named_id(execution_id, call_name(step, index)) for index in range(calls)]
 
 
-async def status_of(client: Client, execution_id: str) -> WorkflowExecutionStatus | None:
+async def status_of(client: Holdfast, execution_id: str) -> WorkflowExecutionStatus | None:
     return (await client.temporal.get_workflow_handle(execution_id).describe()).status
 
 

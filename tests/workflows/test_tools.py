@@ -20,7 +20,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from holdfast import AgentDefinition, ToolContext, remote_tool, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.toolset import Toolset
@@ -72,7 +72,7 @@ async def test_hung_tools_keep_neither_model_calls_nor_other_runs_from_going_on(
         state = await served.client.result(hung)
         events = (await history_of(served.client, hung)).events
         await replayed(served.client, hung)
-    assert free.final_response == "done"
+    assert free.output == "done"
     results = [each.result for each in state.steps[0].tool_executions]
     assert results == ["let go"] * 5
     assert len(hang.calls) == 5, "a call that was refused has not begun"
@@ -209,8 +209,8 @@ async def test_a_call_that_no_worker_takes_ends_and_the_model_is_told_it_has_not
     )
     async with serve([calls(Call("lonely")), say("went on")], [lonely]) as served:
         state = await served.client.run(AGENT, "try")
-    assert state.final_response == "went on"
-    (error,) = state.errors
+    assert state.output == "went on"
+    (error,) = state.state.errors
     assert error.type == "ToolUnavailable"
     assert "not begun" in error.message
 
@@ -238,14 +238,14 @@ async def test_a_tool_of_a_foreign_worker_gets_its_arguments_alone_and_need_not_
     ]
     async with serve(script, [declared]) as served, Worker(served.client.temporal, task_queue=queue, activities=[far]):
         state = await served.client.run(AGENT, "far")
-    assert [each.result or each.error for each in state.steps[0].tool_executions[:2]] == ['{"n":1}', '{"n":2}']
-    told = [each.error.message for each in state.steps[0].tool_executions[2:] if each.error]
+    assert [each.result or each.error for each in state.state.steps[0].tool_executions[:2]] == ['{"n":1}', '{"n":2}']
+    told = [each.error.message for each in state.state.steps[0].tool_executions[2:] if each.error]
     assert told == ["$.n: 0 is less than the minimum of 1", "$: 'n' is a required property"]
     assert sorted(seen, key=str) == sorted(
         [(call_name(1, 0), {"n": 1}), (call_name(1, 1), {"n": 2}), (call_name(2, 0), {"n": 3})], key=str
     )
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.STOP_REQUESTED)
-    assert state.steps[1].tool_executions[0].id == named_id(state.running.execution_id, call_name(2, 0))
+    assert state.state.steps[1].tool_executions[0].id == named_id(state.execution_id, call_name(2, 0))
 
 
 UNREADABLE = {
@@ -278,9 +278,9 @@ async def test_what_a_foreign_worker_tells_unreadably_is_an_error_for_the_model_
     async with serve([calls(*asked, Call("busy")), say("went on")], declared) as served:
         async with Worker(served.client.temporal, task_queue=queue, activities=[far, busy]):
             state = await served.client.run(AGENT, "far")
-        await replayed(served.client, state.running.execution_id)
-    assert state.final_response == "went on"
-    told = [each.error for each in state.steps[0].tool_executions]
+        await replayed(served.client, state.execution_id)
+    assert state.output == "went on"
+    told = [each.error for each in state.state.steps[0].tool_executions]
     assert [each and each.type for each in told] == ["UnreadableResult", "ApplicationError"] * 4 + [TOOLS_BUSY]
     assert all(each and "has run" in each.message for each in told[:-1:2])
     assert [each and each.message for each in told[1::2]] == ["it broke"] * 4
@@ -341,5 +341,5 @@ async def test_a_stop_takes_effect_although_a_sync_tool_heeds_nothing(serve: Ser
     assert state.status is ExecutionStatus.STOPPED
 
 
-def _handle(client: Client, execution_id: str) -> WorkflowHandle[object, object]:
+def _handle(client: Holdfast, execution_id: str) -> WorkflowHandle[object, object]:
     return client.temporal.get_workflow_handle(execution_id)

@@ -20,7 +20,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import Priority
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.model import AnswerPart, ModelRequest
@@ -168,7 +168,7 @@ async def test_the_root_of_a_tree_has_used_what_the_endpoint_reported_to_all_of_
     agents = [agent("left", "right", max_depth=5), agent("right", "left", max_depth=5)]
     root = agent("root", "left", "right", max_depth=5)
 
-    async def tree(client: Client, name: str, stop_after: float | None) -> AgentState | None:
+    async def tree(client: Holdfast, name: str, stop_after: float | None) -> AgentState | None:
         execution_id = await client.start(root, name, subagents=agents)
         if stop_after is not None:
             await asyncio.sleep(stop_after)
@@ -180,7 +180,7 @@ async def test_the_root_of_a_tree_has_used_what_the_endpoint_reported_to_all_of_
 
     async with FakeOpenAI(forest, ledger=tmp_path / "ledger.jsonl") as endpoint:
         model = CountingModel(ProviderSettings(base_url=endpoint.base_url, api_key="test-key", model="scripted"))
-        client = await Client.connect(settings)
+        client = await Holdfast.connect(settings)
         async with make_worker(client.temporal, settings, Toolset(), model):
             stops = [draw.choice((None, draw.uniform(0.1, 3.0))) for _ in forest.roots]
             trees = [tree(client, name, stop) for name, stop in zip(forest.roots, stops, strict=True)]
@@ -259,7 +259,7 @@ def _depth(agent_id: str, parents: dict[str, str | None]) -> int:
     return 0 if parent is None else 1 + _depth(parent, parents)
 
 
-async def hanging(served_: Served, client: Client, **options: Any) -> tuple[str, list[str]]:  # noqa: ANN401  # any
+async def hanging(served_: Served, client: Holdfast, **options: Any) -> tuple[str, list[str]]:  # noqa: ANN401  # any
     """Start a tree whose four leaves wait for an answer that never comes; return its ids, the top's first."""
     execution_id = await client.start(TOP, "go", subagents=DEEP, **options)
     await served_.endpoint.until(lambda all_: sum(b"leaf" in each.raw[:300] for each in all_) == 4, 90)
@@ -348,7 +348,7 @@ async def test_a_subagents_input_is_small_and_holds_only_whom_it_can_reach(serve
     assert reachable == [["leaf"], []]
 
 
-async def _input_of(client: Client, execution_id: str) -> bytes:
+async def _input_of(client: Holdfast, execution_id: str) -> bytes:
     started = (await history_of(client, execution_id)).events[0].workflow_execution_started_event_attributes
     return b"".join(each.data for each in started.input.payloads)
 

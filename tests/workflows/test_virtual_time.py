@@ -14,7 +14,7 @@ from temporalio.api.testservice.v1 import UnlockTimeSkippingRequest
 from temporalio.testing import WorkflowEnvironment
 
 from holdfast import AgentDefinition, ExecutionBudget, ExecutionStatus, StopReason, tool
-from holdfast.client import Client, Settings
+from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import ExecutionFailed
@@ -32,7 +32,7 @@ REAL_SECONDS_MAX = 90
 PAYS: Script = [call("pay", amount=5), say("settled")]
 BUSY = Reply(status=429, headers={"retry-after": "300"})
 
-InVirtualTime = Callable[[Script], AbstractAsyncContextManager[Client]]
+InVirtualTime = Callable[[Script], AbstractAsyncContextManager[Holdfast]]
 
 
 @tool
@@ -50,7 +50,7 @@ def careful(**more: Any) -> AgentDefinition:  # noqa: ANN401  # JSON
 @pytest.fixture
 def in_virtual_time(settings: Settings) -> InVirtualTime:
     @asynccontextmanager
-    async def serving(script: Script) -> AsyncGenerator[Client]:
+    async def serving(script: Script) -> AsyncGenerator[Holdfast]:
         program = Path(sys.executable).with_name("temporal-test-server")
         assert program.exists(), "it comes with the dependency group `engines`"
         async with (
@@ -63,7 +63,7 @@ def in_virtual_time(settings: Settings) -> InVirtualTime:
             try:
                 async with make_worker(environment.client, settings, Toolset(tools=(pay,)), model):
                     await environment.client.test_service.unlock_time_skipping(UnlockTimeSkippingRequest())
-                    yield Client(environment.client, settings)
+                    yield Holdfast(environment.client, settings)
             finally:
                 await model.close()
 
@@ -87,7 +87,7 @@ async def test_a_time_limit_of_a_day_strikes_after_a_day(in_virtual_time: InVirt
     async with in_virtual_time(PAYS) as client:
         state = await client.run(careful(), "pay", budget=ExecutionBudget(max_seconds=DAY))
     assert (state.status, state.stop_reason) == (ExecutionStatus.STOPPED, StopReason.TIME_LIMIT)
-    assert DAY <= lasted(state) < DAY + 60
+    assert DAY <= lasted(state.state) < DAY + 60
 
 
 async def test_two_days_of_waiting_for_a_person_do_not_count_where_they_are_not_to(
@@ -96,9 +96,9 @@ async def test_two_days_of_waiting_for_a_person_do_not_count_where_they_are_not_
     agent = careful(expires_seconds=2 * DAY, pause_while_waiting=True)
     async with in_virtual_time(PAYS) as client:
         state = await client.run(agent, "pay", budget=ExecutionBudget(max_seconds=60))
-    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, "settled")
-    assert [each.outcome for each in state.step_executions[0].step.tool_executions] == [Outcome.DENIED]
-    assert 2 * DAY <= lasted(state) < 2 * DAY + 60
+    assert (state.status, state.state.final_response) == (ExecutionStatus.COMPLETED, "settled")
+    assert [each.outcome for each in state.state.step_executions[0].step.tool_executions] == [Outcome.DENIED]
+    assert 2 * DAY <= lasted(state.state) < 2 * DAY + 60
 
 
 async def test_two_days_of_waiting_for_a_person_count_by_default(in_virtual_time: InVirtualTime) -> None:
@@ -112,8 +112,8 @@ async def test_an_endpoint_that_asks_for_minutes_gets_them(in_virtual_time: InVi
     script = [say("there again", failures=(BUSY, BUSY, BUSY))]
     async with in_virtual_time(script) as client:
         state = await client.run(AgentDefinition(name="patient", tools="all"), "How are you?")
-    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, "there again")
-    assert 900 <= lasted(state) < 960
+    assert (state.status, state.state.final_response) == (ExecutionStatus.COMPLETED, "there again")
+    assert 900 <= lasted(state.state) < 960
 
 
 async def test_an_endpoint_that_is_away_for_twenty_minutes_is_waited_for(in_virtual_time: InVirtualTime) -> None:
@@ -121,8 +121,8 @@ async def test_an_endpoint_that_is_away_for_twenty_minutes_is_waited_for(in_virt
     async with in_virtual_time(script) as client:
         agent = AgentDefinition(name="patient", model_patience_seconds=1_800)
         state = await client.run(agent, "How are you?")
-    assert (state.status, state.final_response) == (ExecutionStatus.COMPLETED, "there again")
-    assert 1_200 <= lasted(state) < 1_260
+    assert (state.status, state.state.final_response) == (ExecutionStatus.COMPLETED, "there again")
+    assert 1_200 <= lasted(state.state) < 1_260
 
 
 async def test_a_call_is_given_up_after_a_quarter_of_an_hour_by_default(in_virtual_time: InVirtualTime) -> None:

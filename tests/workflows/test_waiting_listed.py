@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import AgentDefinition, tool
-from holdfast.client import Client
+from holdfast.client import Holdfast
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.agent.state import AgentState
@@ -86,7 +86,7 @@ async def test_calls_and_subagents_that_uneven_hooks_let_begin_replay_in_their_o
     assert {each.status for each in states} == {ExecutionStatus.COMPLETED}
 
 
-async def _decided(client: Client, execution_id: str) -> AgentState:
+async def _decided(client: Holdfast, execution_id: str) -> AgentState:
     asking = [asyncio.create_task(_ask(client, execution_id)) for _ in range(4)]
     try:
         for call_id in await waiting_calls(client, execution_id, 4):
@@ -98,6 +98,6 @@ async def _decided(client: Client, execution_id: str) -> AgentState:
         await asyncio.gather(*asking, return_exceptions=True)
 
 
-async def _ask(client: Client, execution_id: str) -> None:
+async def _ask(client: Holdfast, execution_id: str) -> None:
     while True:
         await client.debug(execution_id)

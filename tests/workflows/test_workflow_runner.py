@@ -9,7 +9,6 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from holdfast import AgentDefinition
-from holdfast.client import Holdfast
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.session.session_state import SessionInput
@@ -40,11 +39,11 @@ async def test_the_servers_list_names_the_agent_of_each_run_and_session(serve: S
 
 async def test_a_session_and_its_executions_are_named_as_well(serve: Serve) -> None:
     async with serve([say("hello")]) as served:
-        agent = Holdfast(served.client).agent(definition=CLERK)
+        agent = served.client.agent(definition=CLERK)
         state = await agent.ask("hi")
         described = [
             await served.client.temporal.get_workflow_handle(each).describe()
-            for each in (session_workflow_id(agent.agent_id), state.running.execution_id)
+            for each in (session_workflow_id(agent.agent_id), state.execution_id)
         ]
     assert [each.workflow_type for each in described] == ["AgentSession:clerk", "AgentExecution:clerk"]
     assert described[1].parent_id == f"session-{agent.agent_id}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from holdfast.client import Client
+from holdfast.client import Holdfast
 from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.steps import CallStage
 
@@ -13,14 +13,14 @@ SECONDS_MAX = 90
 LOOK_SECONDS = 0.02
 
 
-async def state_when(client: Client, execution_id: str, there: Callable[[AgentState], bool]) -> AgentState:
+async def state_when(client: Holdfast, execution_id: str, there: Callable[[AgentState], bool]) -> AgentState:
     async with asyncio.timeout(SECONDS_MAX):
         while not there(state := await client.state(execution_id)):  # noqa: ASYNC110  # a client is not called back
             await asyncio.sleep(LOOK_SECONDS)
     return state
 
 
-async def waiting_calls(client: Client, execution_id: str, number: int = 1) -> list[str]:
+async def waiting_calls(client: Holdfast, execution_id: str, number: int = 1) -> list[str]:
     """The ids of the calls that wait for approval, once there are so many."""
     state = await state_when(client, execution_id, lambda state: len(_waiting(state)) == number)
     return _waiting(state)

@@ -25,7 +25,7 @@ from holdfast.core.conversation.steps import OpenCall
 from holdfast.core.conversation.verdicts import Decision, Verdict
 
 if TYPE_CHECKING:
-    from holdfast.client import AgentHandle, Client, Holdfast
+    from holdfast.client import AgentHandle, Holdfast
 
 CallId: TypeAlias = Annotated[
     str | None, typer.Argument(metavar="[CALL]", help="The call's id; not needed while one call waits.")
@@ -138,7 +138,7 @@ def _decide(
     """Decide about the call that is meant, once `look` has shown it."""
 
     async def choose(holdfast: Holdfast) -> tuple[str, OpenCall]:
-        client = holdfast.client
+        client = holdfast
         execution_id, lives = await meant(client, given)
         if lives:
             execution_id = await _under_way(holdfast.agent(execution_id))
@@ -149,7 +149,7 @@ def _decide(
         look(execution_id, chosen)
     # bound to the call as it was read here: should another one wait under its id meanwhile, nothing is decided
     bound = replace(verdict, digest=chosen.call.digest)
-    taken = asked(settings, lambda holdfast: holdfast.client.decide(execution_id, chosen.call.id, bound))
+    taken = asked(settings, lambda holdfast: holdfast.decide(execution_id, chosen.call.id, bound))
     if as_json:
         about = {"execution_id": execution_id, "call_id": chosen.call.id, "digest": chosen.call.digest}
         output.as_json({**about, "decision": verdict.decision, "taken": taken})
@@ -192,7 +192,7 @@ async def _under_way(agent: AgentHandle) -> str:
     return view.running_id
 
 
-async def _chosen(client: Client, execution_id: str, call_id: str | None, digest: str | None) -> OpenCall:
+async def _chosen(client: Holdfast, execution_id: str, call_id: str | None, digest: str | None) -> OpenCall:
     """Return the call that is meant. Raises DecisionRefused for none or another one, InvalidInput for several."""
     state = await client.state(execution_id)
     if state.status.is_terminal:
@@ -228,7 +228,7 @@ def _listed(execution_id: str, calls: Sequence[OpenCall]) -> str:
     return f"waiting in run {execution_id}: {names}"
 
 
-async def _listed_below(client: Client, execution_id: str) -> str:
+async def _listed_below(client: Holdfast, execution_id: str) -> str:
     """Return which calls of its subagents wait: each is decided by the subagent's own id."""
     from holdfast.client.waiting_calls import waiting_below
 

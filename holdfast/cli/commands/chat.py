@@ -32,7 +32,7 @@ REMEMBERED: Final = 2
 """How many messages are shown of a conversation that goes on."""
 
 
-@with_server("agents_dir", "task_queue")
+@with_server("agents_dir", "modules", "task_queue")
 def chat(
     agent: Annotated[
         str | None,
@@ -62,9 +62,9 @@ async def _chat(
 ) -> int:
     with busy("opening the session") as opening:
         holdfast = await joined(settings)
-        id_ = None if agent_id is None else await agent_id_of(holdfast.client, agent_id)
+        id_ = None if agent_id is None else await agent_id_of(holdfast, agent_id)
         agent = holdfast.agent(id_, name)
-        view = await when_served(holdfast.client, agent.open, opening, "the session")
+        view = await when_served(holdfast, agent.open, opening, "the session")
     back = f"holdfast chat --id {agent.agent_id}"
     if view.status == "closed":
         raise SessionClosed(f"the session of agent {agent.agent_id} is closed; fork it: holdfast fork {agent.agent_id}")
@@ -77,7 +77,7 @@ async def _chat(
     if view.executions:
         await _remember(agent)
     try:
-        await Conversation(holdfast.client, agent, while_running, login()).hold()
+        await Conversation(holdfast, agent, while_running, login()).hold()
     except LeaveRequest as leaving:
         output.hint(f"the agent lives on: {back}")
         return INTERRUPTED if leaving.interrupted else 0

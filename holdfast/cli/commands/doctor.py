@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
-@with_server("agents_dir", "task_queue")
+@with_server("agents_dir", "modules", "task_queue")
 def doctor(*, as_json: AsJson = False, settings: Settings) -> None:
     """Check server, workers, agents, model endpoint, data; say what to do. Exit code 14 for an error."""
     from holdfast.server.doctor.checks import examine

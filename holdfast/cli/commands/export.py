@@ -71,7 +71,7 @@ async def _gathered(settings: Settings, execution_id: str) -> Report:
         from holdfast.view.report_builder import read_report
 
         holdfast = await joined(settings)
-        return await read_report(holdfast, await run_id_of(holdfast.client, execution_id))
+        return await read_report(holdfast, await run_id_of(holdfast, execution_id))
 
 
 def _by_suffix(output: str) -> Format:

@@ -28,7 +28,7 @@ def records(agent_id: AgentId, *, limit: Limit = 20, as_json: AsJson = False, se
     """List what an agent has done, run by run, the newest first."""
 
     async def ask(holdfast: Holdfast) -> list[ExecutionRecord]:
-        return await holdfast.records(limit, await agent_id_of(holdfast.client, agent_id))
+        return await holdfast.records(limit, await agent_id_of(holdfast, agent_id))
 
     found = asked(settings, ask)
     if as_json:
@@ -50,7 +50,7 @@ def record(
     """Show what is kept of a run that has ended, also when the server has forgotten it."""
 
     async def ask(holdfast: Holdfast) -> tuple[ExecutionRecord, AgentState | None]:
-        found = await holdfast.record(await run_id_of(holdfast.client, execution_id))
+        found = await holdfast.record(await run_id_of(holdfast, execution_id))
         return found, await holdfast.recorded_state(found) if transcript else None
 
     found, state = asked(settings, ask)
@@ -114,7 +114,7 @@ def tree(execution_id: ExecutionId, *, as_json: AsJson = False, settings: Settin
     from holdfast.client.run_trees import tree as grown
 
     async def ask(holdfast: Holdfast) -> ExecutionTree:
-        return await grown(holdfast.client, await run_id_of(holdfast.client, execution_id))
+        return await grown(holdfast, await run_id_of(holdfast, execution_id))
 
     found = asked(settings, ask)
     output.as_json(to_dict(found)) if as_json else session_views.tree(found)

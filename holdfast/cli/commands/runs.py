@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
+from uuid import uuid4
 
 import typer
 from pydantic import JsonValue
@@ -29,12 +30,12 @@ from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.wire.execution_events import ApprovalRequested
 
 if TYPE_CHECKING:
-    from holdfast.client import Client, Holdfast
+    from holdfast.client import Holdfast
 
 STOPPED: Final = 3
 
 
-@with_server("agents_dir", "task_queue")
+@with_server("agents_dir", "modules", "task_queue")
 def run(
     agent: Annotated[
         str,
@@ -83,9 +84,9 @@ def stop(
     mode: StopMode = "after_step" if after_step else "now"
 
     async def ask(holdfast: Holdfast) -> tuple[str, bool, str]:
-        id_, lives = await meant(holdfast.client, execution_id)
+        id_, lives = await meant(holdfast, execution_id)
         if not lives:
-            taken = await holdfast.client.stop(id_, reason, mode=mode, source="cli")
+            taken = await holdfast.stop(id_, reason, mode=mode, source="cli")
             return id_, taken, f"run {id_} had ended already"
         running_id = (await holdfast.agent(id_).stop(reason, mode=mode, source="cli")).running_id
         return running_id or id_, running_id is not None, f"agent {id_} has no run under way"
@@ -107,7 +108,7 @@ def list_runs(
     settings: Settings,
 ) -> None:
     """List the latest runs: those under way first, then the latest to end."""
-    found = asked(settings, lambda holdfast: holdfast.client.list_executions(limit, query, waiting=waiting))
+    found = asked(settings, lambda holdfast: holdfast.runs(limit, query, waiting=waiting))
     if as_json:
         output.as_json([output.line(each) for each in found])
     else:
@@ -128,16 +129,22 @@ class _Start:
 
 
 async def _run(settings: Settings, start: _Start, *, detach: bool, as_json: bool) -> int:
-    with busy("starting the run"):
-        client = await connected(settings)
-        started = await client.start(
-            start.agent,
-            start.question,
-            state=start.state,
-            budget=start.budget,
-            execution_id=start.execution_id,
-            metadata=start.metadata,
-        )
+    chosen = start.execution_id or (None if start.state else str(uuid4()))
+    try:
+        with busy("starting the run"):
+            client = await connected(settings)
+            started = await client.start(
+                start.agent,
+                start.question,
+                state=start.state,
+                budget=start.budget,
+                execution_id=chosen,
+                metadata=start.metadata,
+            )
+    except asyncio.CancelledError:
+        if chosen is not None:
+            output.hint(f"the run may have begun all the same: holdfast show {chosen}, holdfast stop {chosen}")
+        raise
     if detach:
         output.as_json({"execution_id": started}) if as_json else output.say(started)
         return 0
@@ -156,7 +163,7 @@ async def _run(settings: Settings, start: _Start, *, detach: bool, as_json: bool
     return STOPPED if state.status is ExecutionStatus.STOPPED else 0
 
 
-async def _look_for_worker(client: Client) -> None:
+async def _look_for_worker(client: Holdfast) -> None:
     """Say so when no worker serves; the run is there in any case."""
     queue = client.settings.task_queue
     try:
@@ -166,7 +173,7 @@ async def _look_for_worker(client: Client) -> None:
         output.hint(f"whether a worker serves the task queue {queue!r} is not known: {error}")
 
 
-async def _followed(client: Client, execution_id: str, page: str | None, *, as_json: bool) -> AgentState:
+async def _followed(client: Holdfast, execution_id: str, page: str | None, *, as_json: bool) -> AgentState:
     """Show the steps as they come and return the final state; raise ExecutionFailed."""
     if as_json:
         try:

@@ -45,7 +45,7 @@ def show(
         return
 
     async def ask(holdfast: Holdfast) -> tuple[SessionView, WaitingCalls | None]:
-        return await pending_calls.of_session(holdfast, await agent_id_of(holdfast.client, agent_id))
+        return await pending_calls.of_session(holdfast, await agent_id_of(holdfast, agent_id))
 
     view, calls = asked(settings, ask)
     session_views.shown_session(view, calls, as_json=as_json)
@@ -104,7 +104,7 @@ def close(
 
 
 @session.command(cls=WithLatest)
-@with_server("agents_dir")
+@with_server("agents_dir", "modules")
 def change(
     agent_id: AgentId,
     *,
@@ -133,7 +133,7 @@ def change(
         raise InvalidInput("nothing is to be changed; say what (see `holdfast session change --help`)")
 
     async def ask(holdfast: Holdfast) -> SessionView:
-        found = holdfast.agent(await agent_id_of(holdfast.client, agent_id))
+        found = holdfast.agent(await agent_id_of(holdfast, agent_id))
         return await _change(found, settings, agent, system_prompt, model, budget, while_running)
 
     session_views.shown_session(asked(settings, ask), as_json=as_json)
@@ -151,7 +151,7 @@ async def _change(
     """Change the agent; of its model and its limits, what is not given stays."""
     from holdfast.client.definition_files import find_agent
 
-    definition = None if name is None else find_agent(name, settings.agents_dir)
+    definition = None if name is None else find_agent(name, settings)
     llm: LLM | None = None
     limits: ExecutionBudget | None = None
     if model is not None or budget != NO_CHANGE:

@@ -34,7 +34,7 @@ LOOK_SECONDS_MAX: Final = 3.0
 """How long a listing waits for what only workers know."""
 
 
-@with_server("agents_dir", "task_queue")
+@with_server("agents_dir", "modules", "task_queue")
 def send(
     agent_id: AgentId,
     text: Annotated[str, typer.Argument(help="What to say to it; - reads standard input.")],
@@ -112,8 +112,8 @@ async def _send(
 ) -> int:
     with busy("sending the message") as sending:
         holdfast = await joined(settings)
-        agent = holdfast.agent(await agent_id_of(holdfast.client, agent_id), definition)
-        receipt = await when_served(holdfast.client, lambda: say(agent), sending, "the message")
+        agent = holdfast.agent(await agent_id_of(holdfast, agent_id), definition)
+        receipt = await when_served(holdfast, lambda: say(agent), sending, "the message")
     if not wait:
         output.as_json(session_views.receipt_line(agent.agent_id, receipt)) if as_json else session_views.receipt(
             receipt

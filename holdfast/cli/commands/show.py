@@ -58,7 +58,7 @@ def _one_of(names: list[str]) -> str | None:
 async def _show(settings: Settings, given: str, view: str | None, *, full: bool, as_json: bool) -> None:
     with busy(ASKING):
         holdfast = await joined(settings)
-        given, lives = await meant(holdfast.client, given)
+        given, lives = await meant(holdfast, given)
     if view is None:
         await (_session if lives else _whole)(holdfast, given, as_json=as_json)
         return
@@ -103,7 +103,7 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
             waits["subagents_waiting"] = [pending_calls.line(each) for each in below]
         output.as_json({**output.outcome(state), **waits, "state": state.to_dict()})
     else:
-        page = await page_of(holdfast.client, execution_id) if run.record is None else None
+        page = await page_of(holdfast, execution_id) if run.record is None else None
         output.whole(state, page, agent=run.agent)
         pending_calls.shown(below)
         if wait is not None:

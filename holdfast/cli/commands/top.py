@@ -20,7 +20,7 @@ from holdfast.core.base.bounds import TOP_ROWS
 from holdfast.core.base.errors import MissingPart
 
 if TYPE_CHECKING:
-    from holdfast.client.runs import Client
+    from holdfast.client import Holdfast
     from holdfast.view.server_overview import Overview
 
 LISTED: Final = (
@@ -68,7 +68,7 @@ async def _top(settings: Settings, query: str, limit: int, *, once: bool, as_jso
     return await _show(client, found, query, limit)
 
 
-async def _show(client: Client, found: Overview, query: str, limit: int) -> int:
+async def _show(client: Holdfast, found: Overview, query: str, limit: int) -> int:
     if find_spec("textual") is None:
         raise MissingPart(
             "the screen of `top` needs textual, which is not installed: pip install 'holdfast[temporal]'; "
@@ -85,7 +85,7 @@ async def _show(client: Client, found: Overview, query: str, limit: int) -> int:
     return INTERRUPTED if board.return_code is None else board.return_code  # none: it was cancelled, by a signal
 
 
-async def _print(client: Client, found: Overview, *, as_json: bool) -> None:
+async def _print(client: Holdfast, found: Overview, *, as_json: bool) -> None:
     from holdfast.cli.screens.progress_bars import glyphs_of
     from holdfast.cli.screens.top_columns import COLUMNS, FIRST, as_data, ordered
     from holdfast.view.server_overview import rows

@@ -39,10 +39,10 @@ def watch(
 async def _watch(settings: Settings, given: str, *, as_json: bool) -> int:
     with busy(ASKING):
         holdfast = await joined(settings)
-        given, lives = await meant(holdfast.client, given)
-        session = await session_of(holdfast.client, given) if lives else None
+        given, lives = await meant(holdfast, given)
+        session = await session_of(holdfast, given) if lives else None
     try:
-        watched = holdfast.agent(given).watch() if lives else holdfast.client.watch(given)
+        watched = holdfast.agent(given).watch() if lives else holdfast.watch(given)
         if as_json or not _draws():
             if session is not None and session.status in RESTS and not as_json:
                 output.hint(f"agent {given} is {session.status}: its next run is shown once it begins; Ctrl-C leaves")
@@ -50,7 +50,7 @@ async def _watch(settings: Settings, given: str, *, as_json: bool) -> int:
         else:
             from holdfast.cli.screens.tree_screen import TreeView
 
-            stopped = await TreeView(holdfast.client, output.console(), None if lives else given).show(watched)
+            stopped = await TreeView(holdfast, output.console(), None if lives else given).show(watched)
     except asyncio.CancelledError:
         on = f"the agent lives on: holdfast chat --id {given}"
         output.hint(on if lives else f"the run goes on: holdfast show {given}, holdfast stop {given}")

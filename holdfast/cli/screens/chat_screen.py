@@ -25,7 +25,7 @@ from holdfast.core.wire.execution_events import AgentExecutionStarted, ApprovalR
 from holdfast.core.wire.session_contracts import SessionView, WhileRunning
 
 if TYPE_CHECKING:
-    from holdfast.client import AgentHandle, Client
+    from holdfast.client import AgentHandle, Holdfast
 
 Happened: TypeAlias = Watched | SessionView | LeaveRequest | HoldfastError
 """An event, what the session is after an execution, a wish to leave, or why we cannot go on."""
@@ -43,7 +43,7 @@ DECIDE: Final = "approve? y(es), n(o), e(dit): "
 class Conversation:
     """One person and one agent. `hold` is all of it."""
 
-    def __init__(self, client: Client, agent: AgentHandle, while_running: WhileRunning | None, by: str) -> None:
+    def __init__(self, client: Holdfast, agent: AgentHandle, while_running: WhileRunning | None, by: str) -> None:
         self._client = client
         self._agent = agent
         self._while_running: WhileRunning | None = while_running

@@ -57,7 +57,7 @@ async def of_session(holdfast: Holdfast, agent_id: str) -> tuple[SessionView, Wa
     view = await holdfast.agent(agent_id).view()
     if view.running_id is None:
         return view, None
-    return view, await if_known(waiting_of_session(holdfast.client.temporal, view.agent_id))
+    return view, await if_known(waiting_of_session(holdfast.temporal, view.agent_id))
 
 
 async def if_known(asking: Awaitable[WaitingCalls]) -> WaitingCalls | None:

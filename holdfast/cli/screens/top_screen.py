@@ -32,7 +32,7 @@ from holdfast.core.conversation.verdicts import Decision, Verdict
 from holdfast.view.server_overview import Overview, Row, overview, progress, rows
 
 if TYPE_CHECKING:
-    from holdfast.client.runs import Client
+    from holdfast.client import Holdfast
 
 LIST_SECONDS: Final = 1.5
 """How often the server is asked for what is under way."""
@@ -86,7 +86,7 @@ class Board(App[int]):
     """
 
     def __init__(
-        self, client: Client, first: Overview, *, query: str, limit: int, list_seconds: float = LIST_SECONDS
+        self, client: Holdfast, first: Overview, *, query: str, limit: int, list_seconds: float = LIST_SECONDS
     ) -> None:
         super().__init__()
         self._client = client
@@ -377,7 +377,7 @@ class Board(App[int]):
 
     async def _stop(self, row: Row, said: Answer) -> None:
         if row.listed.kind == "session":
-            view = await Holdfast(self._client).agent(row.listed.id).stop(said.reason, source="top")
+            view = await self._client.agent(row.listed.id).stop(said.reason, source="top")
             taken = view.running_id is not None
         else:
             taken = await self._client.stop(row.listed.id, said.reason, source="top")

@@ -28,7 +28,7 @@ from holdfast.core.base.usage import Usage
 from holdfast.view.live_tree import LiveView, RunView, after, headed
 
 if TYPE_CHECKING:
-    from holdfast.client import Client
+    from holdfast.client import Holdfast
 
 FRAME_SECONDS: Final = 0.125
 """How often the picture is drawn."""
@@ -52,7 +52,7 @@ LAST_LINES_MAX: Final = 100
 class TreeView:
     """One watch on one terminal, of the run of that id, or of whatever an agent runs."""
 
-    def __init__(self, client: Client, console: Console, execution_id: str | None) -> None:
+    def __init__(self, client: Holdfast, console: Console, execution_id: str | None) -> None:
         self._client = client
         self._console = console
         self._execution_id = execution_id

@@ -2,6 +2,5 @@
 
 from holdfast.client.sync.agent_handle import AgentHandle
 from holdfast.client.sync.holdfast import Holdfast
-from holdfast.client.sync.runs import Client
 
-__all__ = ["AgentHandle", "Client", "Holdfast"]
+__all__ = ["AgentHandle", "Holdfast"]

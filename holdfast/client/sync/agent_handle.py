@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, Unpack, cast, overload
 
 from pydantic import JsonValue
 
 from holdfast.client import agent_handle
+from holdfast.client.agent_handle import SendOptions
 from holdfast.client.sync.portal import Portal
 from holdfast.client.waiting_calls import WaitingCall
 from holdfast.client.watch_events import Watched
+from holdfast.core.agent.agent import Agent, AnyAgent
+from holdfast.core.agent.answer_types import AnswerT
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
+from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopMode
@@ -19,11 +24,13 @@ from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import Receipt, SessionView, WhileRunning
 
+OutputT = TypeVar("OutputT")
 
-class AgentHandle:
+
+class AgentHandle(Generic[AnswerT]):
     """One agent and its session. Make one with `Holdfast.agent`; any thread may use it."""
 
-    def __init__(self, portal: Portal, inner: agent_handle.AgentHandle) -> None:
+    def __init__(self, portal: Portal, inner: agent_handle.AgentHandle[AnswerT]) -> None:
         self._portal = portal
         self._inner = inner
 
@@ -49,18 +56,13 @@ class AgentHandle:
             self._inner.send(text, message_id=message_id, while_running=while_running, metadata=metadata)
         )
 
-    def ask(
-        self,
-        text: str,
-        *,
-        message_id: str | None = None,
-        while_running: WhileRunning | None = None,
-        metadata: Mapping[str, JsonValue] | None = None,
-    ) -> AgentState:
-        """Say something and wait, however long, for the answer: the final state of the execution that gave it."""
-        return self._portal.run(
-            self._inner.ask(text, message_id=message_id, while_running=while_running, metadata=metadata)
-        )
+    @overload
+    def ask(self, text: str, **options: Unpack[SendOptions]) -> RunResult[AnswerT]: ...
+    @overload
+    def ask(self, text: str, *, answers: type[OutputT], **options: Unpack[SendOptions]) -> RunResult[OutputT]: ...
+    def ask(self, text: str, *, answers: type[Any] | None = None, **options: Unpack[SendOptions]) -> RunResult[Any]:
+        """Say something and wait, however long, for the answer: the end of the run that gave it, with its `output`."""
+        return self._portal.run(self._inner.ask(text, answers=cast("type[Any]", answers), **options))
 
     def answer(self, receipt: Receipt) -> AgentState:
         """Wait, however long, for the answer to a message: the final state of the execution that it was said in."""
@@ -94,13 +96,13 @@ class AgentHandle:
 
     def change(
         self,
-        definition: str | AgentDefinition | None = None,
+        definition: AnyAgent | None = None,
         *,
         system_prompt: str | None = None,
         llm: LLM | None = None,
         budget: ExecutionBudget | None = None,
         while_running: WhileRunning | None = None,
-        subagents: Iterable[AgentDefinition] | None = None,
+        subagents: Iterable[AgentDefinition | Agent[Any]] | None = None,
     ) -> SessionView:
         """Change what the agent is, from the next step of what runs on; what is not given stays."""
         return self._portal.run(
@@ -168,8 +170,8 @@ class AgentHandle:
         steps: int | None = None,
         *,
         agent_id: str | None = None,
-        subagents: Iterable[AgentDefinition] = (),
-    ) -> AgentHandle:
+        subagents: Iterable[AgentDefinition | Agent[Any]] = (),
+    ) -> AgentHandle[AnswerT]:
         """Begin another agent that goes on from a place of this one's conversation, and return its handle."""
         return AgentHandle(
             self._portal,

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from holdfast.client import holdfast
 from holdfast.client.execution_summaries import SessionSummary
 from holdfast.client.sync.agent_handle import AgentHandle
 from holdfast.client.sync.portal import Portal
-from holdfast.client.sync.runs import Client
-from holdfast.client.waiting_calls import WaitingCalls
+from holdfast.client.sync.runs import Runs
 from holdfast.connection.settings import Settings
+from holdfast.core.agent.agent import Agent
+from holdfast.core.agent.answer_types import AnswerT
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
@@ -21,7 +22,7 @@ from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import WhileRunning
 
 
-class Holdfast:
+class Holdfast(Runs):
     """A connection to the server on which agents live, for programs without an event loop.
 
     `with Holdfast.connect() as holdfast:` closes it at the end. Any thread may use it; Ctrl-C ends what is waited for,
@@ -29,10 +30,8 @@ class Holdfast:
     """
 
     def __init__(self, portal: Portal, inner: holdfast.Holdfast) -> None:
-        self._portal = portal
-        self._inner = inner
-        self.client = Client(portal, inner.client)
-        """Starts, follows and stops single executions."""
+        super().__init__(portal, inner)
+        self._holdfast = inner
 
     @classmethod
     def connect(cls, settings: Settings | None = None) -> Self:
@@ -59,17 +58,17 @@ class Holdfast:
     def agent(
         self,
         agent_id: str | None = None,
-        definition: str | AgentDefinition | None = None,
+        definition: str | AgentDefinition | Agent[AnswerT] | None = None,
         *,
-        subagents: Iterable[AgentDefinition] = (),
+        subagents: Iterable[AgentDefinition | Agent[Any]] = (),
         while_running: WhileRunning = "queue",
         tenant: str = "",
         idle_seconds: float | None = None,
-    ) -> AgentHandle:
+    ) -> AgentHandle[AnswerT]:
         """Return a handle on an agent; this asks nobody."""
         return AgentHandle(
             self._portal,
-            self._inner.agent(
+            self._holdfast.agent(
                 agent_id,
                 definition,
                 subagents=subagents,
@@ -79,13 +78,13 @@ class Holdfast:
             ),
         )
 
-    def find(self, reference: str) -> str:
+    def find_session(self, reference: str) -> str:
         """Return the id, a UUID, of the agent that is meant: by its session."""
-        return self._portal.run(self._inner.find(reference))
+        return self._portal.run(self._holdfast.find_session(reference))
 
     def sessions(self, limit: int = 20, query: str | None = None) -> list[SessionSummary]:
         """Return the agents there are, each once: those on the server first, then the latest to leave it."""
-        return self._portal.run(self._inner.sessions(limit, query))
+        return self._portal.run(self._holdfast.sessions(limit, query))
 
     def records(
         self,
@@ -98,17 +97,13 @@ class Holdfast:
     ) -> list[ExecutionRecord]:
         """Return the records of the latest executions, the newest first."""
         return self._portal.run(
-            self._inner.records(limit, agent_id, agent=agent, status=status, stop_reason=stop_reason)
+            self._holdfast.records(limit, agent_id, agent=agent, status=status, stop_reason=stop_reason)
         )
 
     def record(self, execution_id: str) -> ExecutionRecord:
         """Return the record of an execution, whose ever it was."""
-        return self._portal.run(self._inner.record(execution_id))
+        return self._portal.run(self._holdfast.record(execution_id))
 
     def recorded_state(self, record: ExecutionRecord) -> AgentState:
         """Return the agent as it was at the end of an execution, conversation and all."""
-        return self._portal.run(self._inner.recorded_state(record))
-
-    def waiting(self, limit: int = 20) -> WaitingCalls:
-        """Return the tool calls that wait for a person, over all runs, sessions' and subagents' included."""
-        return self._portal.run(self._inner.waiting(limit))
+        return self._portal.run(self._holdfast.recorded_state(record))

@@ -1,89 +1,82 @@
-"""`Client` without await: every method is that of `holdfast.client.Client`, where its meaning stands."""
+"""`Runs` without await: every method is that of `holdfast.client.Holdfast`, where its meaning stands."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
-from typing import Any
+from typing import Any, Unpack, cast, overload
 
 from pydantic import JsonValue
 
 from holdfast.client import runs
 from holdfast.client.execution_summaries import ExecutionSummary
+from holdfast.client.runs import RunOptions
 from holdfast.client.sync.portal import Portal
 from holdfast.client.waiting_calls import WaitingCalls
 from holdfast.client.watch_events import Watched
+from holdfast.core.agent.agent import Agent, AnyAgent
+from holdfast.core.agent.answer_types import AnswerT
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.run_result import RunResult
 from holdfast.core.agent.state import AgentState
 from holdfast.core.conversation.stop_reasons import StopMode
 from holdfast.core.conversation.verdicts import Verdict
 
 
-class Client:
-    """A connection to a Temporal server on which agents run: `Holdfast.client`."""
+class Runs:
+    """What a connection can do with single runs: the first half of `Holdfast`."""
 
-    def __init__(self, portal: Portal, inner: runs.Client) -> None:
+    def __init__(self, portal: Portal, inner: runs.Runs) -> None:
         self._portal = portal
         self._inner = inner
 
     @property
     def address(self) -> str:
-        """The server that this client is connected to, HOST:PORT."""
+        """The server that this is connected to, HOST:PORT."""
         return self._inner.address
 
-    def find(self, reference: str) -> str:
+    def find_run(self, reference: str) -> str:
         """Return the id of the run that is meant."""
-        return self._portal.run(self._inner.find(reference))
+        return self._portal.run(self._inner.find_run(reference))
 
     def start(
         self,
-        agent: str | AgentDefinition,
+        agent: AnyAgent,
         question: str = "",
         *,
         state: AgentState | None = None,
         budget: ExecutionBudget | None = None,
         execution_id: str | None = None,
         agent_id: str | None = None,
-        subagents: Iterable[AgentDefinition] = (),
+        subagents: Iterable[AgentDefinition | Agent[Any]] = (),
         metadata: Mapping[str, JsonValue] | None = None,
     ) -> str:
         """Start a run and return its execution id at once."""
-        return self._portal.run(
-            self._inner.start(
-                agent,
-                question,
-                state=state,
-                budget=budget,
-                execution_id=execution_id,
-                agent_id=agent_id,
-                subagents=subagents,
-                metadata=metadata,
-            )
+        starting = self._inner.start(
+            agent,
+            question,
+            state=state,
+            budget=budget,
+            execution_id=execution_id,
+            agent_id=agent_id,
+            subagents=subagents,
+            metadata=metadata,
         )
+        return self._portal.run(starting)
 
+    @overload
     def run(
-        self,
-        agent: str | AgentDefinition,
-        question: str = "",
-        *,
-        state: AgentState | None = None,
-        budget: ExecutionBudget | None = None,
-        execution_id: str | None = None,
-        subagents: Iterable[AgentDefinition] = (),
-        metadata: Mapping[str, JsonValue] | None = None,
-    ) -> AgentState:
-        """Start a run and return its final state: `completed` or `stopped`."""
-        return self._portal.run(
-            self._inner.run(
-                agent,
-                question,
-                state=state,
-                budget=budget,
-                execution_id=execution_id,
-                subagents=subagents,
-                metadata=metadata,
-            )
-        )
+        self, agent: AnyAgent, question: str = "", *, answers: type[AnswerT], **options: Unpack[RunOptions]
+    ) -> RunResult[AnswerT]: ...
+    @overload
+    def run(
+        self, agent: str | AgentDefinition | Agent[AnswerT], question: str = "", **options: Unpack[RunOptions]
+    ) -> RunResult[AnswerT]: ...
+    def run(
+        self, agent: AnyAgent, question: str = "", *, answers: type[Any] | None = None, **options: Unpack[RunOptions]
+    ) -> RunResult[Any]:
+        """Start a run and return its end, with its answer as `output`: `completed` or `stopped`."""
+        return self._portal.run(self._inner.run(agent, question, answers=cast("type[Any]", answers), **options))
 
     def result(self, execution_id: str) -> AgentState:
         """Wait for the end of a run, however long, and return its final state."""
@@ -129,11 +122,9 @@ class Client:
         """Return the tool calls that wait for a person, over all runs; those that wait longest first."""
         return self._portal.run(self._inner.waiting(limit))
 
-    def list_executions(
-        self, limit: int = 20, query: str | None = None, *, waiting: bool = False
-    ) -> list[ExecutionSummary]:
+    def runs(self, limit: int = 20, query: str | None = None, *, waiting: bool = False) -> list[ExecutionSummary]:
         """Return the latest runs: those under way first, then the latest to end; asks no worker."""
-        return self._portal.run(self._inner.list_executions(limit, query, waiting=waiting))
+        return self._portal.run(self._inner.runs(limit, query, waiting=waiting))
 
     def has_worker(self) -> bool:
         """Return whether a worker has asked for work on the settings' task queue within the last 75 s."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast, final
 
 from pydantic import BaseModel, JsonValue
 
@@ -29,6 +29,7 @@ AnyFunction: TypeAlias = Callable[..., Any]
 """A function that becomes a tool, as `@tool` makes one of it."""
 
 
+@final
 class Agent(Generic[AnswerT]):
     """An agent and the functions it names; `LocalDriver`, `Holdfast` and `holdfast worker --import` take it as it is.
 
@@ -128,12 +129,22 @@ def agents_in(modules: Iterable[ModuleType]) -> tuple[Agent[Any], ...]:
     return tuple({id(each): each for each in found}.values())
 
 
+def answers_of(agent: str | AgentDefinition | Agent[AnswerT] | None) -> type[AnswerT] | None:
+    """Return the type of an agent's answers, where it is known."""
+    return agent.answers if isinstance(agent, Agent) else None  # pyright: ignore[reportReturnType]  # Agent[object] to it
+
+
 def with_subagents(
     agent: AgentDefinition | Agent[Any], subagents: Iterable[AgentDefinition | Agent[Any]] = ()
 ) -> tuple[AgentDefinition, tuple[AgentDefinition, ...]]:
     """Return the definition of `agent`, and those of every agent given with it. Raises DefinitionInvalid."""
     definition, *others = _definitions((agent, *subagents))
     return definition, distinct_agents(others)
+
+
+def definitions(agents: Iterable[AgentDefinition | Agent[Any]]) -> tuple[AgentDefinition, ...]:
+    """Return the definitions of the agents and of their subagents. Raises DefinitionInvalid for two of one name."""
+    return distinct_agents(_definitions(agents))
 
 
 def distinct_agents(definitions: Iterable[AgentDefinition]) -> tuple[AgentDefinition, ...]:

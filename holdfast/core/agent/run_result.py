@@ -16,6 +16,7 @@ from holdfast.core.base.errors import AnswerInvalid
 from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Message
+from holdfast.core.conversation.stop_reasons import StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,7 @@ class RunResult(Generic[AnswerT]):
         Raises AnswerInvalid where the run was stopped before it had answered, and where the answer is none of the type.
         """
         if self.status is not ExecutionStatus.COMPLETED:
-            reason = self.state.stop_reason
-            why = f"the run was {self.status}{f' ({reason})' if reason else ''}"
+            why = f"the run was {self.status}{f' ({self.stop_reason})' if self.stop_reason else ''}"
             raise AnswerInvalid(f"{why} before it had answered; see `state` of the result for what there is")
         text = self.state.final_response
         if self.answers is not None:
@@ -45,6 +45,16 @@ class RunResult(Generic[AnswerT]):
     def status(self) -> ExecutionStatus:
         """`completed` or `stopped`."""
         return self.state.status
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why it was stopped, or `completed`."""
+        return self.state.stop_reason
+
+    @property
+    def execution_id(self) -> str:
+        """The run's id."""
+        return self.state.running.execution_id
 
     @property
     def messages(self) -> Sequence[Message]:

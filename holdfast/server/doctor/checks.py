@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from holdfast.client.definition_files import load_agents
+from holdfast.client.definition_files import known_agents
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.errors import StorageFailed
@@ -29,7 +29,7 @@ PROBE: Final = "probe"
 
 async def examine(settings: Settings) -> list[Finding]:
     """Return what there is to say of everything an agent needs, within some ten seconds; raises nothing of ours."""
-    agents = asyncio.create_task(machine_facts.apart(partial(load_agents, settings.agents_dir)))
+    agents = asyncio.create_task(machine_facts.apart(partial(known_agents, settings)))
     groups = await asyncio.gather(
         bounded(machine_findings.VERSIONS, _versions()),
         _server(settings, agents),
