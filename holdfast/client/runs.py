@@ -158,9 +158,8 @@ class Runs:
         Args:
             agent: an agent, its definition, its name in the agents folder, or the path of a definition file.
             question: what the person asks; 1 to 131,072 bytes of UTF-8. Only with a `state` it can be left out.
-            state: what the run goes on from: an agent with its conversation, model, prompt and answers' form; the rest
-                is the definition's. A state that is in progress goes on with the same execution, under its own id and
-                budget: nothing that has ended is done again.
+            state: what the run goes on from: conversation, model, prompt and answers' form; the rest is the
+                definition's. One that is in progress goes on under its own id and budget: nothing is done twice.
             budget: limits that take the place of the definition's, one by one.
             execution_id: a UUID that makes starting repeatable; a new one by default.
             agent_id: a UUID; that of the state, or a new agent, by default.
@@ -168,19 +167,19 @@ class Runs:
             metadata: what the run is about, for all but the model; a JSON object of at most RUN_METADATA_BYTES_MAX,
                 added to the agent's own. No secrets: histories hold it.
 
-        Raises InvalidInput, UnknownAgent, DefinitionInvalid before anything starts; ExecutionExists, ServerUnavailable.
+        Raises InvalidInput, UnknownAgent, DefinitionInvalid at once; ExecutionExists, ServerUnavailable.
         """
-        definition = find_agent(agent, self.settings) if isinstance(agent, str) else agent
-        definition, with_it = with_subagents(definition, subagents)
-        definition = check_definition(definition)
+        found = find_agent(agent, self.settings) if isinstance(agent, str) else agent
+        found, with_it = with_subagents(found, subagents)
+        definition = check_definition(found)
         if (given := None if state is None else InitialState(state)) is not None:
             given.check(question, execution_id, budget)
             definition = check_definition(given.definition(definition))
             execution_id, agent_id = given.execution_id or execution_id, agent_id or given.agent_id
-        chosen_id = check_id(execution_id) if execution_id is not None else str(uuid4())
+        chosen_id = str(uuid4()) if execution_id is None else check_id(execution_id)
         searchable = await self.has_search_attributes()
         start = ExecutionInput(
-            agent_id=check_id(agent_id, "agent id") if agent_id is not None else str(uuid4()),
+            agent_id=str(uuid4()) if agent_id is None else check_id(agent_id, "agent id"),
             definition=definition,
             question=check_question(question) if question or given is None else "",
             budget=definition.budget.overridden_by(check_budget(budget)),
