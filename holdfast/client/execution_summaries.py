@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, cast
 
-from temporalio.client import WorkflowExecution
+from temporalio.client import Client, WorkflowExecution
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.service import RPCError
 
+from holdfast.client.session_validation import check_query
+from holdfast.client.validation import check_limit
+from holdfast.client.waiting_calls import WAITING_RUNS
+from holdfast.connection.event_page_reader import ASK_TIMEOUT
+from holdfast.connection.rpc_errors import query_refusal
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.wire import search_attributes
-from holdfast.core.wire.workflow_ids import agent_in, own_id
+from holdfast.core.wire.contracts import AGENT_EXECUTION
+from holdfast.core.wire.workflow_ids import agent_in, own_id, type_filter
 
 ENDED_WELL: Final = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.STOPPED})
 
@@ -118,3 +125,19 @@ def _known(execution: WorkflowExecution) -> dict[str, Any]:
         pair.key.name: pair.value  # pyright: ignore[reportUnknownMemberType]  # the SDK's generic is left open
         for pair in cast("Iterable[SearchAttributePair[Any]]", execution.typed_search_attributes)
     }
+
+
+async def listed_runs(
+    temporal: Client, limit: int, query: str | None = None, *, waiting: bool = False
+) -> list[ExecutionSummary]:
+    """Return the latest runs, as `Holdfast.runs` promises. Raises InvalidInput, ServerUnavailable."""
+    check_limit(limit)
+    # a run that went on in a new one is no line of its own
+    runs = f"{type_filter(AGENT_EXECUTION)} AND ExecutionStatus != 'ContinuedAsNew'"
+    wanted = WAITING_RUNS if waiting else runs
+    wanted += f" AND ({check_query(query)})" if query else ""
+    try:
+        found = temporal.list_workflows(wanted, limit=limit, rpc_timeout=ASK_TIMEOUT)
+        return [summary(each) async for each in found]
+    except RPCError as error:
+        raise query_refusal(error, query) from None

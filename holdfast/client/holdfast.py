@@ -41,7 +41,8 @@ class Holdfast(Runs):
     """A connection to the server on which agents live. Make one with `await Holdfast.connect()`.
 
     Single runs: `run`, `start`, `result`, `state`, `watch`, `follow`, `message`, `stop`, `decide`, `runs`. Agents that
-    outlive them: `agent`, `sessions`. What waits for a person: `waiting`. What they have left: `records`, `record`.
+    outlive them: `agent`, `sessions`. Calls that wait for a person: `approvals`, `waiting`. What has ended: `records`,
+    `record`.
     """
 
     def agent(

@@ -19,9 +19,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast import __version__
 from holdfast.client.definition_files import find_agent, find_subagents
-from holdfast.client.execution_summaries import ExecutionSummary, at_start, summary
+from holdfast.client.execution_summaries import ExecutionSummary, at_start, listed_runs
 from holdfast.client.id_lookup import check_reference, check_run, find
-from holdfast.client.session_validation import check_query
 from holdfast.client.start_state import InitialState
 from holdfast.client.stop_requests import stop_run
 from holdfast.client.validation import (
@@ -29,13 +28,12 @@ from holdfast.client.validation import (
     check_decision,
     check_definition,
     check_id,
-    check_limit,
     check_message,
     check_question,
     check_start,
     check_stop,
 )
-from holdfast.client.waiting_calls import WAITING_RUNS, WaitingCalls, waiting_calls
+from holdfast.client.waiting_calls import WaitingCall, WaitingCalls, each_waiting_call, waiting_calls
 from holdfast.client.watch import watch
 from holdfast.client.watch_events import Watched
 from holdfast.client.worker_presence import cause_of_silence, is_served, last_seen
@@ -43,7 +41,7 @@ from holdfast.client.workflow_queries import UNREADABLE, not_readable, queried
 from holdfast.client.workflow_updates import Unanswered, UpdateQueues, lost, told_of, updated
 from holdfast.connection.event_page_cache import ClosedRuns
 from holdfast.connection.event_page_reader import ASK_TIMEOUT
-from holdfast.connection.rpc_errors import answered, query_refusal, refusal
+from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.connection.search_attribute_check import complete
 from holdfast.connection.search_attribute_setup import attributes
 from holdfast.connection.settings import Settings
@@ -87,7 +85,7 @@ from holdfast.core.wire.contracts import (
 )
 from holdfast.core.wire.paging import StateReader, moved_on
 from holdfast.core.wire.result_contracts import ExecutionResult
-from holdfast.core.wire.workflow_ids import named_type, type_filter
+from holdfast.core.wire.workflow_ids import named_type
 from holdfast.storage.data_converter import records_of
 
 T = TypeVar("T")
@@ -433,6 +431,22 @@ class Runs:
         """
         return await waiting_calls(self.temporal, limit)
 
+    def approvals(self, limit: int = 100) -> AsyncGenerator[WaitingCall, None]:
+        """Yield each tool call of any run that waits for a person: those that wait already, then others as they come.
+
+            async for call in holdfast.approvals():
+                await holdfast.decide(call.execution_id, call.call_id, Verdict(decision="approve", digest=call.digest))
+
+        It never ends by itself; a server that is away is waited for two minutes. Any number of programs may look, and
+        each sees every call.
+
+        Args:
+            limit: at most so many that wait at the same time are seen, 1 to 1,000.
+
+        Raises InvalidInput, ServerUnavailable.
+        """
+        return each_waiting_call(self.temporal, limit)
+
     async def runs(self, limit: int = 20, query: str | None = None, *, waiting: bool = False) -> list[ExecutionSummary]:
         """Return the latest runs: those under way first, then the latest to end; asks no worker.
 
@@ -443,16 +457,7 @@ class Runs:
 
         Raises InvalidInput for a query that the server does not understand; ServerUnavailable.
         """
-        check_limit(limit)
-        # a run that went on in a new one is no line of its own
-        runs = f"{type_filter(AGENT_EXECUTION)} AND ExecutionStatus != 'ContinuedAsNew'"
-        wanted = WAITING_RUNS if waiting else runs
-        wanted += f" AND ({check_query(query)})" if query else ""
-        try:
-            found = self.temporal.list_workflows(wanted, limit=limit, rpc_timeout=ASK_TIMEOUT)
-            return [summary(each) async for each in found]
-        except RPCError as error:
-            raise query_refusal(error, query) from None
+        return await listed_runs(self.temporal, limit, query, waiting=waiting)
 
     async def has_worker(self) -> bool:
         """Return whether a worker has asked for work on the settings' task queue within the last 75 s."""

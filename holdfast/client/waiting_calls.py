@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from time import monotonic
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -15,14 +16,19 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.validation import check_limit
 from holdfast.connection.event_page_reader import ASK_TIMEOUT
+from holdfast.connection.history_poll import SILENCE_SECONDS_MAX
 from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.core.agent.state import AgentState
+from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.wire.contracts import AGENT_EXECUTION, HEAD_ALONE, STATE_QUERY, StatePage
 from holdfast.core.wire.search_attributes import FOR_APPROVAL, PARENT, WAITING
 from holdfast.core.wire.workflow_ids import SESSION_PREFIX, session_workflow_id, type_filter
 
 WAITING_RUNS: Final = f"{type_filter(AGENT_EXECUTION)} AND {WAITING} = '{FOR_APPROVAL}' AND ExecutionStatus = 'Running'"
 """The server's query for runs with calls that wait."""
+
+LOOK_SECONDS: Final = 1.0
+"""How long between two looks for calls that wait; the server itself lists a run up to a second late."""
 
 ASKED_AT_ONCE: Final = 8
 """How many runs are asked at a time: a worker takes each of them up for it."""
@@ -45,6 +51,11 @@ class WaitingCall:
     digest: str
     asked_at: datetime | None
     expires_at: datetime | None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from every other call, also from the same one with other arguments."""
+        return self.execution_id, self.call_id, self.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,31 @@ async def waiting_calls(temporal: TemporalClient, limit: int = 20, *, among: str
     calls = sorted((call for each in told for call in each.calls), key=_since)
     more = len(found) == limit or len(calls) > limit
     return WaitingCalls(tuple(calls[:limit]), tuple(id_ for each in told for id_ in each.unread), more)
+
+
+async def each_waiting_call(temporal: TemporalClient, limit: int) -> AsyncGenerator[WaitingCall, None]:
+    """Yield each call that waits for a person, once: those that wait already first, then others as they come.
+
+    At most `limit` that wait at the same time are seen. A server that is away is waited for SILENCE_SECONDS_MAX. Raises
+    InvalidInput, ServerUnavailable.
+    """
+    check_limit(limit)
+    seen: set[tuple[str, str, str]] = set()
+    heard_at = monotonic()
+    while True:
+        try:
+            found = await waiting_calls(temporal, limit)
+        except ServerUnavailable:
+            if monotonic() - heard_at > SILENCE_SECONDS_MAX:
+                raise
+        else:
+            heard_at = monotonic()
+            new = [each for each in found if each.key not in seen]
+            # one that was not read this time may still wait: it is no new one when it is read again
+            seen = {each.key for each in found} | {key for key in seen if key[0] in found.unread}
+            for each in new:
+                yield each
+        await asyncio.sleep(LOOK_SECONDS)  # nobody tells of a call that begins to wait
 
 
 async def waiting_of_session(temporal: TemporalClient, agent_id: str) -> WaitingCalls:

@@ -11,7 +11,7 @@ from holdfast.client import runs
 from holdfast.client.execution_summaries import ExecutionSummary
 from holdfast.client.runs import RunOptions
 from holdfast.client.sync.portal import Portal
-from holdfast.client.waiting_calls import WaitingCalls
+from holdfast.client.waiting_calls import WaitingCall, WaitingCalls
 from holdfast.client.watch_events import Watched
 from holdfast.core.agent.agent import Agent, AnyAgent
 from holdfast.core.agent.answer_types import AnswerT
@@ -121,6 +121,10 @@ class Runs:
     def waiting(self, limit: int = 20) -> WaitingCalls:
         """Return the tool calls that wait for a person, over all runs; those that wait longest first."""
         return self._portal.run(self._inner.waiting(limit))
+
+    def approvals(self, limit: int = 100) -> Generator[WaitingCall, None, None]:
+        """Yield each tool call that waits for a person: those that wait already, then others as they come."""
+        return self._portal.each(self._inner.approvals(limit))
 
     def runs(self, limit: int = 20, query: str | None = None, *, waiting: bool = False) -> list[ExecutionSummary]:
         """Return the latest runs: those under way first, then the latest to end; asks no worker."""
