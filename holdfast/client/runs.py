@@ -221,15 +221,10 @@ class Runs:
     async def run(
         self, agent: AnyAgent, question: str = "", *, answers: type[Any] | None = None, **options: Unpack[RunOptions]
     ) -> RunResult[Any]:
-        """Start a run and return its end, with its answer as `output`: `completed` or `stopped`.
+        """Start a run, as `start` does, and return its end, with its answer as `output`: `completed` or `stopped`.
 
-        Args:
-            agent: as for `start`.
-            question: as for `start`.
-            answers: the type of the answer, a pydantic model: an agent that answers in words is asked for it.
-            options: as for `start`.
-
-        Raises as `start` and `result` do.
+        `answers` is the type of the answer, a pydantic model: an agent that answers in words is asked for it. Raises as
+        `start` and `result` do.
         """
         answers = answers or answers_of(agent)
         definition = find_agent(agent, self.settings) if isinstance(agent, str) else agent
