@@ -1,8 +1,8 @@
 # Everything sets itself up: a fresh machine needs git, make and Python 3.11 or later. uv is used when it is there.
 PYTHON ?= python3
 BIN := .venv/bin
-# Each has a Temporal server of its own. Half of their time the tests wait: three processes keep two processors busy.
-JOBS ?= 3
+# Each has a Temporal server of its own. Half of their time the tests wait: four processes keep two processors busy.
+JOBS ?= 4
 # A test that hangs as it is torn down, beyond every `timeout` of these tiers, ends its process, which tells all stacks.
 HANGS := --max-worker-restart 1 -o faulthandler_timeout=700 -o faulthandler_exit_on_timeout=true
 

@@ -37,6 +37,7 @@ MEMORY_BYTES_MIN = 4 * 1024**3
 
 LONGEST = (
     "scenarios/test_scenarios.py",
+    "scenarios/test_scenarios_step_by_step.py",
     "chaos/test_worker_killed.py",
     "cli/test_dev.py",
     "workflows/test_sessions_racing.py",
