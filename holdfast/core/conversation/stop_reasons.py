@@ -1,19 +1,5 @@
 """Why an execution stops (docs/spec.md, section 4): the reasons, the signals that carry them, and who wins.
 
-    #  reason          value           forced  overridable  status when it is the highest
-    0  ERROR           error           yes     no           failed
-    1  STOP_REQUESTED  stop_requested  yes     yes          stopped
-    2  STEPS_LIMIT     steps_limit     yes     yes          stopped
-    3  TOKEN_LIMIT     token_limit     yes     no           stopped
-    3  COST_LIMIT      cost_limit      yes     no           stopped
-    4  TIME_LIMIT      time_limit      yes     no           stopped
-    5  RETRY_LIMIT     retry_limit     yes     yes          stopped
-    6  FINISH_REASON   finish_reason   no      yes          completed
-    7  USER_REQUESTED  user_requested  yes     no           stopped
-    8  COMPLETED       completed       no      yes          completed
-    9  UNKNOWN         unknown         yes     yes          stopped
-
-"Overridable" is what a definition says when it says nothing: a hook's continuation request holds against these reasons.
 A request counts as granted while every signal there is may be overridden, at most `max_overrides` times (OverrideRule).
 It lets one step run: the one under way, or the next one where the step was evaluated.
 
@@ -31,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 from pydantic_core import to_json
@@ -46,38 +32,43 @@ StopMode = Literal["now", "after_step"]
 
 
 class StopReason(StrEnum):
-    """In order of authority: the first is the highest; the two that limit what is spent share a rank."""
+    """Each with its rank, whether it is forced and whether it is overridable; the lowest rank has the most authority.
 
-    ERROR = "error"
-    STOP_REQUESTED = "stop_requested"
-    STEPS_LIMIT = "steps_limit"
-    TOKEN_LIMIT = "token_limit"  # noqa: S105  # not a password
-    COST_LIMIT = "cost_limit"
-    TIME_LIMIT = "time_limit"
-    RETRY_LIMIT = "retry_limit"
-    FINISH_REASON = "finish_reason"
-    USER_REQUESTED = "user_requested"
-    COMPLETED = "completed"
-    UNKNOWN = "unknown"
+    A forced one makes the execution `stopped` (`error`: `failed`) instead of `completed`. An overridable one is one
+    that a hook's continuation request may override, unless the definition says otherwise.
+    """
+
+    rank: int
+    forced: bool
+    overridable: bool
+
+    def __new__(cls, value: str, *traits: Any) -> Self:  # noqa: ANN401  # mypy takes `StopReason(value)` for a call of it
+        """Make the member of that value; `traits` are the three above."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.rank, member.forced, member.overridable = traits
+        return member
+
+    ERROR = "error", 0, True, False
+    STOP_REQUESTED = "stop_requested", 1, True, True
+    STEPS_LIMIT = "steps_limit", 2, True, True
+    TOKEN_LIMIT = "token_limit", 3, True, False
+    COST_LIMIT = "cost_limit", 3, True, False
+    TIME_LIMIT = "time_limit", 4, True, False
+    RETRY_LIMIT = "retry_limit", 5, True, True
+    FINISH_REASON = "finish_reason", 6, False, True
+    USER_REQUESTED = "user_requested", 7, True, False
+    COMPLETED = "completed", 8, False, True
+    UNKNOWN = "unknown", 9, True, True
 
     # the long names of the specification, for the same members
-    ERROR_FORBADE = "error"
-    STEPS_LIMIT_REACHED = "steps_limit"
-    TOKEN_LIMIT_REACHED = "token_limit"  # noqa: S105  # not a password
-    COST_LIMIT_REACHED = "cost_limit"
-    TIME_LIMIT_REACHED = "time_limit"
-    RETRY_LIMIT_REACHED = "retry_limit"
-    FINISH_REASON_RECEIVED = "finish_reason"
-
-    @property
-    def rank(self) -> int:
-        """0 is the most authoritative."""
-        return _RANKS[self]
-
-    @property
-    def forced(self) -> bool:
-        """True when this reason makes the execution `stopped` (or `failed`) instead of `completed`."""
-        return self not in (StopReason.FINISH_REASON, StopReason.COMPLETED)
+    ERROR_FORBADE = ERROR
+    STEPS_LIMIT_REACHED = STEPS_LIMIT
+    TOKEN_LIMIT_REACHED = TOKEN_LIMIT
+    COST_LIMIT_REACHED = COST_LIMIT
+    TIME_LIMIT_REACHED = TIME_LIMIT
+    RETRY_LIMIT_REACHED = RETRY_LIMIT
+    FINISH_REASON_RECEIVED = FINISH_REASON
 
     @classmethod
     def named(cls, name: str) -> StopReason:
@@ -85,28 +76,7 @@ class StopReason(StrEnum):
         return cls(name) if name in set(cls) else cls.UNKNOWN
 
 
-_RANKS: Final = {
-    StopReason.ERROR: 0,
-    StopReason.STOP_REQUESTED: 1,
-    StopReason.STEPS_LIMIT: 2,
-    StopReason.TOKEN_LIMIT: 3,
-    StopReason.COST_LIMIT: 3,
-    StopReason.TIME_LIMIT: 4,
-    StopReason.RETRY_LIMIT: 5,
-    StopReason.FINISH_REASON: 6,
-    StopReason.USER_REQUESTED: 7,
-    StopReason.COMPLETED: 8,
-    StopReason.UNKNOWN: 9,
-}
-
-OVERRIDABLE: Final = (
-    StopReason.STOP_REQUESTED,
-    StopReason.STEPS_LIMIT,
-    StopReason.RETRY_LIMIT,
-    StopReason.FINISH_REASON,
-    StopReason.COMPLETED,
-    StopReason.UNKNOWN,
-)
+OVERRIDABLE: Final = tuple(reason for reason in StopReason if reason.overridable)
 """What a continuation request may override unless the definition says otherwise: all but the hard reasons."""
 
 
