@@ -10,7 +10,7 @@ HANGS := --max-worker-restart 1 -o faulthandler_timeout=700 -o faulthandler_exit
 QUICK := tests/core tests/local tests/runtime tests/models tests/test_architecture.py tests/test_documents.py tests/test_errors_page.py \
 	tests/test_public_names.py tests/test_readme.py tests/test_schema.py tests/test_spec_coverage.py
 
-.PHONY: help setup demo quick test browser pictures chaos check lint types bench histories schema diagrams captures docs lock clean
+.PHONY: help setup demo quick test browser pictures chaos check lint types bench histories schema diagrams tables captures docs lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -76,6 +76,9 @@ docs: setup ## build the documentation's site into site/ (without a network)
 diagrams: setup ## draw the pictures of docs/concepts.md anew (needs chromium and npm)
 	$(BIN)/python -m docs.diagrams.write
 	$(BIN)/python -m docs.pictures.timeline
+
+tables: setup ## write the tables of limits and stop reasons in the documents anew
+	$(BIN)/python -m docs.tables.write
 
 captures: setup ## take the pictures of docs/watching.md anew (needs tmux)
 	$(BIN)/python -m docs.captures.write

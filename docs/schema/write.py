@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
+from holdfast.core.agent.budget import LIMITS, ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.state import AgentState
 from holdfast.core.wire import event_envelope
@@ -23,8 +24,13 @@ SCHEMAS: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {
     "run-export.json": RunExport.model_json_schema,
 }
 
-FIELDS: Final[Mapping[str, Mapping[str, str]]] = json.loads((FOLDER / "fields.json").read_text(encoding="utf-8"))
-"""What every field means, by model and name."""
+WRITTEN: Final[Mapping[str, Mapping[str, str]]] = json.loads((FOLDER / "fields.json").read_text(encoding="utf-8"))
+LIMITED: Final = {limit.field: f"At most so many {limit.unit}: {limit.counts}. None is unlimited." for limit in LIMITS}
+FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
+    **WRITTEN,
+    ExecutionBudget.__name__: {**LIMITED, **WRITTEN[ExecutionBudget.__name__]},
+}
+"""What every field means, by model and name: as written, and those that are limits as their table says."""
 
 
 ENVELOPES: Final[Mapping[str, str]] = {**dict.fromkeys(KINDS, "Event"), **dict.fromkeys(SESSION_KINDS, "SessionEvent")}

@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import quote
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from holdfast.cli.busy_indicator import ASKING, busy
 from holdfast.cli.screens import output
 from holdfast.connection.data_directory import running_server
 from holdfast.connection.settings import Settings
-from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.tools import told
 from holdfast.core.agent.user_metadata import checked_metadata
 from holdfast.core.base.bounds import QUESTION_BYTES_MAX, STATE_BYTES_MAX
 from holdfast.core.base.errors import InvalidInput, StateInvalid
@@ -154,14 +152,6 @@ async def page_of(client: Holdfast, execution_id: str) -> str | None:
         described = await client.temporal.get_workflow_handle(execution_id).describe(rpc_timeout=ASK_TIMEOUT)
         page += f"/{described.run_id}/{STORY_TAB}"
     return page
-
-
-def budget_of(**limits: float | str | None) -> ExecutionBudget:
-    """Return the limits that options name, those of none left out. Raises InvalidInput."""
-    try:
-        return ExecutionBudget.model_validate({name: each for name, each in limits.items() if each is not None})
-    except ValidationError as error:
-        raise InvalidInput(f"the limits cannot be used: {told(error)}") from None
 
 
 def metadata_of(given: list[str] | None) -> Mapping[str, JsonValue]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn
 
+from holdfast.core.agent.budget import COST, LIMITS, SECONDS, TOKENS
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.tools import AnyTool, Tool
@@ -120,16 +121,15 @@ def assert_within_budget(state: AgentState, *, tokens_over: int = 0, seconds_ove
     Raises InvalidInput for a `max_cost` that no price can be held against.
     """
     __tracebackhide__ = True
-    budget, seconds = state.budget, state.execution_duration.total_seconds() if state.execution_duration else 0.0
-    used: list[tuple[str, float | None, float, float]] = [
-        ("steps", budget.max_steps, state.step_count, 0),
-        ("tokens", budget.max_tokens, state.usage.total_tokens, tokens_over),
-        ("seconds", budget.max_seconds, seconds, seconds_over),
-        ("US dollars", budget.max_cost, 0.0 if budget.max_cost is None else _cost(state), 0),
-    ]
-    for unit, limit, amount, over in used:
-        if limit is not None and amount > limit + over:
-            _fail(f"the run used {amount:g} {unit}, its budget allows {limit:g}", state)
+    budget, use = state.budget, state.budget_use
+    over = {TOKENS: tokens_over, SECONDS: seconds_over}
+    for limit in LIMITS:
+        allowed = limit.of(budget)
+        if allowed is None:
+            continue
+        used = _cost(state) if limit is COST else limit.used(use)
+        if used > allowed + over.get(limit, 0):
+            _fail(f"the run used {used:g} {limit.unit}, its budget allows {allowed:g}", state)
     ended = state.execution.completed_at if state.execution else None
     if budget.deadline and ended and (ended - budget.deadline).total_seconds() > seconds_over:
         _fail(f"the run ended at {ended}, its deadline was {budget.deadline}", state)

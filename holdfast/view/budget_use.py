@@ -5,29 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import TypeAlias
 
-from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.budget import COST, LIMITS, BudgetUse, ExecutionBudget
 
-LimitName = Literal["steps", "tokens", "cost", "seconds", "deadline"]
-
-
-@dataclass(frozen=True, slots=True)
-class Used:
-    """What an execution has used; `cost` in US dollars without the `unpriced` models, `seconds` that count."""
-
-    steps: int = 0
-    tokens: int = 0
-    cost: float = 0.0
-    seconds: float = 0.0
-    unpriced: tuple[str, ...] = ()
+Used: TypeAlias = BudgetUse
+"""What shares are made of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One limit: how much of `most` is `used`; steps, tokens, US dollars (without `unpriced` models) or seconds."""
+    """One limit, by its name or `deadline`, and how much of `most` is `used`, in its unit (the deadline's: seconds).
 
-    limit: LimitName
+    Tokens of the `unpriced` models are not in its US dollars.
+    """
+
+    limit: str
     used: float
     most: float
     unpriced: tuple[str, ...] = ()
@@ -38,18 +31,14 @@ class Share:
         return 1.0 if self.most <= 0 else min(1.0, max(0.0, self.used / self.most))
 
 
-def shares(budget: ExecutionBudget, used: Used, *, started_at: datetime, now: datetime) -> tuple[Share, ...]:
+def shares(budget: ExecutionBudget, used: BudgetUse, *, started_at: datetime, now: datetime) -> tuple[Share, ...]:
     """Return how much of each limit that is set is used at `now`."""
 
     def each() -> Iterator[Share]:
-        if budget.max_steps is not None:
-            yield Share("steps", used.steps, budget.max_steps)
-        if budget.max_tokens is not None:
-            yield Share("tokens", used.tokens, budget.max_tokens)
-        if budget.max_cost is not None:
-            yield Share("cost", used.cost, budget.max_cost, used.unpriced)
-        if budget.max_seconds is not None:
-            yield Share("seconds", used.seconds, budget.max_seconds)
+        for limit in LIMITS:
+            most = limit.of(budget)
+            if most is not None:
+                yield Share(limit.name, limit.used(used), most, used.unpriced if limit is COST else ())
         if budget.deadline is not None:
             given = (budget.deadline - started_at).total_seconds()
             yield Share("deadline", (now - started_at).total_seconds(), given)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from holdfast.core.agent.budget import COST, LIMITS, SECONDS, STEPS, TOKENS, BudgetUse
 from holdfast.core.conversation.amounts import dollars, token_count, tokens_in_and_out
 from holdfast.core.conversation.decision_text import APPROVAL, decision_text
 from holdfast.core.conversation.display_text import in_full
@@ -47,7 +48,7 @@ def to_html(told: Report) -> str:
     main = element(
         "main",
         _header(told),
-        _figures(summary),
+        _figures(summary, told.state.budget_use),
         _said("Asked", summary.task),
         _said("Answer", summary.answer),
         _section("Timeline", element("div", picture, class_="picture")),
@@ -83,23 +84,24 @@ def _header(told: Report) -> Element:
     )
 
 
-def _figures(summary: RunSummary) -> Element:
-    used, budget = summary.usage, summary.budget
-    cost = dollars(summary.cost, summary.unpriced)
-    about = "more than that: some tokens have no price" if summary.unpriced else "by the prices known"
-    return element(
-        "dl",
-        _figure(
-            "took", lasting(summary.seconds), moment(summary.started_at), summary.seconds_used, budget.max_seconds, " s"
-        ),
-        _figure("steps", str(summary.steps_used), "subagents' included", summary.steps_used, budget.max_steps),
-        _figure("tokens", token_count(used), tokens_in_and_out(used), used.total_tokens, budget.max_tokens),
-        _figure("cost", cost, about, summary.cost, budget.max_cost, " USD"),
-        class_="figures",
-    )
+def _figures(summary: RunSummary, use: BudgetUse) -> Element:
+    """Return what was used of every limit, set or not: the time first."""
+    prices = "more than that: some tokens have no price" if summary.unpriced else "by the prices known"
+    words = {
+        SECONDS: ("took", lasting(summary.seconds), moment(summary.started_at), " s"),
+        STEPS: ("steps", str(summary.steps_used), "subagents' included", ""),
+        TOKENS: ("tokens", token_count(summary.usage), tokens_in_and_out(summary.usage), ""),
+        COST: ("cost", dollars(summary.cost, summary.unpriced), prices, " USD"),
+    }
+    figures: list[Element] = []
+    for limit in sorted(LIMITS, key=lambda limit: limit is not SECONDS):
+        used = limit.used(use)
+        told = words.get(limit) or (limit.unit, f"{used:,}", "", "")
+        figures.append(_figure(*told, used, limit.of(summary.budget)))
+    return element("dl", *figures, class_="figures")
 
 
-def _figure(name: str, value: str, about: str, used: float, limit: float | None, unit: str = "") -> Element:
+def _figure(name: str, value: str, about: str, unit: str, used: float, limit: float | None) -> Element:
     """Return a figure, and below it how much that is of its limit where there is one."""
     told = [element("dt", name), element("dd", value, class_="value"), element("dd", about, class_="faint")]
     if limit:

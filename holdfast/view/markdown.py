@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.budget import LIMITS, ExecutionBudget
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.amounts import dollars, tokens_in_and_out
 from holdfast.core.conversation.decision_text import APPROVAL, marked
@@ -99,13 +99,8 @@ def _decided(call: CallRow, step: StepRow) -> str:
 
 
 def _limits(budget: ExecutionBudget) -> str:
-    amounts = {
-        "steps": budget.max_steps,
-        "tokens": budget.max_tokens,
-        "seconds": budget.max_seconds,
-        "USD": budget.max_cost,
-    }
-    told = [f"{amount:,} {unit}" for unit, amount in amounts.items() if amount is not None]
+    allowed = ((limit, limit.of(budget)) for limit in LIMITS)
+    told = [f"{amount:,} {limit.symbol or limit.unit}" for limit, amount in allowed if amount is not None]
     told += [] if budget.deadline is None else [f"until {moment(budget.deadline)}"]
     return ", ".join(told) or "none"
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.budget import LIMITS, BudgetUse, ExecutionBudget, Limit
 from holdfast.core.base.bounds import SECONDS_MAX
 from tests.core.building import START, moment
 from tests.core.strategies import budgets, moments
@@ -145,6 +146,42 @@ def test_every_limit_counts_down_to_zero_and_no_further() -> None:
     spent = budget.remaining(steps_used=21, tokens_used=10_001, seconds_used=61, cost_used=1.5)
     assert spent == ExecutionBudget(max_steps=0, max_tokens=0, max_seconds=0, max_cost=0, deadline=moment(9))
     assert spent.is_exhausted(START)
+
+
+def test_every_field_of_a_budget_but_two_is_a_limit_of_the_table() -> None:
+    others = {"deadline", "unpriced"}
+    assert {limit.field for limit in LIMITS} | others == set(ExecutionBudget.model_fields)
+    assert [limit.name for limit in LIMITS] == [name for name in BudgetUse._fields if name != "unpriced"]
+
+
+def test_every_limit_has_a_reason_of_its_own_and_says_what_counts() -> None:
+    assert len({limit.reason for limit in LIMITS}) == len(LIMITS)
+    for limit in LIMITS:
+        assert limit.reason.forced
+        assert limit.unit
+        assert limit.counts
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.name)
+def test_a_limit_reads_its_own_field_and_its_own_use(limit: Limit) -> None:
+    budget, use = ExecutionBudget.model_validate({limit.field: 7}), _use_of(limit, 3)
+    assert [each for each in LIMITS if each.of(budget) is not None] == [limit]
+    assert [each for each in LIMITS if each.used(use)] == [limit]
+    assert budget.after(use) == ExecutionBudget.model_validate({limit.field: 4})
+    assert budget.after(_use_of(limit, 8)).is_exhausted()
+    assert isinstance(limit.of(budget), limit.number)
+
+
+def _use_of(limit: Limit, amount: int) -> BudgetUse:
+    amounts: dict[str, Any] = {limit.name: amount}
+    return BudgetUse(**amounts)
+
+
+def test_subagents_share_equally_all_but_the_time() -> None:
+    budget = ExecutionBudget(max_steps=7, max_tokens=100, max_seconds=60, max_cost=1, deadline=moment(9))
+    shared = ExecutionBudget(max_steps=3, max_tokens=50, max_seconds=60, max_cost=0.5, deadline=moment(9))
+    assert budget.shared_by(2) == shared
+    assert EMPTY.shared_by(2) == EMPTY
 
 
 def test_a_time_limit_beyond_all_calendars_never_strikes() -> None:

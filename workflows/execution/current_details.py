@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
+from holdfast.core.agent.budget import COST, LIMITS, SECONDS, STEPS, TOKENS
 from holdfast.core.agent.execution_state import ExecutionState, call_name, named_id
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL
@@ -178,14 +179,16 @@ def _status(state: AgentState, execution: ExecutionState, agent: str) -> str:
 
 
 def _budget(state: AgentState, execution: ExecutionState) -> str:
-    budget, usage = state.budget, state.usage
-    seconds = execution.seconds_used(state.updated_at)
-    steps = "steps, subagents' too" if execution.subagent_steps else "steps"
+    budget, use = state.budget, state.budget_use
+    names = {STEPS: "steps, subagents' too"} if execution.subagent_steps else {}
+    told = {
+        TOKENS: token_count(state.usage),
+        COST: in_dollars(use.cost, use.unpriced, unit=""),
+        SECONDS: f"{use.seconds:,.1f}",
+    }
     rows = [
-        _limited(steps, f"{state.steps_used:,}", state.steps_used, budget.max_steps),
-        _limited("tokens", token_count(usage), usage.total_tokens, budget.max_tokens),
-        _limited("US dollars", in_dollars(state.cost, execution.unpriced, unit=""), state.cost, budget.max_cost),
-        _limited("seconds", f"{seconds:,.1f}", seconds, budget.max_seconds),
+        _limited(names.get(each, each.unit), told.get(each) or f"{each.used(use):,}", each.used(use), each.of(budget))
+        for each in LIMITS
     ]
     if budget.deadline is not None:
         rows.append(("deadline", "", clock(budget.deadline), ""))

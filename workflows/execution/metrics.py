@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from temporalio import workflow
 
+from holdfast.core.agent.budget import LIMITS
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL
@@ -108,16 +109,12 @@ class ExecutionMetrics:
         self._record(metric_definitions.LASTED, seconds, status=state.status.value)
         if self._stop_at is not None:
             self._record(metric_definitions.STOP_LATENCY, (at - self._stop_at).total_seconds())
-        budget = execution.budget
-        uses = (
-            ("steps", state.steps_used, budget.max_steps),
-            ("tokens", state.usage.total_tokens, budget.max_tokens),
-            ("seconds", seconds - execution.paused_seconds, budget.max_seconds),
-            ("cost", state.cost, budget.max_cost),
-        )
-        for kind, used, limit in uses:
-            if limit is not None:
-                self._record(metric_definitions.BUDGET_USE, used / limit if limit else 1.0, kind=kind)
+        use = execution.use(at)
+        for limit in LIMITS:
+            allowed = limit.of(execution.budget)
+            if allowed is not None:
+                ratio = limit.used(use) / allowed if allowed else 1.0
+                self._record(metric_definitions.BUDGET_USE, ratio, kind=limit.name)
 
     def _add(self, metric: Metric, count: int, **labels: str) -> None:
         if metric.name not in self._made:

@@ -15,8 +15,9 @@ from pydantic import JsonValue
 
 from holdfast.cli.approval_hints import approval_hints, waiting_text
 from holdfast.cli.busy_indicator import ASKING, busy
-from holdfast.cli.command_context import asked, budget_of, connected, meant, metadata_of, page_of, read, state_of
-from holdfast.cli.options import AsJson, Metadata, Query, UnderWayId, Unpriced, with_server
+from holdfast.cli.command_context import asked, connected, meant, metadata_of, page_of, read, state_of
+from holdfast.cli.limit_options import with_limits
+from holdfast.cli.options import AsJson, Metadata, Query, UnderWayId, with_server
 from holdfast.cli.screens import output
 from holdfast.cli.screens.run_progress import Steps
 from holdfast.cli.shell_completion import agent_names
@@ -36,6 +37,7 @@ STOPPED: Final = 3
 
 
 @with_server("agents_dir", "modules", "task_queue")
+@with_limits()
 def run(
     agent: Annotated[
         str,
@@ -49,11 +51,7 @@ def run(
         str | None,
         typer.Option("--from", help="Go on from the state in this file, as `holdfast export` writes.", metavar="FILE"),
     ] = None,
-    max_steps: Annotated[int | None, typer.Option(help="At most so many steps.", min=0)] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="At most so many tokens.", min=0)] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="At most so many seconds.", min=0)] = None,
-    max_cost: Annotated[float | None, typer.Option(help="At most so many US dollars.", min=0)] = None,
-    unpriced: Unpriced = None,
+    budget: ExecutionBudget,
     execution_id: Annotated[str | None, typer.Option("--id", help="A UUID of your own for the run.")] = None,
     metadata: Metadata = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start it, print its id, and do not wait.")] = False,
@@ -61,9 +59,6 @@ def run(
     settings: Settings,
 ) -> None:
     """Start a run and follow it to its end. Exit code 0 completed, 3 stopped, 4 failed."""
-    budget = budget_of(
-        max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost, unpriced=unpriced
-    )
     if question == from_file == "-":
         raise InvalidInput("standard input can be the question or the state, not both; name a file with --from")
     state = None if from_file is None else state_of(from_file)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from pydantic import ValidationError
 
-from holdfast.cli.command_context import agent_id_of, asked, asked_agent, budget_of
+from holdfast.cli.command_context import agent_id_of, asked, asked_agent
 from holdfast.cli.help_format import Group
-from holdfast.cli.options import AgentId, AsJson, Policy, Unpriced, WithLatest, with_server
+from holdfast.cli.limit_options import with_limits
+from holdfast.cli.options import AgentId, AsJson, Policy, WithLatest, with_server
 from holdfast.cli.screens import pending_calls, session_event_lines, session_views
 from holdfast.cli.screens.output import hint
 from holdfast.cli.shell_completion import agent_names
@@ -105,6 +106,7 @@ def close(
 
 @session.command(cls=WithLatest)
 @with_server("agents_dir", "modules")
+@with_limits(" per run")
 def change(
     agent_id: AgentId,
     *,
@@ -116,19 +118,12 @@ def change(
     ] = None,
     system_prompt: Annotated[str | None, typer.Option(help="Another system prompt.")] = None,
     model: Annotated[str | None, typer.Option(help="Another model.")] = None,
-    max_steps: Annotated[int | None, typer.Option(help="At most so many steps per run.", min=0)] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="At most so many tokens per run.", min=0)] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="At most so many seconds per run.", min=0)] = None,
-    max_cost: Annotated[float | None, typer.Option(help="At most so many US dollars per run.", min=0)] = None,
-    unpriced: Unpriced = None,
+    budget: ExecutionBudget,
     while_running: Policy = None,
     as_json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Change the agent; what runs goes on as the new one from its next step."""
-    budget = budget_of(
-        max_steps=max_steps, max_tokens=max_tokens, max_seconds=max_seconds, max_cost=max_cost, unpriced=unpriced
-    )
     if (agent, system_prompt, model, while_running) == (None, None, None, None) and budget == NO_CHANGE:
         raise InvalidInput("nothing is to be changed; say what (see `holdfast session change --help`)")
 

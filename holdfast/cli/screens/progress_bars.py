@@ -8,6 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from holdfast.core.agent.budget import LIMITS
 from holdfast.core.conversation.amounts import dollars, short_dollars
 from holdfast.view.budget_use import Share
 
@@ -17,7 +18,7 @@ FULL_FROM: Final = 0.9
 MUCH_FROM: Final = 0.7
 """from this one in yellow."""
 
-LABEL_CHARS: Final = 9
+LABEL_CHARS: Final = 1 + max(len(name) for name in (*(limit.name for limit in LIMITS), "deadline"))
 """The longest name of a limit, and a space."""
 
 SPINS_PER_SECOND: Final = 8

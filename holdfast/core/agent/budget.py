@@ -1,9 +1,17 @@
-"""How much an execution may use (docs/spec.md, section 5), as pure arithmetic. Nothing here measures anything."""
+"""How much an execution may use (docs/spec.md, section 5), as pure arithmetic. Nothing here measures anything.
+
+LIMITS is the table that checks, metrics, screens, reports, options and documents follow. A further limit is a row of
+it, its fields in this module's classes, what `ExecutionState.use` counts for it, and its `StopReason`. The deadline
+stands apart: it is a moment, and nothing of it is used up.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Literal, TypeVar
+from operator import attrgetter
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from pydantic import AwareDatetime, Field
 
@@ -11,6 +19,7 @@ from holdfast.core.base.bounds import SECONDS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.json_form import JsonForm
+from holdfast.core.conversation.stop_reasons import StopReason
 
 LimitT = TypeVar("LimitT", int, float, datetime)
 
@@ -22,6 +31,110 @@ never passes its root; `own` uses its own alone."""
 UnpricedPolicy = Literal["warn", "refuse"]
 """What becomes of a model whose tokens have no known price: `warn` lets it be asked, and `max_cost` counts nothing for
 it; `refuse` fails the run before it is asked."""
+
+
+class BudgetUse(NamedTuple):
+    """What an execution and its subagents have used of each limit.
+
+    `cost` is in US dollars, without the tokens of the `unpriced` models; `seconds` are those that count.
+    """
+
+    steps: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+    unpriced: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)  # a row is itself: it is looked up at every step
+class Limit:
+    """One limit of a budget.
+
+    Args:
+        name: what is limited, as in `BudgetUse` and in metrics; the budget's field is `max_` and the name.
+        unit: what it is counted in, for people.
+        reason: why an execution stops that reaches it.
+        used: how much of it was used.
+        number: whether it is counted whole (int) or not (float).
+        checked: where it is looked at (docs/spec.md, 4.8): `step`, before each step; `call`, also before and after each
+            model call; `timer`, at any moment.
+        shared: whether it is used up only once, so that subagents beside each other get equal parts of it.
+        counts: what counts, for the documents.
+        symbol: what stands behind an amount where there is little room.
+        precise: how an amount that was used is written in a stop signal.
+    """
+
+    name: str
+    unit: str
+    reason: StopReason
+    used: Callable[[BudgetUse], float]
+    number: type[int | float]
+    checked: Literal["step", "call", "timer"]
+    counts: str
+    shared: bool = True
+    symbol: str = ""
+    precise: str = ""
+    field: str = dataclasses.field(init=False)
+    of: Callable[[ExecutionBudget], float | None] = dataclasses.field(init=False)
+    """What a budget allows; none when that is unlimited."""
+
+    def __post_init__(self) -> None:
+        """Derive the budget's field, and what reads it: quickly, since every step does."""
+        object.__setattr__(self, "field", f"max_{self.name}")
+        object.__setattr__(self, "of", attrgetter(self.field))
+
+    def written(self, allowed: float) -> str:
+        """Return an amount that is allowed, as a stop signal writes it: `5`, or `0.5 USD`."""
+        amount = f"{allowed}" if self.number is int else f"{allowed:g}"
+        return f"{amount} {self.symbol}" if self.symbol else amount
+
+
+STEPS: Final = Limit(
+    "steps",
+    unit="steps",
+    reason=StopReason.STEPS_LIMIT,
+    used=lambda use: use.steps,
+    number=int,
+    checked="step",
+    counts="model calls with their tools; those of subagents too",
+)
+TOKENS: Final = Limit(
+    "tokens",
+    unit="tokens",
+    reason=StopReason.TOKEN_LIMIT,
+    used=lambda use: use.tokens,
+    number=int,
+    checked="call",
+    counts="input and output of every model call: re-asks, summaries, subagents and every attempt that reached the "
+    "endpoint included",
+)
+COST: Final = Limit(
+    "cost",
+    unit="US dollars",
+    reason=StopReason.COST_LIMIT,
+    used=lambda use: use.cost,
+    number=float,
+    checked="call",
+    counts="what the tokens cost in US dollars, by prices that you give or that are known",
+    symbol="USD",
+    precise=".6f",
+)
+SECONDS: Final = Limit(
+    "seconds",
+    unit="seconds",
+    reason=StopReason.TIME_LIMIT,
+    used=lambda use: use.seconds,
+    number=float,
+    checked="timer",
+    counts="the time since the execution began, through crashes and restarts",
+    shared=False,
+)
+
+LIMITS: Final = (STEPS, TOKENS, COST, SECONDS)
+"""Every limit, in the order in which people are shown them."""
+
+STEP_LIMITS: Final = tuple(limit for limit in LIMITS if limit.checked == "step")
+CALL_LIMITS: Final = tuple(limit for limit in LIMITS if limit.checked == "call")
 
 
 class ExecutionBudget(JsonForm):
@@ -50,13 +163,17 @@ class ExecutionBudget(JsonForm):
         """True when nothing is limited."""
         return self == ExecutionBudget(unpriced=self.unpriced)
 
+    @property
+    def limits_tokens(self) -> bool:
+        """True when tokens are limited, or what they cost."""
+        return self.max_tokens is not None or self.max_cost is not None
+
     def is_exhausted(self, at: datetime | None = None) -> bool:
         """Return whether a limit is zero or the deadline has passed at `at`.
 
         Only a budget with a deadline needs the moment; InvalidInput where that is missing.
         """
-        limits = (self.max_steps, self.max_tokens, self.max_seconds, self.max_cost)
-        if any(limit is not None and limit <= 0 for limit in limits):
+        if any((allowed := limit.of(self)) is not None and allowed <= 0 for limit in LIMITS):
             return True
         if self.deadline is None:
             return False
@@ -71,24 +188,17 @@ class ExecutionBudget(JsonForm):
 
         A deadline is a moment and stays as it is.
         """
-        return replace(
-            self,
-            max_steps=None if self.max_steps is None else max(0, self.max_steps - steps_used),
-            max_tokens=None if self.max_tokens is None else max(0, self.max_tokens - tokens_used),
-            max_seconds=None if self.max_seconds is None else max(0.0, self.max_seconds - seconds_used),
-            max_cost=None if self.max_cost is None else max(0.0, self.max_cost - cost_used),
-        )
+        return self.after(BudgetUse(steps_used, tokens_used, cost_used, seconds_used))
+
+    def after(self, use: BudgetUse) -> ExecutionBudget:
+        """Return what is left after `use`, as `remaining` does."""
+        return self._changed(lambda limit, allowed: max(limit.number(0), allowed - limit.used(use)))
 
     def capped_by(self, other: ExecutionBudget) -> ExecutionBudget:
         """Return the tighter of both, limit by limit."""
-        return ExecutionBudget(
-            max_steps=_tighter(self.max_steps, other.max_steps),
-            max_tokens=_tighter(self.max_tokens, other.max_tokens),
-            max_seconds=_tighter(self.max_seconds, other.max_seconds),
-            max_cost=_tighter(self.max_cost, other.max_cost),
-            deadline=_tighter(self.deadline, other.deadline),
-            unpriced="refuse" if "refuse" in (self.unpriced, other.unpriced) else self.unpriced or other.unpriced,
-        )
+        unpriced = "refuse" if "refuse" in (self.unpriced, other.unpriced) else self.unpriced or other.unpriced
+        tighter = {limit.field: _tighter(limit.of(self), limit.of(other)) for limit in LIMITS}
+        return replace(self, **tighter, deadline=_tighter(self.deadline, other.deadline), unpriced=unpriced)
 
     def overridden_by(self, other: ExecutionBudget) -> ExecutionBudget:
         """Return this budget with every limit that `other` sets taken from `other`."""
@@ -99,13 +209,18 @@ class ExecutionBudget(JsonForm):
         return self if policy == "own" else self.capped_by(remainder)
 
     def shared_by(self, children: int) -> ExecutionBudget:
-        """Return one of `children` equal parts of what can be used up only once: steps, tokens and cost."""
-        return replace(
-            self,
-            max_steps=None if self.max_steps is None else self.max_steps // children,
-            max_tokens=None if self.max_tokens is None else self.max_tokens // children,
-            max_cost=None if self.max_cost is None else self.max_cost / children,
+        """Return one of `children` equal parts of what can be used up only once: all but the time."""
+        return self._changed(
+            lambda limit, allowed: (
+                (allowed // children if limit.number is int else allowed / children) if limit.shared else allowed
+            )
         )
+
+    def _changed(self, change: Callable[[Limit, float], float]) -> ExecutionBudget:
+        """Return this budget with every limit that it sets changed."""
+        allowed = ((limit, limit.of(self)) for limit in LIMITS)
+        changes = {limit.field: change(limit, each) for limit, each in allowed if each is not None}
+        return replace(self, **changes) if changes else self
 
     def ends_at(self, started_at: datetime, *, paused_seconds: float = 0.0) -> datetime | None:
         """Return the moment the time limit strikes for an execution begun at `started_at`, or none.

@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
-from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.budget import BudgetUse, ExecutionBudget
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
@@ -148,6 +148,20 @@ class ExecutionState(JsonForm):
         if self.paused_at is not None:
             return self.budget.deadline
         return self.budget.ends_at(self.started_at, paused_seconds=self.paused_seconds)
+
+    @property
+    def steps_used(self) -> int:
+        """How many steps it and its subagents took: what `max_steps` limits."""
+        return len(self.step_executions) + self.subagent_steps
+
+    def use(self, moment: datetime) -> BudgetUse:
+        """Return what it has used of each limit at `moment`."""
+        return self.use_of_calls()._replace(seconds=self.seconds_used(moment))
+
+    def use_of_calls(self, steps_over: int = 0) -> BudgetUse:
+        """Return what it has used but for the time; `steps_over` are over and not archived yet."""
+        steps = len(self.step_executions) + self.subagent_steps + steps_over
+        return BudgetUse(steps, self.usage.total_tokens, self.cost, 0.0, self.unpriced)
 
     def seconds_used(self, moment: datetime) -> float:
         """Return how many seconds count toward `max_seconds` at `moment`; those of a pause do not."""

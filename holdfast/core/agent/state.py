@@ -14,7 +14,7 @@ from uuid import UUID
 from pydantic import JsonValue
 
 from holdfast.core.agent import state_json
-from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.budget import BudgetUse, ExecutionBudget
 from holdfast.core.agent.context_view import Compiler, said_before, sent
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus, SavedState
@@ -160,7 +160,7 @@ class AgentState(SavedState):
     @property
     def steps_used(self) -> int:
         """How many steps the execution and its subagents took: what `max_steps` limits."""
-        return self.step_count + (self.execution.subagent_steps if self.execution else 0)
+        return self.execution.steps_used if self.execution else 0
 
     @property
     def waiting_calls(self) -> tuple[OpenCall, ...]:
@@ -311,14 +311,14 @@ class AgentState(SavedState):
         return self.execution.budget if self.execution else ExecutionBudget()
 
     @property
+    def budget_use(self) -> BudgetUse:
+        """What is used of them, of the time as of `updated_at`."""
+        return self.execution.use(self.updated_at) if self.execution else BudgetUse()
+
+    @property
     def budget_remaining(self) -> ExecutionBudget:
         """What is left of them, of the time as of `updated_at`."""
-        return self.budget.remaining(
-            steps_used=self.steps_used,
-            tokens_used=self.usage.total_tokens,
-            seconds_used=self.execution.seconds_used(self.updated_at) if self.execution else 0.0,
-            cost_used=self.cost,
-        )
+        return self.budget.after(self.budget_use)
 
     def debug(self) -> dict[str, JsonValue]:
         """Return the few facts one asks for first, JSON-ready."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from pydantic import JsonValue
 
+from holdfast.core.agent.budget import CALL_LIMITS, COST, SECONDS, STEP_LIMITS, TOKENS, BudgetUse, Limit
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import WORKERS_MODEL, refused_price
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
@@ -11,13 +15,16 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.headroom import keeps_half, model_call, money_left, next_input, tokens_affordable, tokens_left
 from holdfast.core.loop.transition import Transition
 
+REACHED: Final = "reached"
+
 
 def before_step(turn: Transition) -> bool:
     """Signal every limit that forbids another step, or one that has hardly begun; return whether the loop must stop."""
     if refuses_unpriced(turn):
         return True
-    _signal_steps(turn, len(turn.execution.step_executions))
-    _signal_spent(turn)
+    use = turn.execution.use_of_calls()
+    _signal_reached(turn, STEP_LIMITS, use)
+    _signal_spent(turn, use)
     _signal_struck(turn)
     return turn.must_stop
 
@@ -37,10 +44,9 @@ def before_grown_call(turn: Transition) -> bool:
 
 def after_spent_attempts(turn: Transition) -> None:
     """Signal the limit that left a model call nothing for another attempt."""
-    if turn.execution.budget.max_tokens is not None and (_tokens_spent(turn) or not _cost_spent(turn)):
-        _signal_tokens(turn)
-    else:
-        _signal_cost(turn)
+    use, budget = turn.execution.use_of_calls(), turn.execution.budget
+    tokens = budget.max_tokens is not None and (_spent(turn, TOKENS, use) or not _spent(turn, COST, use))
+    _signal(turn, TOKENS if tokens else COST, use)
 
 
 def out_of_time(turn: Transition) -> bool:
@@ -61,32 +67,23 @@ def signal_cut(turn: Transition, response: InferenceResponse, failed_usage: Usag
         return
     if response.usage.output_tokens < room - failed_usage.total_tokens:  # attempts that failed left it less
         return
-    budget, told = turn.execution.budget, f"allowed this answer no more than {room} tokens"
-    used, facts = response.usage + failed_usage, dict[str, JsonValue](answer_tokens_max=room)
+    told, facts = f"allowed this answer no more than {room} tokens", dict[str, JsonValue](answer_tokens_max=room)
     if keeps_half(turn, next_input(turn)):
         told = f"{told}: half is kept for the input of a first call, which nobody knows before it is counted"
-    if tokens_left(turn, next_input(turn)) == room:
-        facts |= {"limit": "max_tokens", "allowed": budget.max_tokens}
-        facts["used"] = turn.execution.usage.total_tokens + used.total_tokens
-        turn.signal_once(StopReason.TOKEN_LIMIT, f"max_tokens {budget.max_tokens} {told}", "budget", **facts)
-    else:
-        prices = turn.llm.prices if turn.llm else None
-        facts |= {"limit": "max_cost", "allowed": budget.max_cost}
-        facts["used"] = turn.execution.cost + (prices.cost(used) if prices else 0.0)
-        turn.signal_once(StopReason.COST_LIMIT, f"max_cost {budget.max_cost or 0.0:g} USD {told}", "budget", **facts)
+    used, prices = response.usage + failed_usage, turn.llm.prices if turn.llm else None
+    before = turn.execution.use_of_calls()
+    tokens, cost = before.tokens + used.total_tokens, before.cost + (prices.cost(used) if prices else 0.0)
+    use = before._replace(tokens=tokens, cost=cost)
+    _signal(turn, TOKENS if tokens_left(turn, next_input(turn)) == room else COST, use, told, **facts)
 
 
 def after_inference(turn: Transition, response: InferenceResponse) -> bool:
     """Signal what the answer used up, where more would have come; return whether to stop before its tools."""
-    budget, execution = turn.execution.budget, turn.execution
     if not response.usage.total_tokens and not response.cost:
         name = (turn.llm.model if turn.llm else None) or response.model or WORKERS_MODEL
         turn.note_unpriced(name)  # the provider did not tell what it used
     if response.tool_calls or response.finish_reason == "length":
-        if budget.max_tokens is not None and execution.usage.total_tokens >= budget.max_tokens:
-            _signal_tokens(turn)
-        if budget.max_cost is not None and execution.cost >= budget.max_cost:
-            _signal_cost(turn)
+        _signal_reached(turn, CALL_LIMITS, turn.execution.use_of_calls())
     if response.tool_calls:
         _signal_struck(turn)
     if all(signal.reason is StopReason.USER_REQUESTED for signal in turn.execution.continuation.standing):
@@ -97,7 +94,7 @@ def after_inference(turn: Transition, response: InferenceResponse) -> bool:
 def after_step(turn: Transition, *, more_to_do: bool) -> None:
     """Signal the step limit where the loop would go on."""
     if more_to_do and not turn.should_stop(more_to_do=True):
-        _signal_steps(turn, turn.step_number)
+        _signal_reached(turn, STEP_LIMITS, turn.execution.use_of_calls(steps_over=1))
 
 
 def cost_of(turn: Transition, usage: Usage, told: float | None = None, model: str = "") -> float:
@@ -127,16 +124,16 @@ def refuses_unpriced(turn: Transition) -> bool:
 
 def signal_time(turn: Transition) -> None:
     """Signal the time limit."""
-    budget, execution = turn.execution.budget, turn.execution
-    facts: dict[str, JsonValue]
-    if budget.max_seconds is None or (budget.deadline is not None and turn.at >= budget.deadline):
-        told = f"deadline {budget.deadline} passed"
-        allowed = budget.deadline.isoformat() if budget.deadline else None
-        facts = {"limit": "deadline", "used": turn.at.isoformat(), "allowed": allowed}
+    deadline, execution = turn.execution.budget.deadline, turn.execution
+    if deadline is not None and (SECONDS.of(execution.budget) is None or turn.at >= deadline):
+        facts: dict[str, JsonValue] = {
+            "limit": "deadline",
+            "used": turn.at.isoformat(),
+            "allowed": deadline.isoformat(),
+        }
+        turn.signal_once(SECONDS.reason, f"deadline {deadline} passed", "budget", **facts)
     else:
-        told = f"max_seconds {budget.max_seconds:g} reached"
-        facts = {"limit": "max_seconds", "used": execution.seconds_used(turn.at), "allowed": budget.max_seconds}
-    turn.signal_once(StopReason.TIME_LIMIT, told, "budget", **facts)
+        _signal(turn, SECONDS, execution.use(turn.at), REACHED)
 
 
 def _signal_struck(turn: Transition) -> bool:
@@ -148,51 +145,59 @@ def _signal_struck(turn: Transition) -> bool:
     return True
 
 
-def _signal_steps(turn: Transition, taken: int) -> None:
-    limit = turn.execution.budget.max_steps
-    if limit is not None and taken + turn.execution.subagent_steps >= limit:
-        facts: dict[str, JsonValue] = {"used": taken + turn.execution.subagent_steps, "allowed": limit}
-        turn.signal_once(StopReason.STEPS_LIMIT, f"max_steps {limit} reached", "budget", limit="max_steps", **facts)
+def _signal_spent(turn: Transition, use: BudgetUse | None = None) -> bool:
+    """Signal what cannot hold another call; return whether anything cannot."""
+    budget, spent = turn.execution.budget, False
+    for limit in CALL_LIMITS:
+        if limit.of(budget) is None:
+            continue
+        use = use or turn.execution.use_of_calls()
+        if _spent(turn, limit, use):
+            _signal(turn, limit, use)
+            spent = True
+    return spent
 
 
-def _signal_tokens(turn: Transition) -> None:
-    limit, used = turn.execution.budget.max_tokens or 0, turn.execution.usage.total_tokens
-    reached = "reached" if used >= limit else _no_room(turn, str(used))
-    facts: dict[str, JsonValue] = {"limit": "max_tokens", "used": used, "allowed": limit}
-    turn.signal_once(StopReason.TOKEN_LIMIT, f"max_tokens {limit} {reached}", "budget", **facts)
+def _spent(turn: Transition, limit: Limit, use: BudgetUse) -> bool:
+    """Return whether a limit is reached, or what is left of it cannot hold another model call."""
+    allowed, no_room = limit.of(turn.execution.budget), NO_ROOM.get(limit)
+    if allowed is None:
+        return False
+    return limit.used(use) >= allowed or (no_room is not None and no_room(turn))
 
 
-def _signal_cost(turn: Transition) -> None:
-    limit, used = turn.execution.budget.max_cost or 0.0, turn.execution.cost
-    reached = "reached" if used >= limit else _no_room(turn, f"{used:.6f}")
-    facts: dict[str, JsonValue] = {"limit": "max_cost", "used": used, "allowed": limit}
-    turn.signal_once(StopReason.COST_LIMIT, f"max_cost {limit:g} USD {reached}", "budget", **facts)
+def _signal_reached(turn: Transition, limits: tuple[Limit, ...], use: BudgetUse) -> None:
+    """Signal those of `limits` that `use` has reached."""
+    budget = turn.execution.budget
+    for limit in limits:
+        allowed = limit.of(budget)
+        if allowed is not None and limit.used(use) >= allowed:
+            _signal(turn, limit, use)
+
+
+def _signal(turn: Transition, limit: Limit, use: BudgetUse, told: str = "", **facts: JsonValue) -> None:
+    """Signal a limit: as `told`, else that it is reached, or that what is left of it has no room for another call."""
+    allowed, used = limit.of(turn.execution.budget) or limit.number(0), limit.used(use)
+    if not told:
+        told = REACHED if used >= allowed else _no_room(turn, f"{used:{limit.precise}}")
+    facts |= {"limit": limit.field, "used": used, "allowed": allowed}
+    turn.signal_once(limit.reason, f"{limit.field} {limit.written(allowed)} {told}", "budget", **facts)
 
 
 def _no_room(turn: Transition, used: str) -> str:
     return f"leaves no room after {used} for a call whose input can have {next_input(turn)} tokens"
 
 
-def _signal_spent(turn: Transition) -> bool:
-    """Signal what cannot hold another call; return whether anything cannot."""
-    tokens, cost = _tokens_spent(turn), _cost_spent(turn)
-    if tokens:
-        _signal_tokens(turn)
-    if cost:
-        _signal_cost(turn)
-    return tokens or cost
-
-
-def _tokens_spent(turn: Transition) -> bool:
+def _no_tokens(turn: Transition) -> bool:
     left = tokens_left(turn, next_input(turn))
     return left is not None and left <= 0
 
 
-def _cost_spent(turn: Transition) -> bool:
-    limit = turn.execution.budget.max_cost
-    if limit is None:
-        return False
+def _no_money(turn: Transition) -> bool:
     input_max = next_input(turn)
     left, affordable = money_left(turn, input_max), tokens_affordable(turn, input_max)
-    unaffordable = (left is not None and left < 0) or (affordable is not None and affordable <= 0)
-    return turn.execution.cost >= limit or unaffordable
+    return (left is not None and left < 0) or (affordable is not None and affordable <= 0)
+
+
+NO_ROOM: Final[Mapping[Limit, Callable[[Transition], bool]]] = {TOKENS: _no_tokens, COST: _no_money}
+"""Whether a limit has no room for a model call before it is reached: that of what calls use themselves."""

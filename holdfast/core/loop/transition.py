@@ -113,8 +113,7 @@ class Transition:
     @property
     def counting(self) -> bool:
         """Whether anything depends on how large the next model call's input can be."""
-        budget = self.execution.budget
-        return budget.max_tokens is not None or budget.max_cost is not None
+        return self.execution.budget.limits_tokens
 
     def tokens_of(self, messages: Iterable[Message]) -> int:
         """Return the most tokens that `messages` can have, as the model is shown them."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.budget import LIMITS, SECONDS, ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.bounds import (
     COVER_LINE_CHARS_MAX,
@@ -70,14 +70,10 @@ def memo_of(definition: AgentDefinition, version: str) -> dict[str, str]:
 
 def limits_of(budget: ExecutionBudget) -> list[tuple[str, str]]:
     """Return the limits that there are, each with its name, in words."""
-    told = (
-        ("steps", budget.max_steps),
-        ("tokens", budget.max_tokens),
-        ("US dollars", budget.max_cost),
-    )
-    limits = [(name, in_full(limit)) for name, limit in told if limit is not None]
-    if budget.max_seconds is not None:
-        limits.append(("time", span(budget.max_seconds)))
+    allowed = [(limit, amount) for limit in LIMITS if (amount := limit.of(budget)) is not None]
+    limits = [
+        ("time", span(amount)) if limit is SECONDS else (limit.unit, in_full(amount)) for limit, amount in allowed
+    ]
     if budget.deadline is not None:
         limits.append(("deadline", clock(budget.deadline)))
     return limits
