@@ -177,7 +177,8 @@ async def _facts(client: Runs, listed: WorkflowExecution, at_once: asyncio.Semap
         except WorkflowFailureError as error:
             return _failed(run, error)
         stopped = "" if result.status == "completed" else result.why
-        return _Facts(run, result.step_count, result.usage, result.cost, stopped, result.unpriced)
+        used = result.used
+        return _Facts(run, result.step_count, used.usage, used.cost, stopped, used.unpriced)
 
 
 async def _so_far(client: Runs, run: WorkflowExecution) -> _Facts:
@@ -197,5 +198,6 @@ def _failed(run: WorkflowExecution, error: WorkflowFailureError) -> _Facts:
             told = ExecutionFailure.model_validate(cause.details[0])
         except ValidationError:
             return _Facts(run, why=cause.message)
-        return _Facts(run, summary(run).steps or 0, told.usage, told.cost, told.message, told.unpriced)
+        used = told.used
+        return _Facts(run, summary(run).steps or 0, used.usage, used.cost, told.message, used.unpriced)
     return _Facts(run, why=f"{type(cause).__name__}: {cause}")

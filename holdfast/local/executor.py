@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from holdfast.core.agent.budget import TreeUse
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.hooks import HookContext
 from holdfast.core.agent.retries import TOOL_RETRIES
@@ -19,7 +20,6 @@ from holdfast.core.base.bounds import MODEL_GRACE_SECONDS, REASON_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments
 from holdfast.core.base.frozen import canonical
 from holdfast.core.base.safe_text import clamped
-from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse
@@ -170,17 +170,14 @@ class Executor:
             record = error_record(error, command.agent)
             why = f"{record.type}: {record.message}"
             return SubagentReturned(
-                command.call_id, ExecutionStatus.FAILED, "", why, Usage(), 0.0, started_at, self.clock()
+                command.call_id, ExecutionStatus.FAILED, "", why, TreeUse(), started_at, self.clock()
             )
         return SubagentReturned(
             call_id=command.call_id,
             status=child.status,
             answer=child.current_response,
             why=child.stop_signal.message if child.stop_signal else "",
-            usage=child.usage,
-            cost=child.cost,
-            steps=child.steps_used,
-            unpriced=child.running.unpriced,
+            used=child.running.used,
             started_at=started_at,
             at=self.clock(),
         )

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.budget import ExecutionBudget, TreeUse
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
@@ -221,7 +221,8 @@ class Run:
         unpriced: tuple[str, ...] = (),
     ) -> Self:
         started_at, at = moment(self.seconds), self.tick()
-        self.feed(SubagentReturned(call_id, status, answer, why, usage, cost, started_at, at, steps, unpriced))
+        used = TreeUse(steps=steps, usage=usage, cost=cost, unpriced=unpriced)
+        self.feed(SubagentReturned(call_id, status, answer, why, used, started_at, at))
         return self
 
     def hooked(self, *outcomes: Changes | ErrorRecord | None, about: str | None = None, after: float = 0) -> Self:

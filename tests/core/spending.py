@@ -269,11 +269,9 @@ class World:
                 state.status,
                 state.current_response,
                 why,
-                state.usage,
-                state.cost,
+                state.running.used,
                 moment(self.seconds),
                 moment(self.seconds),
-                steps=state.steps_used,
             ),
         )
 

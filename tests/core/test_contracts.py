@@ -8,13 +8,12 @@ import pytest
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.budget import ExecutionBudget, TreeUse
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.tools import RESERVED_NAMES
 from holdfast.core.base.bounds import REASON_CHARS_MAX
 from holdfast.core.base.frozen import Frozen, canonical, replace
-from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire import contracts
@@ -40,7 +39,7 @@ QUESTION = user_message("What is it?")
             status=ExecutionStatus.STOPPED,
             stop_reason=StopReason.STEPS_LIMIT,
             step_count=1,
-            usage=Usage(),
+            used=TreeUse(),
             final_response="",
             state=Run().begin().answer("x").state,
         ),

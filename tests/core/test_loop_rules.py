@@ -7,7 +7,7 @@ import typing
 
 import pytest
 
-from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.budget import ExecutionBudget, TreeUse
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import Changes, Trigger
@@ -205,7 +205,7 @@ def test_children_of_one_step_share_what_is_left() -> None:
 
 def child_ends(run: Run, call_id: str, status: ExecutionStatus) -> Run:
     used, at = Usage(input_tokens=500), run.tick()
-    run.feed(SubagentReturned(call_id, status, "42", "because", used, 0.25, at, at))
+    run.feed(SubagentReturned(call_id, status, "42", "because", TreeUse(usage=used, cost=0.25), at, at))
     return run
 
 

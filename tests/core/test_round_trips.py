@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import holdfast.core
+from holdfast.core.agent.budget import TreeUse
 from holdfast.core.agent.capabilities import Capability
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionStatus, SavedState
@@ -88,6 +89,7 @@ from tests.core.strategies import (
 )
 
 costs = st.floats(min_value=0, max_value=1e6)
+uses = st.builds(TreeUse, steps=counts, usage=usages, cost=costs, unpriced=st.lists(texts, max_size=2).map(tuple))
 some_messages = st.lists(messages, max_size=3).map(tuple)
 tool_traits = st.builds(ToolTraits, name=names, sequential=st.booleans(), at_most_once=st.booleans())
 tool_schemas = st.builds(ToolSchema, name=names, description=texts, parameters=json_maps)
@@ -198,15 +200,12 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
         status=st.sampled_from(ExecutionStatus),
         stop_reason=st.none() | st.sampled_from(StopReason),
         step_count=counts,
-        usage=usages,
+        used=uses,
         final_response=texts,
         partial_response=texts,
-        cost=costs,
         state=st.none() | states,
     ),
-    st.builds(
-        ExecutionFailure, execution_id=ids, reason=st.sampled_from(StopReason), message=texts, usage=usages, cost=costs
-    ),
+    st.builds(ExecutionFailure, execution_id=ids, reason=st.sampled_from(StopReason), message=texts, used=uses),
     st.builds(PageRequest, messages_from=counts, steps_from=counts, messages_total=st.none() | counts),
     st.builds(
         StatePage,

@@ -11,9 +11,8 @@ from temporalio.exceptions import ApplicationError, ChildWorkflowError, Terminat
 from temporalio.exceptions import TimeoutError as WorkflowTimeoutError
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 
-from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.budget import TreeUse
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.amounts import SUBAGENTS_MODEL
 from holdfast.core.conversation.error_records import error_record
 from holdfast.core.conversation.stop_reasons import StopReason
@@ -48,10 +47,7 @@ async def call_subagent(
             status=ExecutionStatus.FAILED,
             answer="",
             why=failure.message,
-            usage=failure.usage,
-            cost=failure.cost,
-            steps=failure.steps_used,
-            unpriced=failure.unpriced,
+            used=failure.used,
             started_at=started_at,
             at=workflow.now(),
         )
@@ -60,10 +56,7 @@ async def call_subagent(
         status=result.status,
         answer=result.final_response or result.partial_response,
         why=result.why,
-        usage=result.usage,
-        cost=result.cost,
-        steps=result.steps_used,
-        unpriced=result.unpriced,
+        used=result.used,
         started_at=started_at,
         at=workflow.now(),
     )
@@ -107,43 +100,30 @@ def _silent_end(
     It counts as all that it was allowed, so that the tree's budget holds; nothing where it was cancelled before it
     began.
     """
-    cause, allowed = error.cause, command.budget
+    cause = error.cause
     text = error_record(cause or error, command.agent).message
     ran = isinstance(cause, ApplicationError | TerminatedError | WorkflowTimeoutError)
     return ExecutionFailure(
         execution_id=execution_id,
         reason=StopReason.ERROR,
         message=f"{text}; what it used is not known and counts as all that it was allowed" if ran else text,
-        usage=_all_of(allowed) if ran else NOTHING_USED,
-        cost=allowed.max_cost or 0.0 if ran else 0.0,
-        steps_used=allowed.max_steps or 0 if ran else 0,
-        unpriced=_unpriced(command) if ran else (),
+        used=_all_of(command) if ran else TreeUse(),
     )
 
 
 def unheard(command: SpawnSubagent, at: datetime) -> SubagentReturned:
     """Return the end of a subagent that was cancelled and did not report in time: it counts as all it was allowed."""
-    allowed = command.budget
     return SubagentReturned(
         call_id=command.call_id,
         status=ExecutionStatus.STOPPED,
         answer="",
         why="",
-        usage=_all_of(allowed),
-        cost=allowed.max_cost or 0.0,
-        steps=allowed.max_steps or 0,
-        unpriced=_unpriced(command),
+        used=_all_of(command),
         started_at=at,
         at=at,
     )
 
 
-def _unpriced(command: SpawnSubagent) -> tuple[str, ...]:
-    """Return what has no price where a subagent could spend without a limit; which models it asked is not known."""
-    return (f"{SUBAGENTS_MODEL}{command.agent!r}",) if command.budget.max_cost is None else ()
-
-
-def _all_of(allowed: ExecutionBudget) -> Usage:
-    """Return all tokens of a budget as used, by what nobody knows."""
-    tokens = allowed.max_tokens or 0
-    return Usage(input_tokens=tokens, estimated_tokens=tokens)
+def _all_of(command: SpawnSubagent) -> TreeUse:
+    """Return all that a subagent was allowed; which models it asked is not known."""
+    return TreeUse.all_of(command.budget, f"{SUBAGENTS_MODEL}{command.agent!r}")

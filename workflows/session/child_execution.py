@@ -125,9 +125,9 @@ def _end(
         snapshot=left.snapshot,
         messages_before=left.messages_before,
         taken=left.taken,
-        usage=left.usage,
-        cost=left.cost,
-        unpriced=left.unpriced,
+        usage=left.used.usage,
+        cost=left.used.cost,
+        unpriced=left.used.unpriced,
         at=workflow.now(),
     )
 

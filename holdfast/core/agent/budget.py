@@ -17,8 +17,9 @@ from pydantic import AwareDatetime, Field
 
 from holdfast.core.base.bounds import SECONDS_MAX
 from holdfast.core.base.errors import InvalidInput
-from holdfast.core.base.frozen import replace
+from holdfast.core.base.frozen import Frozen, replace
 from holdfast.core.base.json_form import JsonForm
+from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.stop_reasons import StopReason
 
 LimitT = TypeVar("LimitT", int, float, datetime)
@@ -44,6 +45,32 @@ class BudgetUse(NamedTuple):
     cost: float = 0.0
     seconds: float = 0.0
     unpriced: tuple[str, ...] = ()
+
+
+class TreeUse(Frozen):
+    """What an execution and those below it have used and a tree of agents has once: its parent adds it to its own.
+
+    `cost` is in US dollars, without the tokens of the `unpriced` models.
+    """
+
+    steps: int = Field(default=0, ge=0)
+    usage: Usage = NOTHING_USED
+    cost: float = Field(default=0.0, ge=0)
+    unpriced: tuple[str, ...] = ()
+
+    @classmethod
+    def all_of(cls, budget: ExecutionBudget, model: str) -> TreeUse:
+        """Return all that `budget` allows, of an execution that cannot tell its use.
+
+        `model` stands for the models that it may have used without a limit to the cost.
+        """
+        tokens = budget.max_tokens or 0
+        return cls(
+            steps=budget.max_steps or 0,
+            usage=Usage(input_tokens=tokens, estimated_tokens=tokens),
+            cost=budget.max_cost or 0.0,
+            unpriced=(model,) if budget.max_cost is None else (),
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)  # a row is itself: it is looked up at every step

@@ -10,13 +10,13 @@ from uuid import UUID, uuid5
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
-from holdfast.core.agent.budget import BudgetUse, ExecutionBudget
+from holdfast.core.agent.budget import BudgetUse, ExecutionBudget, TreeUse
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.hooks import Trigger
 from holdfast.core.agent.policies import ResponseFormat, TextFormat
 from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.bounds import SECONDS_MAX
-from holdfast.core.base.frozen import Frozen
+from holdfast.core.base.frozen import Frozen, replace
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.usage import Usage
@@ -157,6 +157,16 @@ class ExecutionState(JsonForm):
     def use(self, moment: datetime) -> BudgetUse:
         """Return what it has used of each limit at `moment`."""
         return self.use_of_calls()._replace(seconds=self.seconds_used(moment))
+
+    @property
+    def used(self) -> TreeUse:
+        """What it has used, as its parent counts it."""
+        return TreeUse(steps=self.steps_used, usage=self.usage, cost=self.cost, unpriced=self.unpriced)
+
+    def with_subagent(self, used: TreeUse) -> ExecutionState:
+        """Return it with what a subagent used; the models without a price are told of one by one."""
+        steps = self.subagent_steps + used.steps
+        return replace(self, usage=self.usage + used.usage, cost=self.cost + used.cost, subagent_steps=steps)
 
     def use_of_calls(self, steps_over: int = 0) -> BudgetUse:
         """Return what it has used but for the time; `steps_over` are over and not archived yet."""

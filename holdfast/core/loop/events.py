@@ -8,7 +8,7 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.budget import ExecutionBudget, TreeUse
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.hooks import HookRun, Trigger
@@ -120,25 +120,20 @@ class ToolFailed:
 
 @dataclass(frozen=True, slots=True)
 class SubagentReturned:
-    """A subagent ended. `answer` is its final response, or how far it came; `cost` in US dollars."""
+    """A subagent ended. `answer` is its final response, or how far it came."""
 
     call_id: str
     status: ExecutionStatus
     answer: str
     why: str
-    usage: Usage
-    cost: float
+    used: TreeUse
     started_at: datetime
     at: datetime
-    steps: int = 0
-    """How many steps it and the agents below it took."""
-    unpriced: tuple[str, ...] = ()
-    """The models whose tokens have no known price; they are not in `cost`."""
 
 
 def subagent_cancelled(call_id: str, at: datetime) -> SubagentReturned:
     """Return the end of a subagent that was cancelled and of which nothing is known."""
-    return SubagentReturned(call_id, ExecutionStatus.STOPPED, "", "", Usage(), 0.0, started_at=at, at=at)
+    return SubagentReturned(call_id, ExecutionStatus.STOPPED, "", "", TreeUse(), started_at=at, at=at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,7 +262,7 @@ def call_ended(turn: Transition, each: OpenCall, event: ToolReturned | ToolFaile
     each = replace(each, started_at=event.started_at)
     execution = _ended(turn, each, outcome, result=result, error=error)
     if isinstance(event, SubagentReturned):
-        execution = replace(execution, usage=event.usage, cost=event.cost, unpriced=event.unpriced)
+        execution = replace(execution, usage=event.used.usage, cost=event.used.cost, unpriced=event.used.unpriced)
     if isinstance(event, ToolReturned) and event.stop is not None:
         facts = {**event.stop_context, "tool": each.call.name, "call_id": each.call.id}
         turn.signal_now(StopReason.STOP_REQUESTED, event.stop, each.call.name, facts)
@@ -296,23 +296,23 @@ def cancelled_subagent_ended(turn: Transition, each: OpenCall, event: SubagentRe
         ended = _ended(turn, each, Outcome.SUCCEEDED, result=shortened(event.answer, share))
     else:
         ended = _cancelled(turn, each)
-    _record(turn, replace(ended, usage=event.usage, cost=event.cost, unpriced=event.unpriced))
+    _record(turn, replace(ended, usage=event.used.usage, cost=event.used.cost, unpriced=event.used.unpriced))
 
 
 def _count_subagent(turn: Transition, each: OpenCall, event: SubagentReturned) -> None:
     """Count what a subagent used, warn of what of it has no known price, and tell its end."""
-    turn.spend(event.usage, event.cost)
-    turn.change(subagent_steps=turn.execution.subagent_steps + event.steps)
-    for model in event.unpriced:
+    used = event.used
+    turn.execution = turn.execution.with_subagent(used)
+    for model in used.unpriced:
         turn.warn_unpriced(model)
     turn.tell(
         SubagentCompleted,
         call_id=each.call.id,
         agent=str(each.call.arguments.get("agent")),
         status=event.status,
-        usage=event.usage,
-        cost=event.cost,
-        unpriced=event.unpriced,
+        usage=used.usage,
+        cost=used.cost,
+        unpriced=used.unpriced,
     )
 
 

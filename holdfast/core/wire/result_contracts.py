@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from holdfast.core.agent.budget import TreeUse
 from holdfast.core.agent.execution_state import ExecutionStatus, Id
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.frozen import Frozen
-from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.stop_reasons import StopReason
 
 
 class ExecutionResult(Frozen):
-    """What an execution's workflow returns, with what it used; `cost` is in US dollars, without the `unpriced` models.
+    """What an execution's workflow returns, with what it used, its subagents included.
 
     `state` is whole when it is small and no session began the execution, or nothing else has it. Else it is what the
     `snapshot` holds; while a worker is there, the `state` query gives it too, page by page.
@@ -21,13 +21,10 @@ class ExecutionResult(Frozen):
     status: ExecutionStatus
     stop_reason: StopReason | None
     step_count: int
-    usage: Usage
+    used: TreeUse
     final_response: str
     partial_response: str = ""
     """What its model said last, where it ended without a final response."""
-    cost: float = 0.0
-    steps_used: int = 0
-    unpriced: tuple[str, ...] = ()
     why: str = ""
     """What the deciding stop signal says."""
     state: AgentState | None = None
@@ -48,10 +45,7 @@ class ExecutionFailure(Frozen):
     execution_id: Id
     reason: StopReason
     message: str
-    usage: Usage = Usage()
-    cost: float = 0.0
-    steps_used: int = 0
-    unpriced: tuple[str, ...] = ()
+    used: TreeUse = TreeUse()
     snapshot: Digest | None = None
     taken: tuple[str, ...] = ()
     messages_before: int = 0
