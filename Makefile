@@ -73,7 +73,7 @@ schema: setup ## write the JSON Schemas in docs/schema anew
 docs: setup ## build the documentation's site into site/ (without a network)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
-diagrams: setup ## draw the pictures of docs/concepts.md anew (needs chromium and npm)
+diagrams: setup ## draw the pictures of docs/concepts.md and the table of events anew (needs chromium and npm)
 	$(BIN)/python -m docs.diagrams.write
 	$(BIN)/python -m docs.pictures.timeline
 

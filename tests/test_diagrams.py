@@ -6,7 +6,7 @@ import pytest
 
 from docs.diagrams.picture import is_of
 from docs.diagrams.walk import FATAL, FAULT, LOOP, RAISES, STOP_NOW, Notes, walked
-from docs.diagrams.write import HERE, PAGE, drawn, loop_diagram, sources
+from docs.diagrams.write import HERE, PAGES, PICTURES, drawn, loop_diagram, sources
 from holdfast import ExecutionStatus
 from holdfast.core.agent.hooks import Trigger
 from holdfast.core.conversation.steps import CallStage, Outcome
@@ -16,8 +16,9 @@ NOTES = walked()
 
 
 def test_drawing_the_pictures_anew_changes_nothing() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert drawn(page) == page, "run `make diagrams`"
+    for path, drawings in PAGES.items():
+        page = path.read_text(encoding="utf-8")
+        assert drawn(page, drawings) == page, "run `make diagrams`"
     for name, source in sources().items():
         assert (HERE / f"{name}.mmd").read_text(encoding="utf-8") == source, "run `make diagrams`"
         assert is_of(HERE / f"{name}.svg", source), "run `make diagrams`"
@@ -26,7 +27,7 @@ def test_drawing_the_pictures_anew_changes_nothing() -> None:
 
 def test_a_page_without_a_place_for_a_picture_is_refused() -> None:
     with pytest.raises(ValueError, match="it needs one"):
-        drawn("# Concepts\n")
+        drawn("# Concepts\n", PICTURES)
 
 
 def test_the_walk_passes_every_place_where_hooks_run() -> None:

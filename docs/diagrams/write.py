@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/concepts.md from what the core itself does and says: `make diagrams`."""
+"""Draws the pictures of docs/concepts.md and the table of docs/events.md from what the core itself does and says: `make diagrams`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from holdfast.core.agent.hooks import ENDING, Trigger
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.steps import CallStage, Outcome
-from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopSignal
+from holdfast.core.conversation.stop_reasons import StopSignal
 from holdfast.core.loop.agent_loop import AgentLoop
 from holdfast.core.loop.events import ExecutionStarted, StopRequested
 from holdfast.core.wire import execution_events
 
 HERE: Final = Path(__file__).resolve().parent
-PAGE: Final = HERE.parent / "concepts.md"
+CONCEPTS: Final = HERE.parent / "concepts.md"
+EVENTS: Final = HERE.parent / "events.md"
 
 WHY: Final[Mapping[tuple[str, str], str]] = {
     (ExecutionStatus.PENDING, ExecutionStatus.IN_PROGRESS): "begin",
@@ -113,15 +114,6 @@ def call_diagram(notes: Notes) -> Iterator[str]:
         yield f"    {outcome} --> [*]"
 
 
-def stop_table(_: Notes) -> Iterator[str]:
-    """Yield the reasons, the highest first."""
-    yield "| rank | reason | forced | overridable by default | status when it is the highest |"
-    yield "|---|---|---|---|---|"
-    for reason in sorted(StopReason, key=lambda each: each.rank):
-        cells = (reason.rank, f"`{reason}`", _yes(reason.forced), _yes(reason in OVERRIDABLE), f"`{ended_by(reason)}`")
-        yield f"| {' | '.join(map(str, cells))} |"
-
-
 def ended_by(reason: StopReason) -> ExecutionStatus:
     """Return the status of an execution that a signal of that reason ended."""
     loop = AgentLoop(LOOP.definition)
@@ -129,10 +121,6 @@ def ended_by(reason: StopReason) -> ExecutionStatus:
     state, _ = loop.step(state, ExecutionStarted(str(UUID(int=2)), (user_message("Go."),), ExecutionBudget(), NOON))
     state, _ = stepped(loop, state, StopRequested(StopSignal(reason=reason, at=NOON), "now", NOON))
     return state.status
-
-
-def _yes(value: bool) -> str:  # noqa: FBT001  # a cell of a table
-    return "yes" if value else "no"
 
 
 def event_table(_: Notes) -> Iterator[str]:
@@ -157,13 +145,15 @@ SHOWN: Final[Mapping[str, str]] = {
     "call": "The stages of a tool call and its outcomes",
 }
 """What stands in the place of a picture where it cannot be seen."""
-TABLES: Final[Mapping[str, Drawing]] = {"stop": stop_table, "events": event_table}
+TABLES: Final[Mapping[str, Drawing]] = {"events": event_table}
+PAGES: Final[Mapping[Path, Mapping[str, Drawing]]] = {CONCEPTS: PICTURES, EVENTS: TABLES}
+"""What is drawn into each page."""
 
 
-def drawn(page: str) -> str:
+def drawn(page: str, drawings: Mapping[str, Drawing]) -> str:
     """Return `page` with everything between its markers drawn anew; ValueError when a marker is missing."""
     notes = walked()
-    for name, draw in {**PICTURES, **TABLES}.items():
+    for name, draw in drawings.items():
         begin, end = f"<!-- drawn: {name} (make diagrams) -->\n", "<!-- end -->"
         if page.count(begin) != 1:
             raise ValueError(f"the page has {page.count(begin)} places marked {begin.strip()!r}, it needs one")
@@ -180,8 +170,9 @@ def sources() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write the page anew, and those pictures that show something else now."""
-    PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    """Write the pages anew, and those pictures that show something else now."""
+    for page, drawings in PAGES.items():
+        page.write_text(drawn(page.read_text(encoding="utf-8"), drawings), encoding="utf-8")
     old = {HERE / f"{name}.svg": text for name, text in sources().items() if not is_of(HERE / f"{name}.svg", text)}
     for picture, text in old.items():
         picture.with_suffix(".mmd").write_text(text, encoding="utf-8")
