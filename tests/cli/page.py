@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,22 @@ def rows(heading: str, table: int = -1) -> list[list[str]]:
     tables = re.findall(r"(?:^\|.*\n)+", section(heading), flags=re.MULTILINE)
     lines = tables[table].splitlines()[2:]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def options(heading: str) -> list[list[str]]:
+    """Return the body rows of the section's table of options; none where it has only common ones."""
+    headers = re.findall(r"^\| (\w+) \|.*\n\|---", section(heading), flags=re.MULTILINE)
+    return rows(heading, headers.index("option")) if "option" in headers else []
+
+
+def common_options(commands: Sequence[str]) -> dict[str, set[str]]:
+    """Return the options that several commands take, each with those of `commands` that take it."""
+    found: dict[str, set[str]] = {}
+    for option, *_, where in rows("Common options"):
+        named = set(re.findall(r"`([\w-]+)`", where))
+        assert named <= set(commands), named - set(commands)
+        found[option.strip("`")] = set(commands) - named if where.startswith("all but") else named
+    return found
 
 
 def first_words(heading: str) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from holdfast.cli import main
 from holdfast.core.base.bounds import LISTED_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
 from holdfast.core.base.errors import HoldfastError
-from tests.cli.page import PAGE, first_words, rows
+from tests.cli.page import PAGE, common_options, first_words, options, rows
 from tests.cli.program import HOLDFAST, Project
 
 ROOT = PAGE.parents[1]
@@ -80,7 +80,8 @@ def test_every_action_on_a_session_is_told(helps: dict[str, str]) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_is_told_and_none_else(helps: dict[str, str], command: str) -> None:
     offered = set(re.findall(r"(?<![\w-])--[a-z-]+", helps[command])) - {"--help"}
-    documented = first_words(f"holdfast {command}")
+    common = [option for option, commands in common_options(COMMANDS).items() if command in commands]
+    documented = [*common, *(row[0].strip("`") for row in options(f"holdfast {command}"))]
     assert set(documented) == offered
     assert len(documented) == len(offered)
 
@@ -88,7 +89,7 @@ def test_every_option_is_told_and_none_else(helps: dict[str, str], command: str)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_defaults_are_the_real_ones(helps: dict[str, str], command: str) -> None:
     shown = re.findall(r"(--[a-z-]+) .*\[default: (\d+)]", helps[command])
-    documented = {option.strip("`"): default for option, default, _ in rows(f"holdfast {command}")}
+    documented = {option.strip("`"): default for option, default, _ in options(f"holdfast {command}")}
     assert dict(shown) == {option: default for option, default in documented.items() if default.isdigit()}
 
 

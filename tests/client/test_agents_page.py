@@ -128,4 +128,4 @@ def test_the_limits_are_the_real_ones() -> None:
     assert f"names of the worker's tools, at most {TOOLS_MAX}, or `all`" in words
     assert f"like tools, at most {SUBAGENTS_MAX} |" in words
     assert f"`@hook` functions, at most {HOOKS_MAX}, or `all`" in words
-    assert f"that the worker offers, at most {CAPABILITIES_MAX};" in words
+    assert f"that the worker offers, at most {CAPABILITIES_MAX} |" in words
