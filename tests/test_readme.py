@@ -33,11 +33,10 @@ def blocks(language: str, page: Path = README) -> list[str]:
 
 
 def test_the_page_on_agents_shows_code_that_runs() -> None:
-    *_, refund, _, answers, in_process, script = blocks("python", AGENTS_PAGE)
-    for code in (refund, answers, script, in_process):
+    *_, refund, _, answers = blocks("python", AGENTS_PAGE)
+    for code in (refund, answers):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), done
-    assert "It left this morning." in done.stdout
 
 
 def test_the_page_on_agents_names_every_field_and_tool_option() -> None:

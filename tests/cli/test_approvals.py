@@ -179,7 +179,7 @@ def until_listed(project: Project, execution_id: str) -> Ended:
 
 def test_a_call_can_be_approved_with_other_arguments(project: Project, client: Holdfast, waiting: str) -> None:
     ended = project.run("edit", waiting, "--arguments", '{"a": 2, "b": 2}', "--json")
-    assert keys(ended.document) == keys(examples("holdfast edit")[0])
+    assert keys(ended.document) == keys(examples("holdfast approve")[0])
     assert (ended.code, ended.document["decision"], ended.document["taken"]) == (0, "edit", True)
     assert [each.result for each in end_of(client, waiting).steps[0].tool_executions] == ["4"]
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 
 import pytest
 
 from holdfast.cli import main
+from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.base.bounds import LISTED_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
-from holdfast.core.base.errors import HoldfastError
 from tests.cli.page import PAGE, common_options, first_words, options, rows
 from tests.cli.program import HOLDFAST, Project
 
@@ -43,21 +42,6 @@ def helps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         return dict(zip(("", *COMMANDS), pool.map(ask, ("", *COMMANDS)), strict=True))
 
 
-def errors(root: type[HoldfastError] = HoldfastError) -> Iterator[type[HoldfastError]]:
-    for kind in root.__subclasses__():
-        if kind.__module__ == root.__module__:
-            yield kind
-            yield from errors(kind)
-
-
-def test_every_error_stands_beside_its_exit_code() -> None:
-    by_code: dict[int, set[str]] = defaultdict(set)
-    for kind in errors():
-        by_code[kind.exit_code].add(kind.__name__)
-    told = {int(code): set(re.findall(r"`(\w+)`", types)) for code, _, types in rows("When something is wrong")}
-    assert {code: types for code, types in told.items() if types} == by_code
-
-
 def test_every_exit_code_of_the_program_is_told() -> None:
     documented = {int(code) for code, *_ in rows("When something is wrong")}
     in_source = {int(code) for code in re.findall(r"^(\d+)  ", main.__doc__ or "", flags=re.MULTILINE)}
@@ -82,6 +66,7 @@ def test_every_option_is_told_and_none_else(helps: dict[str, str], command: str)
     offered = set(re.findall(r"(?<![\w-])--[a-z-]+", helps[command])) - {"--help"}
     common = [option for option, commands in common_options(COMMANDS).items() if command in commands]
     documented = [*common, *(row[0].strip("`") for row in options(f"holdfast {command}"))]
+    documented += [f"--{field.name.replace('_', '-')}" for field in fields(WorkerSettings) if command == "worker"]
     assert set(documented) == offered
     assert len(documented) == len(offered)
 

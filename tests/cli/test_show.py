@@ -55,7 +55,7 @@ def test_a_transcript_has_every_message_with_its_calls(quick: Warm, done: str) -
     assert 'multiply({"a":6,"b":7})' in plain.out
     told = lines(as_json)
     assert [each["role"] for each in told] == ["user", "assistant", "tool", "assistant"]
-    assert set(told[0]) == set(examples("holdfast show")[1])
+    assert set(told[0]) == set(examples("holdfast show")[0])
 
 
 def test_a_transcript_cuts_long_texts_and_says_how_to_see_them(quick: Warm, agent: str) -> None:
@@ -80,7 +80,7 @@ def test_steps_are_a_table_of_calls_times_and_tokens(quick: Warm, done: str) -> 
     assert total.startswith("completed, 240 tokens")
     told = lines(as_json)
     assert [(each["number"], each["kind"]) for each in told] == [(1, "tool_execution"), (2, "final_response")]
-    assert set(told[0]) == set(examples("holdfast show")[2])
+    assert set(told[0]) == set(examples("holdfast show")[1])
 
 
 def test_events_are_those_that_watch_tells(quick: Warm, done: str) -> None:
