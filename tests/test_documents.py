@@ -66,6 +66,13 @@ def test_every_example_of_a_document_runs(document: str, tmp_path: Path) -> None
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_recipes_that_need_no_server_run(tmp_path: Path) -> None:
+    alone = [(line, code) for line, code in examples("docs/recipes.md") if "holdfast.client" not in code]
+    assert len(alone) == 2
+    for done in ran(alone, tmp_path):
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_every_page_with_examples_is_run_by_a_test() -> None:
     tests = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     for path in (ROOT / "docs").rglob("*.md"):

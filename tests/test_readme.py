@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 from typer.main import get_command
@@ -56,13 +57,30 @@ def clerk(request: dict[str, Any]) -> Reply:
     return call("find_order", number=17) if "order" in asked[-1] else say(f"You asked: {asked[0]}")
 
 
+class FirstAgent(NamedTuple):
+    """What the first screen tells to type: how the agent is made, and how it is asked."""
+
+    making: str
+    asking: list[str]
+
+
+def first_agent() -> FirstAgent:
+    making, asking = (re.search(rf"^{words}.*", blocks("sh")[0], re.MULTILINE) for words in ("mkdir", "holdfast run"))
+    assert making is not None
+    assert asking is not None
+    program, *words = shlex.split(asking[0], comments=True)
+    return FirstAgent(making[0], [str(Path(sys.executable).with_name(program)), *words])
+
+
 @pytest.mark.temporal
-def test_the_fifteen_lines_and_the_program_run(settings: Settings, tmp_path: Path) -> None:
-    tools, program, living = blocks("python")
+def test_the_agents_and_the_programs_run(settings: Settings, tmp_path: Path) -> None:
+    tools, living = blocks("python")
+    first = first_agent()
     [following] = [each for each in blocks("python", AGENTS_PAGE) if "client.follow(" in each]
     (agent,) = blocks("markdown")
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "clerk.md").write_text(agent)
+    subprocess.run(["/bin/bash", "-c", first.making], cwd=tmp_path, check=True)
     (tmp_path / "my_tools.py").write_text(tools)
     with FakeOpenAI.in_thread(clerk) as endpoint:
         environment = {
@@ -76,9 +94,9 @@ def test_the_fifteen_lines_and_the_program_run(settings: Settings, tmp_path: Pat
         heard: list[str] = []
         with WorkerProcess(worker_command(settings, ["my_tools"]), heard.append, environment) as worker:
             assert worker.wait_until_ready(SECONDS_MAX), heard
-            done, lived, followed = (
+            answered, lived, followed = (
                 subprocess.run(
-                    [sys.executable, "-c", code],
+                    command,
                     cwd=tmp_path,
                     env=environment,
                     capture_output=True,
@@ -86,14 +104,14 @@ def test_the_fifteen_lines_and_the_program_run(settings: Settings, tmp_path: Pat
                     timeout=SECONDS_MAX,
                     check=False,
                 )
-                for code in (program, living, following)
+                for command in (first.asking, [sys.executable, "-c", living], [sys.executable, "-c", following])
             )
-    assert "completed It left the warehouse this morning." in done.stdout, done
+    assert "You asked: Why is the sky blue?" in answered.stdout, answered
     told, asked = lived.stdout.splitlines()
-    assert told.endswith("It left the warehouse this morning."), lived
+    assert told.endswith("completed It left the warehouse this morning."), lived
     assert asked == "You asked: Where is order 17?"
     assert followed.stdout.splitlines()[-2:] == ["completed 2", "It left the warehouse this morning."], followed
-    assert [message["content"] for message in endpoint.requests[1].body["messages"] if message["role"] == "tool"] == [
+    assert [message["content"] for message in endpoint.requests[2].body["messages"] if message["role"] == "tool"] == [
         "order 17 left the warehouse this morning"
     ]
 
@@ -103,4 +121,4 @@ def test_every_command_the_readme_shows_exists() -> None:
         re.findall(r"^holdfast ([\w-]+)", "".join(blocks("sh")), re.MULTILINE)
     )
     known = set(cast("Any", get_command(app)).commands)
-    assert shown == known
+    assert {"dev", "run"} <= shown <= known

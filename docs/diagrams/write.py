@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/concepts.md and the table of docs/events.md from what the core itself does and says: `make diagrams`."""
+"""Draws the pictures of docs/concepts.md and the table of docs/events.md from what the core does: `make diagrams`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/cli.md as data: its sections, tables and JSON examples. Judges nothing."""
+"""docs/cli.md as data: its sections and tables, and the JSON examples beside it. Judges nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+EXAMPLES = PAGE.parent / "schema" / "cli.json"
 
 
 def section(heading: str) -> str:
@@ -48,9 +49,9 @@ def first_words(heading: str) -> list[str]:
     return [row[0].strip("`") for row in rows(heading)]
 
 
-def examples(heading: str) -> list[Any]:
-    """Return the section's JSON examples."""
-    return [json.loads(text) for text in re.findall(r"```json\n(.+?)```", section(heading), flags=re.DOTALL)]
+def examples(command: str) -> list[Any]:
+    """Return the examples of what a command prints with `--json`."""
+    return json.loads(EXAMPLES.read_text(encoding="utf-8"))[command]
 
 
 def keys(example: Any) -> set[str]:  # noqa: ANN401  # what JSON holds

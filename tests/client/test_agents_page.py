@@ -35,8 +35,8 @@ def rows() -> dict[str, str]:
     """Return the default that the table tells of each field."""
     lines = [line for line in section("Every field").splitlines() if line.startswith("| `")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert all(len(row) == 4 for row in cells)
-    return {row[0].strip("`"): row[3] for row in cells}
+    assert all(len(row) == 3 for row in cells)
+    return {row[0].strip("`"): row[2] for row in cells}
 
 
 def models(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401  # any type form

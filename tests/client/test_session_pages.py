@@ -19,7 +19,7 @@ from tests.serving import Serve
 pytestmark = pytest.mark.temporal
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["docs/sessions.md", "docs/approvals.md", "docs/records.md"]
+PAGES = ["docs/sessions.md", "docs/approvals.md", "docs/records.md", "docs/recipes.md"]
 SECONDS_MAX = 90
 
 
