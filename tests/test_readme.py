@@ -76,7 +76,7 @@ def first_agent() -> FirstAgent:
 def test_the_agents_and_the_programs_run(settings: Settings, tmp_path: Path) -> None:
     tools, living = blocks("python")
     first = first_agent()
-    [following] = [each for each in blocks("python", AGENTS_PAGE) if "client.follow(" in each]
+    [following] = [each for each in blocks("python", AGENTS_PAGE) if ".follow(" in each]
     (agent,) = blocks("markdown")
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "clerk.md").write_text(agent)
