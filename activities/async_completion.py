@@ -42,10 +42,12 @@ async def to_its_end(
         await asyncio.wait([work])
     except asyncio.CancelledError:
         why = activity.cancellation_details()
+        # set by the SDK's own timer; the server may have had heartbeats from the guardian
         given_up = why is not None and why.timed_out
         if not given_up:
             return work.result() if work.done() else await _ended(work)
     else:
+        # it ended while this loop stood still: the SDK's timer may have fired behind it
         given_up = silence() > SILENT_SECONDS_MAX
     if not given_up:
         return work.result()
@@ -87,6 +89,7 @@ def _handle() -> AsyncActivityHandle:
 
 async def _is_awaited(handle: AsyncActivityHandle, details: tuple[object, ...]) -> bool:
     try:
+        # a heartbeat by the task token is answered with NOT_FOUND where nobody waits any more
         await handle.heartbeat(*details, rpc_timeout=ASK_TIMEOUT)
     except AsyncActivityCancelledError:
         return False
@@ -99,6 +102,7 @@ async def _report(handle: AsyncActivityHandle, work: asyncio.Future[Any], detail
     """Tell the server what the activity came to: of one that it has given up the SDK tells nothing."""
     with suppress(RPCError):  # it has been given up by the server meanwhile
         if (error := work.exception()) is None:
+            # async completion takes the result by RPC, past the SDK that has dropped the task
             await handle.complete(work.result(), rpc_timeout=REPORT_TIMEOUT)
         elif isinstance(error, Exception):
             await handle.fail(error, last_heartbeat_details=details, rpc_timeout=REPORT_TIMEOUT)

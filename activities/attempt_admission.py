@@ -78,6 +78,7 @@ async def attempted(traits: ToolTraits, running: Callable[[], Coroutine[Any, Any
     attempts = _until_now(here)
     here.leave(attempts)
     losses = attempts.lost(info.attempt)
+    # twice at work when a worker died: a third time would kill a third worker
     if attempts.fatal:
         raise AttemptFailure(killed_workers(traits, attempts.deaths), again=False)
     if lost_for_good(losses, (info.started_time - info.scheduled_time).total_seconds()):
@@ -178,6 +179,7 @@ async def _turn(here: Pulse, attempts: ToolAttempts) -> AsyncGenerator[Callable[
 async def _paced(here: Pulse, attempts: ToolAttempts, traits: ToolTraits, until: float) -> AsyncGenerator[None]:
     """Have the call begin when no other one is at it, and this process does not stand still; wait for it till then."""
     try:
+        # waiting counts toward start-to-close on the server, which knows no queue within a worker
         async with asyncio.timeout_at(max(until, asyncio.get_running_loop().time() + PACE_SECONDS_MIN)):
             await here.pacing.take()
     except asyncio.CancelledError:
@@ -222,6 +224,7 @@ def _postponed(here: Pulse, attempts: ToolAttempts, why: str) -> AttemptFailure:
 async def _in_time(traits: ToolTraits, work: asyncio.Task[ToolReply]) -> ToolReply:
     """Return what `work` comes to; raises ApplicationError when that takes longer than the tool may."""
     clock = asyncio.get_running_loop().time
+    # the server's start-to-close is longer by a margin, so that our own error with its words comes first
     until = clock() + traits.timeout_seconds
     try:
         await asyncio.wait([work], timeout=traits.timeout_seconds)
@@ -233,5 +236,6 @@ async def _in_time(traits: ToolTraits, work: asyncio.Task[ToolReply]) -> ToolRep
     if work.done():
         return work.result()
     work.cancel()
+    # a task whose exception nobody reads is logged as never retrieved
     work.add_done_callback(lambda over: over.cancelled() or over.exception())
     raise failure_of(traits, ended_without_answer(traits, "it took too long"), again=True)

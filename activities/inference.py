@@ -82,6 +82,7 @@ class Inference:
             response = await _typed_failures(self._answer(wanted, progress), progress, patience)
         except asyncio.CancelledError:
             progress.end()
+            # WAIT_CANCELLATION_COMPLETED: what a cancelled activity returns reaches the workflow
             partial, failed = progress.partial(), progress.failed_usage
             if (partial is None and failed == NOTHING_USED) or not _is_not_wanted():
                 raise
@@ -120,6 +121,7 @@ class Inference:
             max_output_tokens=wanted.max_output_tokens,
             response_format=opening.definition.response_format,
             listener=progress.hear,
+            # a compiler's messages differ from those that the workflow has bounded
             input_max=wanted.input_max if compiler is None else None,  # nobody has counted what that adds
         )
         answer = checked_calls(await self._asked(request, wanted, progress), self._tools.values())
@@ -175,6 +177,7 @@ def _observed(patience_seconds: float) -> tuple[Progress, Patience]:
     """
     info = activity.info()
     progress = Progress.after(info.heartbeat_details, info.attempt)
+    # Temporal counts attempts of lost workers and of failures alike; only we know which were which
     losses, seconds = info.attempt - 1 - progress.failures, (info.started_time - info.scheduled_time).total_seconds()
     if lost_for_good(losses, seconds):
         text = f"the model call was lost with its worker {losses} times in {seconds:.0f} s; what ends its workers?"
@@ -193,6 +196,7 @@ def _observed(patience_seconds: float) -> tuple[Progress, Patience]:
 def _is_not_wanted() -> bool:
     """Return whether the workflow cancelled this call: not a pause, a timeout or the worker's end, which repeat it."""
     why = activity.cancellation_details()
+    # several flags can be set at once; one that is repeated must not return a result
     return why is not None and why.cancel_requested and not (why.worker_shutdown or why.not_found or why.paused)
 
 
@@ -207,6 +211,7 @@ async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress, patien
         raised = ModelFailure(record.message, kind=record.type)
     except Exception as error:  # noqa: BLE001  # nothing that is not bounded and encodable goes into a failure
         record = error_record(error, "model")
+        # not known to be final, so it is retried; patience ends it
         raised = ModelFailure(record.message, kind=record.type, again=True)
     raise await _failure(raised, progress, patience) from None
 
@@ -220,6 +225,7 @@ async def _failure(failure: ModelFailure, progress: Progress, patience: Patience
         await patience.tell(text, wait)
     elif failure.again:
         text = given_up(text, activity.info().attempt, patience.seconds)
+    # a failure over 2 MB loses its type and details, one over 4 MB its completion: all is bounded here
     return ApplicationError(text, used, type=failure.kind, non_retryable=wait is None, next_retry_delay=wait)
 
 
@@ -240,6 +246,7 @@ async def _tell_spent(used: Usage) -> None:
 def _failed(progress: Progress, usage: Usage = NOTHING_USED, *, free: bool = False) -> Usage:
     """Return what all attempts used, having left it for the next one, which takes silence for a lost attempt."""
     used = progress.fail(usage, free=free)
+    # the SDK sends the heartbeat it holds back before it reports the failure
     pulse().beat()  # with it, also when the first attempt began
     return used
 
@@ -253,5 +260,6 @@ async def _asked(query: str, kind: type[AnswerT], *request: TranscriptRequest) -
     """Ask this activity's own workflow; a query writes no history."""
     info = activity.info()
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+    # without a worker a query hangs until its rpc_timeout, so it always has one
     answer: AnswerT = await workflow.query(query, *request, result_type=kind, rpc_timeout=QUERY_TIMEOUT)
     return answer

@@ -44,6 +44,7 @@ class Patience:
         """Return how long to wait before the next attempt, `named` being what the endpoint asked for; none if over."""
         asked = None if named is None else named.total_seconds()
         wait = next_wait_seconds(activity.info().attempt, asked, self._waited(self._now()), self.seconds)
+        # next_retry_delay replaces the policy's interval for this attempt alone; zero falls back to the policy
         return None if wait is None else max(timedelta(seconds=wait), SOONEST)
 
     async def tell(self, message: str, wait: timedelta) -> None:
@@ -63,6 +64,7 @@ class Patience:
             await workflow.signal(MODEL_WAIT_SIGNAL, told, rpc_timeout=TELL_TIMEOUT)
 
     def _now(self) -> datetime:
+        # two machines' clocks may differ by more than a wait: the server's start plus what passed here
         return activity.info().started_time + timedelta(seconds=time.monotonic() - self._took_up)
 
     def _waited(self, until: datetime) -> float:

@@ -61,6 +61,7 @@ class ToolSlots:
     @contextmanager
     def one(self) -> Generator[None]:
         """Hold a slot; raises ApplicationError of the type TOOLS_BUSY when there is none."""
+        # asyncio is single-threaded: between this look and the count nothing else runs
         if not self._free:
             raise ApplicationError(
                 "all slots for tools are taken",
@@ -94,12 +95,14 @@ def _activity_of(
 ) -> Callable[..., Any]:
     @activity.defn(name=tool.name)
     async def run(arguments: dict[str, Any], metadata: Any = None) -> str | dict[str, Any]:  # noqa: ANN401  # JSON or bytes of it
+        # a local activity has no server-side attempts to count
         if not tool.traits.local:
             refuse_spent(tool.traits)
         with slots.one() if slots else nullcontext():
             reply = await _run(tool, arguments, _metadata(metadata), results, spans)
         if reply.stop is None:
             return reply.text
+        # a plain text is the common result; the envelope costs bytes of history only where a stop is asked for
         return {"kind": REPLY_KIND, "text": reply.text, "stop": reply.stop, "context": dict(reply.stop_context)}
 
     return run
@@ -184,5 +187,6 @@ class Catalog:
             tools=tuple(tool.traits for tool in equipment.tools.values()),
             hooks=tuple(hook.traits for hook in equipment.hooks.values()),
             prompt=equipment.definition.system_prompt,
+            # a synchronous read would block heartbeats and all other calls of the worker
             prices=await asyncio.to_thread(self._prices.of, request.model),  # the first time it reads the whole table
         )

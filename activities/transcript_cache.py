@@ -88,8 +88,10 @@ class TranscriptCache:
         Raises TranscriptMismatch when even what the workflow answers does not add up to the target.
         """
         base = Transcript.of(wanted.opening) if wanted.opening else self._known(execution_id, wanted)
+        # a rewind or another worker's attempt may have left a conversation that goes on differently
         known = base and base.until(wanted.base)
         found = known and known.extended(wanted.delta)
+        # the digest decides, never the length: a stale cache can have as many messages
         if found is None or found.marks[-1] != wanted.target:
             found = await _completed(found, wanted.target, fetch)
         self._keep(execution_id, found)
@@ -106,6 +108,7 @@ class TranscriptCache:
         replaced = self._kept.pop(execution_id, None)
         self._bytes += transcript.bytes - (replaced.bytes if replaced else 0)
         self._kept[execution_id] = transcript
+        # the oldest first; even the one just added may be too large and go
         while self._bytes > self._bytes_max and self._kept:
             _, dropped = self._kept.popitem(last=False)
             self._bytes -= dropped.bytes
@@ -130,6 +133,7 @@ async def _completed(start: Transcript | None, target: Mark, fetch: FetchPage) -
 
 async def _read_on(transcript: Transcript, length: int, fetch: FetchPage) -> Transcript:
     while len(transcript.messages) < length:
+        # a query's answer has at most 2 MB, so a long conversation comes in pages
         page = await fetch(TranscriptRequest(start=len(transcript.messages), stop=length))
         if not page.messages:
             raise TranscriptMismatch(f"the workflow's transcript ends at {len(transcript.messages)} of {length}")

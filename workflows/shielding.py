@@ -14,11 +14,13 @@ T = TypeVar("T")
 
 async def in_any_case(work: Coroutine[Any, Any, T]) -> T:
     """Return what `work` comes to, however often the run is cancelled meanwhile."""
+    # asyncio.shield would not do: it leaves at the first cancel, and the workflow would end before its work
     doing = asyncio.create_task(work)
     while not doing.done():
         try:
             await workflow.wait_condition(doing.done)
         except asyncio.CancelledError:
+            # the SDK cancels all tasks of a run that it evicts from its cache; a cancel of the run has a reason
             if workflow.cancellation_reason() is None:  # the worker puts this run aside
                 doing.cancel()
                 raise
@@ -31,6 +33,7 @@ async def outcome(asked: asyncio.Task[T]) -> T:
     There the SDK (and asyncio) would throw the end away for the cancel, and nobody would know what the call used.
     """
     try:
+        # a cancel and the result in one activation are not handled as one batch (SDK logic flag 2 is off)
         await workflow.wait([asked])
     except asyncio.CancelledError:
         if not asked.done():
@@ -48,6 +51,7 @@ async def locally(doing: Awaitable[T]) -> T:
         return await doing
     except FailureError as error:
         task = asyncio.current_task()
+        # a cancelled local activity looks alike, whoever cancelled it
         if is_cancelled_exception(error) and not (task and task.cancelling()):
             await workflow.wait_condition(lambda: False)
         raise
@@ -59,5 +63,6 @@ async def begun(starting: asyncio.Task[T]) -> tuple[T, bool]:
         await workflow.wait([starting])
     except asyncio.CancelledError:
         await workflow.wait([starting])
+        # a child that has started is known to the server: cancelling its start would orphan it
         return starting.result(), True
     return starting.result(), False

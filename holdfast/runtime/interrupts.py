@@ -44,6 +44,7 @@ class Interruptible:
             try:
                 with self._lock:
                     self._ended = True
+                    # an exception that is set and not yet raised would hit the next call in this pooled thread
                     _raise_in(self._thread, None)
             except CallCancelled:
                 continue
@@ -51,6 +52,7 @@ class Interruptible:
 
     def interrupt(self) -> None:
         """Raise CallCancelled in the call's thread: now, when its shielded part ends, or when it begins."""
+        # a thread in C code that holds the lock must not hold up the event loop
         if not self._lock.acquire(timeout=LOCK_SECONDS_MAX):
             return
         try:
@@ -98,4 +100,5 @@ def shielded() -> Generator[None]:
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
     """Have Python raise `kind` in `thread`; none takes back what has not been raised yet."""
     value = None if kind is None else ctypes.py_object(kind)
+    # CPython's only way into another thread: raised at the next bytecode, never within a C call
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), value)

@@ -71,6 +71,7 @@ class Progress:
         whether its request had gone out is not known, so it counts as well (`count_unheard`).
         """
         try:
+            # details may be those of another version's worker
             left = CallProgress.model_validate(heartbeat_details[0]) if heartbeat_details else CallProgress(attempt=0)
         except ValidationError:  # not ours
             left = CallProgress(attempt=0)
@@ -98,6 +99,7 @@ class Progress:
         if part.usage is not None:
             self._usage, self._came_bytes = part.usage, 0
         else:
+            # no tokenizer is known for every model; a token has at least one byte
             self._came_bytes += len(part.text.encode()) + len(part.reasoning.encode()) + part.call_bytes
 
     def fail(self, usage: Usage = NOTHING_USED, *, free: bool = False) -> Usage:
@@ -105,6 +107,7 @@ class Progress:
 
         `free` says that its endpoint did no work for it.
         """
+        # the last report replaces bytes that were counted before it
         if usage not in (NOTHING_USED, self._usage):
             self._usage, self._came_bytes = usage, 0
         self.failed_usage += (self._usage or NOTHING_USED) if free else self._counted()
@@ -122,6 +125,7 @@ class Progress:
         request = self._request
         if request is None or not (self._sent or (lost and not self._over)):  # sent a moment later, maybe
             return self._usage or NOTHING_USED
+        # between the last heartbeat and the death more has come that nobody saw
         more = HEARTBEAT_TOKENS_MAX if lost else 0
         if self._usage is None or self._came_bytes:
             more = hidden_tokens(request.max_output_tokens) if self._unseen else max(more, CUT_TOKENS_MAX)

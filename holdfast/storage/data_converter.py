@@ -109,6 +109,7 @@ def converter(place: str, codec: PayloadCodec | None) -> DataConverter:
         payload_converter_class=PayloadFormat,
         payload_codec=marking or PlainCodec(),
         failure_converter_class=FailureFormat if codec is None else EncodedFailureFormat,
+        # threshold 0: the selector decides by what a payload is; the SDK's 256 KB knows sizes only
         external_storage=ExternalStorage(drivers=[driver], driver_selector=driver.selected, payload_size_threshold=0),
     )
 
@@ -141,6 +142,7 @@ class PlainCodec(PayloadCodec):
         for payload in payloads:
             if payload.metadata.get("encoding") == SEALED_ENCODING:
                 key = payload.metadata.get("key", b"")[:100].decode(errors="replace")
+                # raised within a workflow task it fails the task, which is retried until the key is there
                 told = f"a payload is encrypted with the key {key!r}, and this process has no key file"
                 raise PayloadRefused(f"{told}; set {KEY_FILE}")
         return list(payloads)
@@ -172,6 +174,7 @@ class MarkingCodec(PayloadCodec, WithSerializationContext):
     async def _encoded(self, payload: Payload) -> Payload:
         if payload.metadata.get("encoding") == KEPT_ENCODING:
             return payload
+        # the codec runs before the storage, so that objects are encrypted; metadata it adds survives
         [encoded] = await self._codec.encode([payload])
         if payload.metadata.get("encoding") == SEGMENT_ENCODING:
             encoded.metadata[SEGMENT] = b"1"
@@ -202,6 +205,7 @@ class PayloadFormat(PydanticPayloadConverter):
         payloads = super().to_payloads(values)
         for value, payload in zip(values, payloads, strict=True):
             if isinstance(value, PAGES):
+                # the driver sees bytes and no types: an answer must be recognised in its payload
                 payload.data += ANSWER_END
             elif isinstance(value, SnapshotReference):
                 payload.CopyFrom(Payload(metadata={"encoding": KEPT_ENCODING}, data=value.snapshot.encode()))
@@ -214,6 +218,7 @@ class PayloadFormat(PydanticPayloadConverter):
         `RefusedStart` and decides. (An execution's comes without a type, or as a plain `dict`.)
         """
         for payload, hint in zip_longest(payloads, type_hints or ()):
+            # RawValue passes through undecoded, so nothing is refused that nobody reads
             if hint is RawValue or payload.metadata.get("encoding") != REFUSED_ENCODING:
                 continue
             why = payload.data.decode(errors="replace")
@@ -261,12 +266,14 @@ class EncodedFailureFormat(FailureFormat):
     def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
         """Write the error into `failure`."""
         super().to_failure(exception, payload_converter, failure)
+        # the SDK wraps what a codec raises
         for refused in (exception, exception.__cause__):
             if isinstance(refused, PayloadRefused):
                 failure.message = str(refused)
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
         """Return the error that `failure` is; a message that nobody with the key has written is replaced."""
+        # timeouts and cancels are the server's own failures, which it cannot encrypt
         if failure.HasField("application_failure_info") and not failure.HasField("encoded_attributes"):
             bare = Failure()
             bare.CopyFrom(failure)
@@ -310,6 +317,7 @@ class PayloadDriver(StorageDriver):
         if metadata.get("encoding") == KEPT_ENCODING:
             return self
         if ANSWER in metadata or _is_answer(payload):
+            # the server refuses a query's answer over 2 MB; below it nothing needs to be kept
             least = ANSWER_INLINE_BYTES_MAX
         elif metadata.get("encoding") == SEGMENT_ENCODING or SEGMENT in metadata:
             least = SEGMENT_BYTES_MIN
@@ -332,6 +340,7 @@ class PayloadDriver(StorageDriver):
     async def _kept(self, payload: Payload) -> StorageDriverClaim:
         if payload.metadata.get("encoding") == KEPT_ENCODING:
             return StorageDriverClaim(claim_data={SNAPSHOT: payload.data.decode()})
+        # metadata is a map: without `deterministic` equal payloads would have different digests
         data = payload.SerializeToString(deterministic=True)
         digest = digest_of(data)
         await self._objects.write(_name(digest), data)
@@ -341,6 +350,7 @@ class PayloadDriver(StorageDriver):
     async def _claimed(self, claim: StorageDriverClaim) -> Payload:
         snapshot = claim.claim_data.get(SNAPSHOT)
         digest = snapshot or claim.claim_data.get(DIGEST, "")
+        # it would be read from outside its folder otherwise: `../`
         if _HEX.fullmatch(digest) is None:  # it becomes a name
             raise StorageFailed(f"the history refers to {digest[:80]!r} in our storage, which is no digest of ours")
         if snapshot is not None:

@@ -53,6 +53,7 @@ def content_of(value: object) -> str:
     if not isinstance(value, list):
         return text_of(value)
     parts = cast("list[object]", value)
+    # Mistral and others answer in content parts, as one may ask in them
     if not all(isinstance(part, dict) for part in parts):
         raise ValueError("a content part is not an object")
     texts = [cast("dict[str, object]", part).get("text", "") for part in parts]
@@ -67,6 +68,7 @@ def arguments_of(value: object) -> str:
 
 
 def _count(value: object) -> int | None:
+    # JSON has true where a number should be, and floats; a budget must not become negative or infinite
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return int(min(value, REPORTED_TOKENS_MAX))
     return None
@@ -88,6 +90,7 @@ class _Call(BaseModel):
 
 def _first_calls(value: object) -> object:
     """Cut before validating: an answer of megabytes can hold hundreds of thousands of calls."""
+    # null and a missing list mean none; anything else is left for the validation to refuse
     return cast("list[object]", value)[:CALLS_KEPT_MAX] if isinstance(value, list) else value or []
 
 
@@ -128,6 +131,7 @@ def reported(usage: object) -> Usage | None:
     """Return what an answer's `usage` says was used, none where it says nothing."""
     if not isinstance(usage, dict):
         return None
+    # zeros in both are a report; nulls in both are none, and an upper bound counts
     told = _Usage.model_validate(usage)
     if told.prompt_tokens is None and told.completion_tokens is None:
         return None
@@ -139,9 +143,11 @@ def parsed(body: bytes) -> object:
     try:
         data: object = json.loads(body)
     except (ValueError, RecursionError):
+        # OPENAI_BASE_URL without /v1 gives the start page of many servers, with status 200
         kind = "a web page" if body.lstrip()[:1] == b"<" else "empty" if not body.strip() else "not JSON"
         raise UnusableAnswer(f"the answer is {kind}; check OPENAI_BASE_URL") from None
     fields = fields_of(data)
+    # gateways answer 200 with an error object; some add `error: null` to good answers
     if fields.get("error") and not fields.get("choices"):
         raise ErrorInAnswer(fields["error"])
     return data
@@ -167,9 +173,11 @@ def read_answer(
         raise UnusableAnswer(NO_COMPLETION) from None
     choice = read.choices[0]
     said, usage = choice.message, read.usage
+    # an answer with words that reports 0 tokens is counted by its bytes
     silent = usage.completion_tokens == 0 and said == _Message()
     received = 0 if usage.completion_tokens or silent else len(said.model_dump_json().encode())
     return InferenceResponse(
+        # a refusal comes in place of content, as the answer that the user is to read
         text=clamped_json(said.content + said.refusal, RESPONSE_BYTES_MAX),
         reasoning=clamped_json(said.reasoning_content or said.reasoning, REASONING_BYTES_MAX),
         tool_calls=_calls(said.tool_calls, cut=choice.finish_reason in CUT_OFF),
@@ -190,9 +198,11 @@ def _calls(asked: list[_Call], *, cut: bool) -> tuple[ToolCall, ...]:
     for call in asked:
         used += len(call.function.arguments.encode())
         if used <= ARGUMENTS_BYTES_MAX:
+            # cut by the output limit: the last call's arguments may be whole JSON and yet not all of it
             last = cut and call is asked[-1]
             calls.append(ToolCall.parse(call.id, call.function.name, call.function.arguments, cut=last))
         else:
+            # every call must be answered, also one whose arguments are not kept
             named = ToolCall.parse(call.id, call.function.name, "")
             text = f"the arguments of this answer's calls pass {ARGUMENTS_BYTES_MAX:,} bytes"
             calls.append(named.model_copy(update={"malformed": text}))

@@ -56,23 +56,27 @@ class Lines:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the lines that `chunk` completes."""
+        # the network may cut a CRLF in two: its LF ends no second, empty line
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
         if not chunk:
             return []
         self._after_cr = chunk.endswith(b"\r")
+        # bytes.splitlines knows LF, CR and CRLF alone, as the specification of events; str.splitlines knows more
         lines = chunk.splitlines()
         rest = b"" if chunk.endswith((b"\n", b"\r")) else lines.pop()
         if lines and self._tail:
             lines[0] = bytes(self._tail + lines[0])
             self._tail.clear()
         self._tail += rest
+        # a server that never ends its line must not take all memory
         if len(self._tail) > ANSWER_BYTES_MAX:
             raise UnusableAnswer(f"a line of the answer has more than {ANSWER_BYTES_MAX:,} bytes")
         return lines
 
     def end(self) -> list[bytes]:
         """Return the last line, which nothing ended, and the empty one that ends every event."""
+        # some servers close the connection without the empty line that ends the last event
         return [bytes(self._tail), b""]
 
 
@@ -116,19 +120,24 @@ class StreamedAnswer:
         """Take what came. Raises UnusableAnswer and ErrorInAnswer."""
         self._received += len(chunk)
         if self._streamed is None:
+            # proxies keep a slow connection alive with blank lines before the answer
             chunk = chunk.lstrip(NOTHING)
             if not chunk:
                 return
+            # asked to stream, some servers answer with one plain completion, and a wrong URL with a web page
             self._streamed = chunk[:1] not in PLAIN
             if not self._streamed and self._listener is not None:
+                # nothing of it is seen before its end: cut off, it counts all that it may have put out
                 self._listener(AnswerPart(unseen=True))
         if not self._streamed:
             self._plain += chunk
             if len(self._plain) > ANSWER_BYTES_MAX:
                 raise UnusableAnswer(f"the answer has more than {ANSWER_BYTES_MAX:,} bytes")
             return
+        # an event of a few letters has hundreds of bytes around them, so a stream may be longer than its words
         if self._received > STREAM_BYTES_MAX:
             raise UnusableAnswer(f"the answer has more than {STREAM_BYTES_MAX:,} bytes")
+        # what came before a broken line counts and is told, so it is told in `finally`
         said_before = self.usage
         try:
             for line in self._lines.feed(chunk):
@@ -148,6 +157,7 @@ class StreamedAnswer:
                 for line in self._lines.end():
                     self._take_line(line)
             self._tell()
+        # no finish reason: half a tool call would run with half its arguments
         if not self.complete:
             raise UnusableAnswer(NO_STREAM) if not self._choices else AnswerCut
         message: dict[str, object] = {name: joined(text) for name, text in self._texts.items()}
@@ -161,9 +171,11 @@ class StreamedAnswer:
         return completion
 
     def _take_line(self, line: bytes) -> None:
+        # the space behind the colon is optional; JSON does not mind it
         if line.startswith(b"data:"):
             self._add_data(line[5:])
         elif line.startswith(b"event:"):
+            # OpenAI's own errors come as data; gateways name the event `error`
             self._event = line[6:].strip().decode("utf-8", "replace")
         elif line.startswith(b"error:"):  # llama.cpp
             self._event = "error"
@@ -172,6 +184,7 @@ class StreamedAnswer:
             self._take_event(self._event, line)
         elif not line:
             event, data = self._event, self._data
+            # an empty line ends the event; without data it was a comment or a keep-alive
             self._event, self._data, self._data_bytes = "", [], 0
             if data and not self.done:
                 self._take_event(event, b"\n".join(data))
@@ -183,18 +196,22 @@ class StreamedAnswer:
             raise UnusableAnswer(f"an event of the answer has more than {ANSWER_BYTES_MAX:,} bytes")
 
     def _take_event(self, event: str, data: bytes) -> None:
+        # some servers say [DONE] without a finish reason, or put words behind it
         if data.strip().startswith(DONE):
             self.done = self.complete = True
             return
+        # counted as received if the event cannot be read: the provider has made and bills it
         self._taking = len(data)  # until it could be read
         try:
             chunk: object = json.loads(data.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
+            # the text of an error need not be JSON
             if event == "error":
                 raise ErrorInAnswer(data[:WORD_CHARS_MAX].decode("utf-8", "replace")) from None
             raise UnusableAnswer(NOT_JSON) from None
         self._taking = 0
         fields = fields_of(chunk)
+        # status 200 is sent before the model runs: what fails later is said within the stream
         if event == "error" or fields.get("error"):
             raise ErrorInAnswer(fields.get("error") or chunk)
         if not isinstance(chunk, dict):
@@ -203,10 +220,13 @@ class StreamedAnswer:
 
     def _take_chunk(self, chunk: dict[str, object]) -> None:
         for name in ("id", "model"):
+            # the first chunk names them; some servers repeat them, some change the id with every chunk
             self._words[name] = self._words[name] or word_of(chunk.get(name))
+        # with include_usage it is in a last chunk without choices; some servers count on in every chunk
         if (usage := reported(chunk.get("usage"))) is not None:
             self._usage, self.usage = chunk["usage"], usage
         choices = chunk.get("choices")
+        # the usage chunk of OpenAI, and Azure's first chunk with the filter's results, have no choices
         if not choices:
             return
         first = cast("list[object]", choices)[0] if isinstance(choices, list) else None
@@ -217,12 +237,14 @@ class StreamedAnswer:
         # a server that only pretends to stream puts the whole message where the difference belongs
         said = choice.get("delta") or (choice.get("message") if self._choices == 1 else None)
         self._take_delta(fields_of(said))
+        # null until the last chunk; nothing of the answer's text follows it
         if finish := word_of(choice.get("finish_reason")):
             self._words["finish_reason"] = finish
             self.complete = True
 
     def _take_delta(self, delta: dict[str, object]) -> None:
         text, refusal = _content(delta.get("content")), _text(delta.get("refusal"))
+        # DeepSeek and llama.cpp say reasoning_content, OpenRouter and newer vLLM reasoning
         reasoning = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
         if text or refusal or reasoning:
             self._texts["content"].write(text)
@@ -235,6 +257,7 @@ class StreamedAnswer:
         if calls:
             if not isinstance(calls, list):
                 raise UnusableAnswer(NO_COMPLETION)
+            # a delta may hold pieces of several parallel calls
             self._kept += sum(self._calls.take(fragment) for fragment in cast("list[object]", calls))
         if self._kept > ANSWER_BYTES_MAX:
             raise UnusableAnswer(f"the answer says more than {ANSWER_BYTES_MAX:,} characters")
@@ -243,6 +266,7 @@ class StreamedAnswer:
         call_bytes = self._calls.bytes - self._told_call_bytes
         if not self._fresh_text and not call_bytes and not changed:
             return
+        # half a surrogate pair cannot be sent on; the joined answer has the whole character
         text, reasoning = encodable("".join(self._fresh_text)), encodable("".join(self._fresh_reasoning))
         self._fresh_text, self._fresh_reasoning, self._told_call_bytes = [], [], self._calls.bytes
         if self._listener is not None:

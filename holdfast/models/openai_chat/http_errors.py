@@ -44,12 +44,14 @@ class ErrorStatus(Exception):
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         super().__init__(f"the endpoint answered {status}")
         self.status = status
+        # HTTP/2 sends names in lower case, HTTP/1.1 servers as they like
         self.headers = {name.lower(): value for name, value in headers.items()}
         self.words = _words(body)
 
 
 async def refuse_errors(response: Response) -> None:
     """Raise ErrorStatus for an answer that is none; pass on successes, and redirects that can be followed."""
+    # a redirect without a location would be returned as an answer otherwise
     if response.is_success or response.has_redirect_location:
         return
     body = bytearray()
@@ -64,6 +66,7 @@ async def refuse_errors(response: Response) -> None:
 def _words(body: bytes) -> str:
     text = body.decode("utf-8", "replace")
     try:
+        # the forms differ: {error: {message}}, {detail: [...]}, {message}, plain text; the words alone are kept
         return words_of(json.loads(text))
     except (ValueError, RecursionError):
         return text

@@ -71,6 +71,7 @@ class OpenAIChat(Model):
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the endpoint's answer; raise ModelFailure as `provider_errors` in this package lists them."""
         said = StreamedAnswer(request.listener, streamed=request.llm.stream)
+        # until the transport sends it a failure is free: no name, no connection, no TLS
         _tell(request, AnswerPart(sent=False))
         try:
             with telling_when_sent(lambda: _tell(request, AnswerPart(unseen=not request.llm.stream))):
@@ -80,6 +81,7 @@ class OpenAIChat(Model):
             raise
         except Exception as error:
             _tell_rest(request, said)
+            # usage that came before the break is reported, and better than a bound
             failure = provider_failure(error, self.settings, said.usage or NOTHING_USED)
             if failure is None:
                 raise
@@ -94,6 +96,7 @@ class OpenAIChat(Model):
         messages, tools = _wire_messages(request), [_wire_tool(tool) for tool in request.tools]
         form, streamed = _wire_format(request.response_format), request.llm.stream
         ends_at = asyncio.get_running_loop().time() + MODEL_SECONDS_MAX
+        # the client's read timeout counts between bytes, so keep-alives would prolong it for ever
         limit = asyncio.timeout(FIRST_BYTE_SECONDS if streamed else MODEL_SECONDS_MAX)
         try:
             async with (
@@ -110,6 +113,7 @@ class OpenAIChat(Model):
                     },
                     extra_headers={"Accept-Encoding": "identity"},  # what is counted is what comes: no bombs
                     temperature=omit if request.llm.temperature is None else request.llm.temperature,
+                    # `max_tokens` is refused by reasoning models; its successor counts hidden reasoning, too
                     max_completion_tokens=request.max_output_tokens or omit,
                 ) as answer,
             ):
@@ -155,7 +159,9 @@ async def _receive(chunks: AsyncIterator[bytes], said: StreamedAnswer, limit: as
     async for chunk in chunks:
         said.feed(chunk)
         if said.done:
+            # a server may keep the connection open behind [DONE]
             break
+        # the usage comes behind the finish reason or never: not worth a silence of minutes
         longest = MODEL_SECONDS_MAX if said.plain else TRAILER_SECONDS if said.complete else SILENCE_SECONDS
         limit.reschedule(min(ends_at, now() + longest))
     if said.done:
@@ -180,6 +186,7 @@ def _wire_message(message: Message) -> dict[str, Any]:
         wire["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
         wire["tool_calls"] = [_wire_call(call) for call in message.tool_calls]
+        # an empty text beside calls is refused by some servers, null by none
         wire["content"] = wire["content"] or None
     return wire
 

@@ -53,15 +53,18 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
     """
     where = settings.endpoint
     match error:
+        # the client's own class for connecting, ours for silences within the answer
         case APITimeoutError() | TimeoutError():
             told = f"the model endpoint {where} did not answer in time"
             return _failure(told, Refused(UNAVAILABLE, again=True), usage)
         case ErrorStatus():
             return _status_failure(error, settings)
+        # its text is "Connection error.": the cause is below it
         case APIConnectionError():
             told = f"the model endpoint {where} cannot be reached ({_cause(error)})"
             told = f"{told}; is it running, is OPENAI_BASE_URL right?"
             return _failure(told, Refused(UNAVAILABLE, again=True), usage)
+        # proxies end a stream properly after their own time limit, without an error
         case AnswerCut():
             told = f"the answer of the model endpoint {where} ended before it was complete (no finish reason)"
             return _failure(told, Refused(UNAVAILABLE, again=True), usage)
@@ -70,6 +73,7 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
             return _failure(f"the model endpoint {where} failed in its answer: {said}", refused, usage)
         case UnusableAnswer():
             return _failure(f"{where}: {error}", Refused("UnusableAnswer", again=True), usage)
+        # a body that the client itself could not read
         case APIError():
             told = f"{where}: {_redacted(str(error), settings)}"
             return _failure(told, Refused("UnusableAnswer", again=True), usage)
@@ -84,6 +88,7 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
 
 def is_broken_connection(error: Exception) -> bool:
     """Return whether `error` comes raw from the client's transport, as it does while a body is read."""
+    # the client wraps errors up to the headers; within the body those of its transport come bare
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in TRANSPORTS
 
 
@@ -119,10 +124,12 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         if cause is None:
             return
         yield cause
+        # the transport raises `from` in places and in `except` in others
         cause = cause.__cause__ or cause.__context__
 
 
 def _redacted(text: str, settings: ProviderSettings) -> str:
     for secret in settings.secrets:
+        # gateways quote the Authorization header in their refusals
         text = text.replace(secret, "[secret]")
     return clamped(" ".join(text.split()), BODY_CHARS_MAX)

@@ -43,6 +43,7 @@ async def trace_sending(request: Request) -> None:
         return
 
     async def trace(event: str, _: object) -> None:  # the transport awaits it
+        # once the headers go out the endpoint may work and bill, whatever becomes of the connection
         if event.endswith(SENDS):
             sent()
 

@@ -20,6 +20,7 @@ class _Call:
         self.is_function = False
 
     def wire(self) -> dict[str, Any]:
+        # a custom tool's call has no function; the reader refuses it as it would in a plain answer
         function = {"name": self.name, "arguments": joined(self.arguments)} if self.is_function else None
         return {"id": self.id, "function": function}
 
@@ -45,27 +46,33 @@ class Calls:
         fields = fields_of(cast("object", fragment))
         told = fields.get("function")
         function = fields_of(told)
+        # id and name come with the first piece alone, or with every one
         id_, name = word_of(fields.get("id")), word_of(function.get("name"))
         arguments = _arguments(function.get("arguments"))
+        # also of calls that are dropped: they were made and are billed
         self.bytes += sum(len(each.encode("utf-8", "surrogatepass")) for each in (id_, name, arguments))
         call = self._call_of(fields.get("index"), id_, name, arguments)
         if call is None:
             return 0
+        # later pieces have arguments only, and some servers send `function: null` with them
         call.is_function = call.is_function or isinstance(told, dict)
         call.id = call.id or id_
         if name != call.name:  # some repeat it with every fragment
             call.name = (call.name + name)[: 2 * WORD_CHARS_MAX]
+        # pieces are cut anywhere, also within an escape: they are read when all have come
         call.arguments.write(arguments)
         return len(id_) + len(name) + len(arguments)
 
     def _call_of(self, index: object, id_: str, name: str, arguments: str) -> _Call | None:
         """Return the call that a fragment belongs to, none for those beyond what is kept of one answer."""
+        # without an index a piece continues the latest call
         call = self._by_index.get(index) if isinstance(index, int) else self._last
         if call is None or (name and _is_another(call, id_, arguments)):
             call = _Call() if len(self.all) < CALLS_KEPT_MAX else None
             if call is not None:
                 self.all.append(call)
             if isinstance(index, int):
+                # a dropped call's index must not lead its later pieces to a kept call
                 if call is None:
                     self._by_index.pop(index, None)
                 else:
@@ -76,11 +83,14 @@ class Calls:
 
 def _is_another(call: _Call, id_: str, arguments: str) -> bool:
     """Return whether a fragment with a name begins a call of its own, although its index is that of `call`."""
+    # every call with index 0 and an id of its own: the id decides
     if id_ and call.id:
         return id_ != call.id
+    # a name with whole arguments behind whole arguments is a second call, not a repetition
     if not call.arguments.tell() or not (arguments.startswith("{") and arguments.endswith("}")):
         return False
     try:
+        # braces alone prove nothing: a piece may end in one by chance
         json.loads(arguments)
     except (ValueError, RecursionError):
         return False
@@ -101,4 +111,5 @@ def joined(text: StringIO) -> str:
     whole = text.getvalue()
     if whole.isascii():
         return whole
+    # a character beyond the BMP can be cut into two \u escapes, one in each event
     return whole.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
