@@ -80,7 +80,7 @@ def python() -> dict[str, Any]:
 
 def test_the_same_agent_stands_there_in_every_form() -> None:
     (markdown,) = blocks("markdown")
-    clerk = python()["clerk"]
+    clerk = python()["clerk"].definition
     assert load_text(markdown, ".md", "clerk") == clerk
     assert load_text(blocks("yaml")[0], ".yaml", "clerk") == clerk
 
