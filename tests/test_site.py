@@ -106,7 +106,7 @@ def test_every_link_and_anchor_within_the_site_leads_somewhere(site: Path, pages
 
 def test_the_search_knows_what_the_pages_say(site: Path) -> None:
     index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
-    assert "holdfast.client.Client.watch" in index
+    assert "holdfast.client.Holdfast.watch" in index
     assert "pause_while_waiting" in index
 
 
