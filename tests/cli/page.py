@@ -51,7 +51,8 @@ def first_words(heading: str) -> list[str]:
 
 def examples(command: str) -> list[Any]:
     """Return the examples of what a command prints with `--json`."""
-    return json.loads(EXAMPLES.read_text(encoding="utf-8"))[command]
+    found: dict[str, list[Any]] = json.loads(EXAMPLES.read_text(encoding="utf-8"))
+    return found[command]
 
 
 def keys(example: Any) -> set[str]:  # noqa: ANN401  # what JSON holds
