@@ -27,7 +27,7 @@ GIVEN_BY: Final[Mapping[StopReason, str]] = {
 
 LINKS: Final[Mapping[str, str]] = {
     "every attempt that reached the endpoint": "models.md#what-a-call-used",
-    "prices": "concepts.md#budgets",
+    "prices": "#prices",
 }
 """Where the words for what counts are explained."""
 
@@ -63,19 +63,13 @@ def limits_in_definitions() -> Iterator[str]:
     """Yield the fields of a definition that are limits, in the order in which it has them."""
     fields = list(ExecutionBudget.model_fields)
     for limit in sorted(LIMITS, key=lambda limit: fields.index(limit.field)):
-        yield f"| `budget.{limit.field}` | {limit.counts} | {limit.unit} | unlimited |"
+        yield f"| `budget.{limit.field}` | {limit.counts} | unlimited |"
 
 
-def options_of_runs() -> Iterator[str]:
-    """Yield the options of `holdfast run`."""
+def options_of_limits() -> Iterator[str]:
+    """Yield the options of `holdfast run` and `holdfast session change`."""
     for limit in LIMITS:
-        yield f"| `--max-{_dashed(limit.name)}` | the definition's | at most so many {limit.unit} |"
-
-
-def options_of_changes() -> Iterator[str]:
-    """Yield the options of `holdfast session change`."""
-    for limit in LIMITS:
-        yield f"| `--max-{_dashed(limit.name)}` | | `change`: at most so many {limit.unit} per run |"
+        yield f"| `--max-{_dashed(limit.name)}` | the agent's | at most so many {limit.unit} | `run`, `session` |"
 
 
 def metric_of_limits() -> Iterator[str]:
@@ -96,9 +90,8 @@ ROWS: Final = (
     Rows("spec.md", r"\| \d+ \| `\w+` \| (yes|no) \| (yes|no) \| .* \|", reasons),
     Rows("budgets-and-stopping.md", r"\| `max_\w+` \| .* \| `\w+` \|", limits_counted),
     Rows("agents.md", r"\| `budget\.max_\w+` \| .* \|", limits_in_definitions),
-    Rows("cli.md", r"\| `--max-[\w-]+` \| the definition's \| .* \|", options_of_runs),
     Rows("operate.md", rf"\| `{BUDGET_USE.name}` \| .* \|", metric_of_limits),
-    Rows("cli.md", r"\| `--max-[\w-]+` \| \| `change`: .* \|", options_of_changes),
+    Rows("cli.md", r"\| `--max-[\w-]+` \| the agent's \| .* \|", options_of_limits),
 )
 
 
