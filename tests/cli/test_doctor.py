@@ -231,7 +231,7 @@ async def test_agents_that_cannot_be_read_in_time_keep_no_other_check_from_being
     def hang(_: Path) -> None:  # a folder on a disk that does not answer
         gone.wait(60)
 
-    monkeypatch.setattr(checks, "load_agents", hang)
+    monkeypatch.setattr(checks, "known_agents", hang)
     try:
         found = {each.check: each for each in await examine(settings)}
     finally:
