@@ -13,7 +13,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.wire import event_envelope
 from holdfast.core.wire.execution_events import KINDS
 from holdfast.core.wire.session_events import SESSION_KINDS
-from holdfast.view.run_export import RunExport
+from holdfast.view.report import RunExport
 
 FOLDER: Final = Path(__file__).resolve().parent
 

@@ -8,16 +8,15 @@ from holdfast.lazy_names import lazy_names
 if TYPE_CHECKING:
     from holdfast.view.html import to_html
     from holdfast.view.markdown import to_markdown
-    from holdfast.view.report_builder import read_report
-    from holdfast.view.run_export import Report, RunExport, to_json_dict
+    from holdfast.view.report import Report, RunExport, read_report, to_json_dict
 
 __all__ = ["Report", "RunExport", "printable", "read_report", "to_html", "to_json_dict", "to_markdown"]
 
 _PLACES = {
-    "Report": "run_export",
-    "RunExport": "run_export",
-    "read_report": "report_builder",
-    "to_json_dict": "run_export",
+    "Report": "report",
+    "RunExport": "report",
+    "read_report": "report",
+    "to_json_dict": "report",
     "to_html": "html",
     "to_markdown": "markdown",
 }

@@ -18,8 +18,8 @@ from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.wire.execution_events import AnyObserved
 from holdfast.view.formatting import beginning, counted, lasting, moment
 from holdfast.view.html_elements import Content, Element, element, styled, written
-from holdfast.view.rows import CallRow, RunSummary, StepRow, SubagentRow
-from holdfast.view.run_export import Report
+from holdfast.view.report import Report
+from holdfast.view.run_view import CallView, RunView, StepView
 from holdfast.view.style_sheet import PAGE_STYLE
 from holdfast.view.svg import drawn
 from holdfast.view.timeline import timeline
@@ -33,9 +33,9 @@ EVENTS_SHOWN_MAX: Final = 2_000
 
 def to_html(told: Report) -> str:
     """Return the page."""
-    summary = told.summary
-    title = f"{summary.agent or 'run'} · {summary.status} · {summary.execution_id[:8]}"
-    picture = drawn(timeline(summary, told.steps, told.events, told.subagents))
+    run = told.run
+    title = f"{run.agent or 'run'} · {run.status} · {run.execution_id[:8]}"
+    picture = drawn(timeline(run, told.events))
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -48,12 +48,12 @@ def to_html(told: Report) -> str:
     main = element(
         "main",
         _header(told),
-        _figures(summary, told.state.budget_use),
-        _said("Asked", summary.task),
-        _said("Answer", summary.answer),
+        _figures(run, told.state.budget_use),
+        _said("Asked", run.task),
+        _said("Answer", run.answer),
         _section("Timeline", element("div", picture, class_="picture")),
-        _section("Steps", (_step(each) for each in told.steps)) if told.steps else None,
-        _section("Subagents", _subagents(told.subagents)) if told.subagents else None,
+        _section("Steps", (_step(each) for each in run.steps)) if run.steps else None,
+        _section("Subagents", _subagents(run.children)) if run.children else None,
         _conversation(told),
         _events(told),
         element("footer", f"Exported {moment(told.made_at)} by holdfast export."),
@@ -65,39 +65,38 @@ def to_html(told: Report) -> str:
 
 
 def _header(told: Report) -> Element:
-    summary = told.summary
-    why = ": ".join(filter(None, (summary.stop_reason, summary.why)))
+    run = told.run
     return element(
         "header",
         element(
             "h1",
-            summary.agent or "run",
+            run.agent or "run",
             " ",
-            element("span", summary.status.replace("_", " "), class_=f"status {summary.status}"),
+            element("span", run.status.replace("_", " "), class_=f"status {run.status}"),
         ),
-        element("p", why, class_="why") if why and summary.status != "completed" else None,
-        element("p", "run ", element("code", summary.execution_id), " of agent ", element("code", summary.agent_id)),
-        (element("p", f"⚠ {warning}", class_="warning") for warning in summary.warnings),
+        element("p", run.why_stopped, class_="why") if run.why_stopped and run.status != "completed" else None,
+        element("p", "run ", element("code", run.execution_id), " of agent ", element("code", run.agent_id)),
+        (element("p", f"⚠ {warning}", class_="warning") for warning in run.warnings),
         element("p", "Told by its record: the server has forgotten the run.", class_="warning")
         if told.told_by == "record"
         else None,
     )
 
 
-def _figures(summary: RunSummary, use: BudgetUse) -> Element:
+def _figures(run: RunView, use: BudgetUse) -> Element:
     """Return what was used of every limit, set or not: the time first."""
-    prices = "more than that: some tokens have no price" if summary.unpriced else "by the prices known"
+    prices = "more than that: some tokens have no price" if run.unpriced else "by the prices known"
     words = {
-        SECONDS: ("took", lasting(summary.seconds), moment(summary.started_at), " s"),
-        STEPS: ("steps", str(summary.steps_used), "subagents' included", ""),
-        TOKENS: ("tokens", token_count(summary.usage), tokens_in_and_out(summary.usage), ""),
-        COST: ("cost", dollars(summary.cost, summary.unpriced), prices, " USD"),
+        SECONDS: ("took", lasting(run.seconds), moment(run.started_at), " s"),
+        STEPS: ("steps", str(run.steps_used), "subagents' included", ""),
+        TOKENS: ("tokens", token_count(run.usage), tokens_in_and_out(run.usage), ""),
+        COST: ("cost", dollars(run.cost, run.unpriced), prices, " USD"),
     }
     figures: list[Element] = []
     for limit in sorted(LIMITS, key=lambda limit: limit is not SECONDS):
         used = limit.used(use)
         told = words.get(limit) or (limit.unit, f"{used:,}", "", "")
-        figures.append(_figure(*told, used, limit.of(summary.budget)))
+        figures.append(_figure(*told, used, limit.of(run.budget)))
     return element("dl", *figures, class_="figures")
 
 
@@ -122,7 +121,7 @@ def _said(heading: str, text: str) -> Element | None:
 # --- steps and subagents
 
 
-def _step(step: StepRow) -> Element:
+def _step(step: StepView) -> Element:
     """Return a step that opens: its line, what the model said, and its calls."""
     kind = step.kind.replace("_", " ")
     calls = counted(len(step.calls), "call")
@@ -147,14 +146,14 @@ def _step(step: StepRow) -> Element:
     )
 
 
-def _cost(step: StepRow) -> Element | None:
+def _cost(step: StepView) -> Element | None:
     """Return what a step cost, where it cost anything or nobody knows."""
     if not step.cost and not step.unpriced:
         return None
     return element("span", dollars(step.cost, step.unpriced), class_="faint")
 
 
-def _call(call: CallRow) -> Element:
+def _call(call: CallView) -> Element:
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False, indent=1)
     decided = call.approval
     approval = None if decided is None else decision_text(decided, call.arguments)
@@ -179,13 +178,13 @@ def _error(error: ErrorRecord) -> Element:
     return element("p", f"{error.source}: {error.type}: {error.message}", class_="bad")
 
 
-def _subagents(rows: Sequence[SubagentRow]) -> Element:
+def _subagents(rows: Sequence[RunView]) -> Element:
     """Return the tree of the runs below this one."""
     return element("ul", (element("li", _subagent(each)) for each in rows), class_="tree")
 
 
-def _subagent(each: SubagentRow) -> Iterator[Content]:
-    steps = "" if each.steps is None else f"{counted(each.steps, 'step')}, "
+def _subagent(each: RunView) -> Iterator[Content]:
+    steps = "" if each.step_count is None else f"{counted(each.step_count, 'step')}, "
     yield element("b", each.agent)
     yield " "
     yield element("span", each.status.replace("_", " "), class_=f"status {each.status}")
@@ -194,8 +193,8 @@ def _subagent(each: SubagentRow) -> Iterator[Content]:
     yield element("span", moment(each.started_at), " ", element("code", each.execution_id), class_="faint")
     if each.why:
         yield element("p", each.why, class_="why")
-    if each.subagents:
-        yield _subagents(each.subagents)
+    if each.children:
+        yield _subagents(each.children)
 
 
 # --- the conversation and the events

@@ -13,8 +13,8 @@ from holdfast.core.conversation.amounts import dollars, tokens_in_and_out
 from holdfast.core.conversation.decision_text import APPROVAL, marked
 from holdfast.core.conversation.messages import Message
 from holdfast.view.formatting import beginning, decided, lasting, moment
-from holdfast.view.rows import CallRow, RunSummary, StepRow, SubagentRow
-from holdfast.view.run_export import Report
+from holdfast.view.report import Report
+from holdfast.view.run_view import CallView, RunView, StepView
 
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()<>#+!|~&-])")
 """What means something in Markdown, or begins HTML in it."""
@@ -29,21 +29,21 @@ def to_markdown(told: Report) -> str:
 
 
 def _lines(told: Report) -> Iterator[str]:
-    summary = told.summary
-    yield f"# Run of {plain(summary.agent or 'an agent')}: {summary.status}"
+    run = told.run
+    yield f"# Run of {plain(run.agent or 'an agent')}: {run.status}"
     yield ""
     yield from _table(("", ""), _facts(told))
-    yield from _text("Asked", summary.task)
-    yield from _text("Answer", summary.answer)
-    if told.steps:
+    yield from _text("Asked", run.task)
+    yield from _text("Answer", run.answer)
+    if run.steps:
         yield "## Steps"
         yield ""
         headings = ("step", "what", "began", "took", "calls", "tokens", "cost")
-        yield from _table(headings, map(_step, told.steps))
-    if told.subagents:
+        yield from _table(headings, map(_step, run.steps))
+    if run.children:
         yield "## Subagents"
         yield ""
-        yield from _subagents(told.subagents, 0)
+        yield from _subagents(run.children, 0)
         yield ""
     yield "## Conversation"
     yield ""
@@ -54,28 +54,28 @@ def _lines(told: Report) -> Iterator[str]:
 
 
 def _facts(told: Report) -> Iterator[tuple[str, str]]:
-    summary = told.summary
-    yield "run", f"`{summary.execution_id}`"
-    yield "agent", f"`{summary.agent_id}`"
-    yield "status", summary.status + _why(summary)
-    yield "began", moment(summary.started_at)
-    yield "took", lasting(summary.seconds)
-    yield "steps", str(summary.step_count)
-    yield "tokens", tokens_in_and_out(summary.usage)
-    yield "cost", plain(dollars(summary.cost, summary.unpriced))
-    yield "limits", plain(_limits(summary.budget))
-    for warning in summary.warnings:
+    run = told.run
+    yield "run", f"`{run.execution_id}`"
+    yield "agent", f"`{run.agent_id}`"
+    yield "status", run.status + _why(run)
+    yield "began", moment(run.started_at)
+    yield "took", lasting(run.seconds)
+    yield "steps", str(run.step_count)
+    yield "tokens", tokens_in_and_out(run.usage)
+    yield "cost", plain(dollars(run.cost, run.unpriced))
+    yield "limits", plain(_limits(run.budget))
+    for warning in run.warnings:
         yield "warning", plain(warning)
     if told.told_by == "record":
         yield "told by", "the record that was kept; the server has forgotten the run"
 
 
-def _why(summary: RunSummary) -> str:
-    said = ": ".join(filter(None, (summary.stop_reason, plain(summary.why))))
+def _why(run: RunView) -> str:
+    said = ": ".join(filter(None, (run.stop_reason, plain(run.why))))
     return f" ({said})" if said else ""
 
 
-def _step(step: StepRow) -> tuple[str, ...]:
+def _step(step: StepView) -> tuple[str, ...]:
     calls = "; ".join(f"{plain(call.tool)} {call.outcome}{_took(call)}{_decided(call, step)}" for call in step.calls)
     kind = step.kind.replace("_", " ")
     taken = lasting(step.seconds)
@@ -90,11 +90,11 @@ def _step(step: StepRow) -> tuple[str, ...]:
     )
 
 
-def _took(call: CallRow) -> str:
+def _took(call: CallView) -> str:
     return "" if call.seconds is None else f" ({lasting(call.seconds)})"
 
 
-def _decided(call: CallRow, step: StepRow) -> str:
+def _decided(call: CallView, step: StepView) -> str:
     return "" if call.approval is None else f", {plain(decided(call.approval, call.arguments, step.started_at))}"
 
 
@@ -105,12 +105,12 @@ def _limits(budget: ExecutionBudget) -> str:
     return ", ".join(told) or "none"
 
 
-def _subagents(rows: Iterable[SubagentRow], depth: int) -> Iterator[str]:
+def _subagents(rows: Iterable[RunView], depth: int) -> Iterator[str]:
     for each in rows:
         began = f"{moment(each.started_at)}, {lasting(each.seconds)}"
         spent = f"{tokens_in_and_out(each.usage)}, {plain(dollars(each.cost, each.unpriced))}"
         yield f"{'  ' * depth}* {plain(each.agent)} `{each.execution_id}`: {plain(each.status)}, {began}, {spent}"
-        yield from _subagents(each.subagents, depth + 1)
+        yield from _subagents(each.children, depth + 1)
 
 
 def _message(message: Message) -> Iterator[str]:

@@ -22,7 +22,7 @@ from holdfast.core.wire.execution_events import (
     InferenceResponseReceived,
 )
 from holdfast.view.formatting import counted
-from holdfast.view.rows import CallRow, RunSummary, StepRow, SubagentRow
+from holdfast.view.run_view import CallView, RunView, StepView
 
 Kind = Literal["step", "model", "tool", "failed", "blocked", "approval", "subagent", "under_way"]
 """What a bar stands for, which decides its colour."""
@@ -65,20 +65,15 @@ class Span:
     ended: datetime | None
 
 
-def timeline(
-    run: RunSummary,
-    steps: Iterable[StepRow],
-    events: Sequence[AnyObserved] = (),
-    subagents: Sequence[SubagentRow] = (),
-) -> Timeline:
-    """Return the timeline of a run; what is under way lasts until its latest moment.
+def timeline(run: RunView, events: Sequence[AnyObserved] = ()) -> Timeline:
+    """Return the timeline of a run that has begun; what is under way lasts until its latest moment.
 
     A subagent stands below the call that began it, one whose call is not known at the end.
     """
     models, waits = _model_calls(events), _approvals(events)
-    spawned = {each.execution_id: each for each in subagents}
+    spawned = {each.execution_id: each for each in run.children}
     rows: list[Row] = []
-    for step in steps:
+    for step in run.steps:
         rows += _step(step, models.get(step.number))
         for place, call in enumerate(step.calls):
             rows.append(Row(call.tool, 1, tuple(_call(call, waits.get(call.id)))))
@@ -88,11 +83,12 @@ def timeline(
         rows += _subagent(child, 0)
     shown = tuple(rows[:TIMELINE_ROWS_MAX])
     ends = (moment for row in shown for bar in row.bars for moment in (bar.began, bar.ended) if moment is not None)
-    ended = max([run.completed_at or _after(run.started_at, run.seconds), *ends])
-    return Timeline(run.started_at, ended, shown, max(0, len(rows) - TIMELINE_ROWS_MAX))
+    began = run.started_at or min(ends)
+    ended = max([run.completed_at or _after(began, run.seconds or 0.0), *ends])
+    return Timeline(began, ended, shown, max(0, len(rows) - TIMELINE_ROWS_MAX))
 
 
-def _step(step: StepRow, model: Span | None) -> Iterator[Row]:
+def _step(step: StepView, model: Span | None) -> Iterator[Row]:
     if step.started_at is None:
         return
     about = f"step {step.number}: {step.model or 'model'}, {tokens_in_and_out(step.usage)}"
@@ -104,7 +100,7 @@ def _step(step: StepRow, model: Span | None) -> Iterator[Row]:
     yield Row(f"step {step.number}", 0, tuple(bars))
 
 
-def _call(call: CallRow, wait: Span | None) -> Iterator[Bar]:
+def _call(call: CallView, wait: Span | None) -> Iterator[Bar]:
     decided = call.approval
     if wait is not None:
         by = f", {decided.decision} by {decided.by or 'nobody'}" if decided else ""
@@ -116,7 +112,7 @@ def _call(call: CallRow, wait: Span | None) -> Iterator[Bar]:
             yield Bar(_kind(call), began, call.completed_at, f"{call.tool}: {call.outcome}")
 
 
-def _kind(call: CallRow) -> Kind:
+def _kind(call: CallView) -> Kind:
     if call.completed_at is None:
         return "under_way"
     if call.outcome == Outcome.FAILED:
@@ -124,13 +120,13 @@ def _kind(call: CallRow) -> Kind:
     return "tool" if call.outcome == Outcome.SUCCEEDED else "blocked"
 
 
-def _subagent(each: SubagentRow, depth: int) -> Iterator[Row]:
+def _subagent(each: RunView, depth: int) -> Iterator[Row]:
     if each.started_at is not None:
-        steps = "" if each.steps is None else f", {counted(each.steps, 'step')}"
+        steps = "" if each.step_count is None else f", {counted(each.step_count, 'step')}"
         about = f"subagent {each.agent}: {each.status}{steps}, {token_count(each.usage)} tokens"
         ended = None if each.seconds is None else _after(each.started_at, each.seconds)
         yield Row(f"↳ {each.agent}", depth, (Bar("subagent", each.started_at, ended, about),))
-    for below in each.subagents:
+    for below in each.children:
         yield from _subagent(below, depth + 1)
 
 

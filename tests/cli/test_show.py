@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.client.watch_events import to_dict
 from holdfast.core.agent.state import AgentState
-from holdfast.view.run_export import RunExport
+from holdfast.view.report import RunExport
 from tests.cli.page import examples
 from tests.cli.program import Ended, Running
 from tests.cli.test_watch import EVENTS, watched_lines

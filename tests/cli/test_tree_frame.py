@@ -21,8 +21,8 @@ from holdfast.core.wire.execution_events import (
     SubagentSpawned,
 )
 from holdfast.view.budget_use import Share
-from holdfast.view.live_tree import LiveView, limited
-from tests.view.stories import ROOT, Story, asked, forced, moment, natural, seen
+from holdfast.view.live_tree import LiveView
+from tests.view.stories import ROOT, Story, asked, forced, limited, moment, natural, seen
 
 STEERING = "\x1b[2J\x1b]0;title\x07\u202eevil\u200b"
 """What would clear a screen, name a window and turn a line round."""
@@ -183,8 +183,8 @@ def test_an_end_is_told_once_below_the_tree() -> None:
     story.tell(AgentExecutionFailed, error=ErrorRecord(type="ModelUnavailable", message="429", source="model"))
     view = seen(story.told)
     root = view.runs[ROOT]
-    assert root.why == "ModelUnavailable: 429"
-    last = "\n".join(line.plain for line in Picture(moment(60), 100, 100, FINE).last(without_end(view, root)))
+    assert root.why_stopped == "ModelUnavailable: 429"
+    last = "\n".join(line.plain for line in Picture(moment(60), 100, 100, FINE).last(without_end(view)))
     assert "4 attempts failed" in last
     assert "429" not in last, "the line below the tree says why"
     assert "asking again" not in "\n".join(picture(view)), "nobody asks any more"

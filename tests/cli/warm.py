@@ -117,7 +117,7 @@ def serve() -> None:
     """Be a warm process: fork for each line of standard input, and write the exit code of the call."""
     from holdfast.cli import main  # noqa: PLC0415  # a warm process alone
 
-    for name in ("holdfast.client.holdfast", "holdfast.view.report_builder"):
+    for name in ("holdfast.client.holdfast", "holdfast.view.report"):
         importlib.import_module(name)
 
     for line in sys.stdin:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import re
@@ -29,8 +30,7 @@ from holdfast.core.wire.execution_events import AnyObserved
 from holdfast.testing.script import call, say
 from holdfast.view.html import to_html
 from holdfast.view.markdown import to_markdown
-from holdfast.view.report_builder import read_report
-from holdfast.view.run_export import Report, RunExport, to_json_dict
+from holdfast.view.report import Report, RunExport, read_report, to_json_dict
 from tests.client.told import QUESTION, SCOUT, let_through, offer, play, waiting_run
 from tests.serving import Serve, served
 
@@ -59,7 +59,7 @@ async def with_subagents(holdfast: Holdfast, execution_id: str) -> Report:
     until = monotonic() + 20
     while True:
         told = await read_report(holdfast, execution_id)
-        if (told.subagents and told.subagents[0].steps) or monotonic() > until:
+        if (told.run.children and told.run.children[0].step_count) or monotonic() > until:
             return told
         await asyncio.sleep(0.1)
 
@@ -104,22 +104,22 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
 
 
 def check_under_way(told: Report) -> None:
-    assert (told.summary.status, told.summary.completed_at, told.told_by) == ("in_progress", None, "server")
-    assert told.summary.task == QUESTION
-    assert [(each.number, each.kind) for each in told.steps] == [
+    assert (told.run.status, told.run.completed_at, told.told_by) == ("in_progress", None, "server")
+    assert told.run.task == QUESTION
+    assert [(each.number, each.kind) for each in told.run.steps] == [
         (1, "error"),
         (2, "tool_execution"),
         (3, "under_way"),
     ]
-    assert [(each.tool, each.outcome) for each in told.steps[2].calls] == [("publish", "approval")]
+    assert [(each.tool, each.outcome) for each in told.run.steps[2].calls] == [("publish", "approval")]
     assert told.events[-1].kind == "ApprovalRequested"
 
 
 def check_ended(told: Report, state: AgentState, as_watched: list[AnyObserved]) -> None:
     assert (told.state, [*told.events], told.retold) == (state, as_watched, False)
-    assert [call.outcome for call in told.steps[0].calls] == ["succeeded", "failed", "succeeded"]
-    [scout] = told.subagents
-    assert (scout.agent, scout.status, scout.steps, scout.usage.total_tokens) == ("scout", "completed", 2, 240)
+    assert [call.outcome for call in told.run.steps[0].calls] == ["succeeded", "failed", "succeeded"]
+    [scout] = told.run.children
+    assert (scout.agent, scout.status, scout.step_count, scout.usage.total_tokens) == ("scout", "completed", 2, 240)
     assert scout.started_at is not None
     document = to_json_dict(told)
     assert RunExport.model_validate_json(json.dumps(document)).model_dump(mode="json") == document
@@ -129,12 +129,12 @@ def check_ended(told: Report, state: AgentState, as_watched: list[AnyObserved]) 
 
 def check_by_record(told: Report, state: AgentState, before: Report) -> None:
     assert (told.told_by, told.retold, told.state) == ("record", True, state)
-    assert (told.summary, told.steps) == (before.summary, before.steps)
-    [scout] = told.subagents
+    assert dataclasses.replace(told.run, children=()) == dataclasses.replace(before.run, children=())
+    [scout] = told.run.children
     assert (scout.execution_id, scout.agent, scout.usage) == (
-        before.subagents[0].execution_id,
+        before.run.children[0].execution_id,
         "scout",
-        before.subagents[0].usage,
+        before.run.children[0].usage,
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from temporalio import workflow
 from temporalio.worker import Worker
 
-from holdfast.client import Holdfast, Settings
+from holdfast.client import ExecutionSummary, Holdfast, Settings
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.wire.contracts import AGENT_EXECUTION, STATE_QUERY
 from holdfast.view.server_overview import Listed, asked
@@ -52,15 +52,16 @@ async def test_a_result_that_cannot_be_read_is_told_alike_by_whoever_reads_it(se
 
 
 async def test_an_answer_that_cannot_be_read_is_told_with_its_run(settings: Settings) -> None:
-    client, id_, queue, now = await Holdfast.connect(settings), str(uuid4()), str(uuid4()), datetime.now(UTC)
-    listed = Listed(id_, "", "run", "old", "running", None, None, None, False, None, None, queue, now)  # noqa: FBT003
+    client, id_, queue = await Holdfast.connect(settings), str(uuid4()), str(uuid4())
+    known = ExecutionSummary(id_, "old", "running", None, None, None, None, datetime.now(UTC), None)
+    listed = Listed(id_, "", "run", "running", known, waiting=False, tenant=None, parent=None, task_queue=queue)
     async with Worker(client.temporal, task_queue=queue, workflows=[OfAnotherVersion]):
         handle = await client.temporal.start_workflow(AGENT_EXECUTION, id=id_, task_queue=queue)
         try:
-            row = await asked(client, listed, now)
+            row = await asked(client, listed)
             with pytest.raises(ServerUnavailable, match=f"answer for run {id_} cannot be read.*another version"):
                 await client.state(id_)
         finally:
             await handle.terminate()
     assert f"answer for run {id_} cannot be read" in row.unread
-    assert row.progress is None
+    assert row.run is None

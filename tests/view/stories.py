@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any, TypeVar, cast
 
 from holdfast.client.watch_events import Watched
+from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.execution_state import ExecutionStatus, step_id
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ToolCall
@@ -123,6 +125,14 @@ def forced(reason: StopReason, message: str) -> dict[str, object]:
 def seen(told: Iterable[Watched], view: LiveView | None = None) -> LiveView:
     """Return what is to be seen after all of it."""
     return reduce(after, told, view or LiveView())
+
+
+def limited(view: LiveView, budget: ExecutionBudget, *, paused_seconds: float = 0.0) -> LiveView:
+    """Return the view with the limits of its latest root."""
+    root = view.runs[view.roots[-1]]
+    return replace(
+        view, runs={**view.runs, root.execution_id: replace(root, budget=budget, paused_seconds=paused_seconds)}
+    )
 
 
 def asked(id_: str, name: str = "look", **arguments: Any) -> ToolCall:  # noqa: ANN401  # any JSON value

@@ -32,8 +32,16 @@ from holdfast.testing.script import Call, calls, say
 from holdfast.testing.scripted_model import ScriptedModel
 from holdfast.view import live_tree
 from holdfast.view.budget_use import Share, Used, shares, tightest
-from holdfast.view.live_tree import LiveView, headed, limited
-from tests.view.stories import BEGAN, ROOT, Story, asked, forced, moment, natural, seen
+from holdfast.view.live_tree import LiveView, headed
+from holdfast.view.run_view import RunView
+from tests.view.stories import BEGAN, ROOT, Story, asked, forced, limited, moment, natural, seen
+
+
+def whole(story: Story) -> RunView:
+    """Return the story's run with what its step under way has used."""
+    run = seen(story.told).run(ROOT)
+    assert run is not None
+    return run
 
 
 @tool
@@ -43,7 +51,7 @@ def add(a: int, b: int) -> int:
 
 
 def test_nothing_has_happened_yet() -> None:
-    assert (LiveView().root, LiveView().waiting, LiveView().steps_used) == (None, (), 0)
+    assert (LiveView().root, LiveView().waiting) == (None, ())
 
 
 def test_a_run_is_seen_step_by_step() -> None:
@@ -56,17 +64,19 @@ def test_a_run_is_seen_step_by_step() -> None:
 
     story.answers("let me look", one).runs(one)
     [step] = seen(story.told).runs[ROOT].steps
-    assert (step.asking, step.text, step.tokens) == (False, "let me look", 100)
-    assert [(each.call, each.stage, each.is_open) for each in step.calls] == [(one, "running", True)]
-    assert seen(story.told).runs[ROOT].tokens_so_far == 100
+    assert (step.asking, step.text, step.usage.total_tokens) == (False, "let me look", 100)
+    assert [(each.id, each.digest, each.outcome, each.is_open) for each in step.calls] == [
+        ("c1", one.digest, "running", True)
+    ]
+    assert whole(story).usage.total_tokens == 100
 
     story.ran(one, "12 lines").completes().asks().answers("done").completes()
     story.tell(AgentExecutionCompleted, **natural("done"))
-    root = seen(story.told).runs[ROOT]
-    assert (root.status, root.is_over, root.step_count, root.tokens_so_far) == ("completed", True, 2, 200)
-    assert (root.answer, root.ended_at) == ("done", moment(story.seconds - 1))
+    root = whole(story)
+    assert (root.status, root.is_over, root.step_count, root.usage.total_tokens) == ("completed", True, 2, 200)
+    assert (root.answer, root.completed_at) == ("done", moment(story.seconds - 1))
     [looked] = root.steps[0].calls
-    assert (looked.stage, looked.told, looked.is_open) == (Outcome.SUCCEEDED, "12 lines", False)
+    assert (looked.outcome, looked.answer, looked.is_open) == (Outcome.SUCCEEDED, "12 lines", False)
 
 
 def test_the_view_before_stays_as_it_was() -> None:
@@ -88,10 +98,7 @@ def test_text_comes_piece_by_piece_and_begins_again_with_another_attempt() -> No
     root = seen(story.told).runs[ROOT]
     assert (root.steps[0].attempt, root.retries) == (5, 4)
     story.told.append(TextDelta(ROOT, 1, 5, "…a time", skipped=9))
-    assert (seen(story.told).runs[ROOT].steps[0].text, seen(story.told).runs[ROOT].steps[0].skipped) == (
-        "…a time",
-        True,
-    )
+    assert seen(story.told).runs[ROOT].steps[0].text == "…a time"
     assert seen(story.answers("Once upon a time").told).runs[ROOT].steps[0].retry == ""
 
 
@@ -99,7 +106,7 @@ def test_only_the_end_of_a_long_text_and_the_latest_steps_are_held() -> None:
     story = Story().begins().asks()
     story.told += [TextDelta(ROOT, 1, 1, "x" * LIVE_TEXT_CHARS_MAX), TextDelta(ROOT, 1, 1, "end")]
     [step] = seen(story.told).runs[ROOT].steps
-    assert (len(step.text), step.text[-3:], step.skipped) == (LIVE_TEXT_CHARS_MAX, "end", True)
+    assert (len(step.text), step.text[-3:]) == (LIVE_TEXT_CHARS_MAX, "end")
     for _ in range(LIVE_STEPS_KEPT + 5):
         story.answers().completes().asks()
     root = seen(story.told).runs[ROOT]
@@ -112,15 +119,15 @@ def test_a_call_that_waits_is_found_with_what_binds_a_decision_to_it() -> None:
     for each in (one, other):
         story.tell(ApprovalRequested, call=each, expires_at=moment(60), digest=each.digest)
     view = seen(story.told)
-    assert [(run.execution_id, each.call.id, each.digest) for run, each in view.waiting] == [
+    assert [(run.execution_id, each.id, each.digest) for run, each in view.waiting] == [
         (ROOT, "c1", one.digest),
         (ROOT, "c2", other.digest),
     ]
     decision = {"decision": "approve", "by": "ann", "reason": "", "digest": one.digest, "asked": None}
     story.tell(ApprovalResolved, call_id="c1", call=one, **decision)
-    assert [each.call.id for _, each in seen(story.told).waiting] == ["c2"]
+    assert [each.id for _, each in seen(story.told).waiting] == ["c2"]
     story.runs(one).ran(one, "done").ran(other, "not so much", Outcome.DENIED)
-    assert [each.stage for each in seen(story.told).runs[ROOT].steps[0].calls] == [Outcome.SUCCEEDED, Outcome.DENIED]
+    assert [each.outcome for each in seen(story.told).runs[ROOT].steps[0].calls] == [Outcome.SUCCEEDED, Outcome.DENIED]
     assert seen(story.told).waiting == ()
 
 
@@ -138,14 +145,14 @@ def test_a_subagent_stands_below_the_call_that_has_started_it() -> None:
     )
     child = Story(child_id, parent_id="a", seconds=story.seconds).begins("clerk").asks().answers("1").completes()
     view = seen(child.told, view)
-    assert (view.roots, view.root and view.root.execution_id, view.steps_used) == ((ROOT,), ROOT, 1)
+    assert (view.roots, view.root and view.root.execution_id, view.root and view.root.steps_used) == ((ROOT,), ROOT, 1)
     child.tell(AgentExecutionCompleted, **natural("1"))
     view = seen(child.told[-1:], view)
     ended = {"call_id": "c1", "agent": "clerk", "status": ExecutionStatus.COMPLETED}
     story.tell(SubagentCompleted, **ended, usage=Usage(), cost=0.0)
     view = seen(story.ran(spawn, "1").completes(300).told[-4:], view)
     assert (view.runs[child_id].status, view.runs[child_id].parent) == ("completed", ROOT)
-    assert (view.steps_used, view.runs[ROOT].tokens) == (2, 300)
+    assert (view.root and view.root.steps_used, view.runs[ROOT].usage.total_tokens) == (2, 300)
 
 
 @pytest.mark.parametrize(
@@ -167,10 +174,10 @@ def test_a_run_that_ends_says_why_and_leaves_no_call_open(
     story = Story().begins().asks().answers("", one).runs(one)
     signal = StopSignal(reason=StopReason.USER_REQUESTED, message="enough", source="cli", at=moment(9))
     story.tell(StopSignalReceived, signal=signal)
-    assert seen(story.told).runs[ROOT].why == "user_requested: enough"
+    assert seen(story.told).runs[ROOT].why_stopped == "user_requested: enough"
     story.tell(kind, **fields)
     root = seen(story.told).runs[ROOT]
-    assert (root.status, root.why, root.steps[0].calls[0].stage) == (status, why, Outcome.CANCELLED)
+    assert (root.status, root.why_stopped, root.steps[0].calls[0].outcome) == (status, why, Outcome.CANCELLED)
 
 
 def test_an_agents_next_run_is_a_root_of_its_own_with_limits_of_its_own() -> None:
@@ -179,7 +186,7 @@ def test_an_agents_next_run_is_a_root_of_its_own_with_limits_of_its_own() -> Non
     view = limited(seen(first.told), ExecutionBudget(max_steps=3), paused_seconds=2)
     view = seen(second.told, view)
     assert view.roots == (ROOT, second.execution_id)
-    assert (view.root and view.root.execution_id, view.budget, view.paused_seconds) == (
+    assert (view.root and (view.root.execution_id, view.root.budget, view.root.paused_seconds)) == (
         second.execution_id,
         ExecutionBudget(),
         0,
@@ -213,9 +220,9 @@ async def test_what_really_happens_is_seen_to_its_end() -> None:
     state = await driver.execute("what is one and two?")
     root = seen(told).runs[state.running.execution_id]
     assert (root.status, root.answer, root.step_count) == ("completed", "3", 2)
-    assert (root.tokens, root.agent) == (state.usage.total_tokens, "adder")
-    assert [each.stage for each in root.steps[0].calls] == [Outcome.SUCCEEDED, Outcome.FAILED]
-    assert root.steps[0].calls[0].told == "3"
+    assert (root.usage.total_tokens, root.agent) == (state.usage.total_tokens, "adder")
+    assert [each.outcome for each in root.steps[0].calls] == [Outcome.SUCCEEDED, Outcome.FAILED]
+    assert root.steps[0].calls[0].answer == "3"
 
 
 def test_a_bar_knows_how_much_of_each_limit_is_used() -> None:
@@ -244,15 +251,18 @@ def test_limits_that_are_said_before_any_event_count_from_the_first_one_on() -> 
     limits = ExecutionBudget(max_steps=4)
     assert headed(LiveView(), head(limits, 0.0)) == LiveView(), "there is nothing yet that they could limit"
     view = seen(Story().begins().told)
-    assert headed(view, head(limits, 0.0)).budget == limits
+    assert headed(view, head(limits, 0.0)).runs[ROOT].budget == limits
     assert headed(view, head(limits, 0.0, step_id(ROOT, 1))) == view, "those of another run"
 
 
 def test_what_an_answer_has_cost_counts_as_soon_as_anybody_says_so() -> None:
     story = Story().begins().asks().answers("let me look", asked("c1"))
     view = headed(seen(story.told), head(ExecutionBudget(), 0.25))
-    assert (view.runs[ROOT].tokens_so_far, view.runs[ROOT].cost_so_far) == (100, 0.25)
-    assert headed(view, head(ExecutionBudget(), 0.2)).runs[ROOT].cost_so_far == 0.25, "an older word"
+    assert view.root is not None
+    assert (view.root.usage.total_tokens, view.root.cost) == (100, 0.25)
+    older = headed(view, head(ExecutionBudget(), 0.2)).root
+    assert older is not None
+    assert older.cost == 0.25, "an older word"
     story.asks().tell(InferenceResponseReceived, response=InferenceResponse(text="so", cost=0.5))
     [*_, step] = seen(story.told).runs[ROOT].steps
-    assert (step.cost, seen(story.told).runs[ROOT].cost_so_far) == (0.5, 0.5)
+    assert (step.cost, whole(story).cost) == (0.5, 0.5)

@@ -20,6 +20,7 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import REPORTED_TEXT_CHARS_MAX, TIMELINE_ROWS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import printable
+from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import dollars
 from holdfast.core.conversation.verdicts import Approval
 from holdfast.core.wire import execution_events
@@ -29,8 +30,8 @@ from holdfast.view.formatting import beginning, counted, decided, lasting
 from holdfast.view.html import to_html
 from holdfast.view.html_elements import element, picture, written
 from holdfast.view.markdown import fenced, plain, to_markdown
-from holdfast.view.rows import SubagentRow, subagents_told
-from holdfast.view.run_export import Report, RunExport, report, to_json_dict
+from holdfast.view.report import Report, RunExport, reported, to_json_dict
+from holdfast.view.run_view import RunView, subagent_calls
 from holdfast.view.svg import WIDTH, drawn
 from holdfast.view.timeline import Timeline, timeline
 from tests.client.told import HOSTILE
@@ -75,31 +76,28 @@ def hostile_state() -> AgentState:
     return state
 
 
-def told_of(state: AgentState, **more: Any) -> Report:  # noqa: ANN401  # fields of any type
-    return report(state, f"lead {HOSTILE}", AT, events=[*retold(state, "lead")], **more)
+def told_of(state: AgentState, *subagents: RunView, left_out: int = 0) -> Report:
+    run = reported(state, f"lead {HOSTILE}", subagents)
+    return Report(state, run, AT, events=[*retold(state, "lead")], events_left_out=left_out)
 
 
-def subagent(name: str, *below: SubagentRow, after: float = 0.0) -> SubagentRow:
-    return SubagentRow.model_validate(
-        {
-            "execution_id": str(uuid4()),
-            "agent": name,
-            "status": "completed",
-            "started_at": AT + timedelta(seconds=after),
-            "seconds": 2.0,
-            "steps": 1,
-            "usage": {"input_tokens": 10, "output_tokens": 2},
-            "cost": 0.0,
-            "unpriced": (),
-            "why": HOSTILE,
-            "subagents": below,
-        }
+def subagent(name: str, *below: RunView, after: float = 0.0) -> RunView:
+    return RunView(
+        execution_id=str(uuid4()),
+        agent=name,
+        status="completed",
+        started_at=AT + timedelta(seconds=after),
+        seconds=2.0,
+        step_count=1,
+        usage=Usage(input_tokens=10, output_tokens=2),
+        why=HOSTILE,
+        children=below,
     )
 
 
 def test_a_page_has_all_of_the_run_and_nothing_that_was_said_is_markup() -> None:
     state = hostile_state()
-    text = to_html(told_of(state, subagents=(subagent(f"scout{HOSTILE}", subagent("below")),)))
+    text = to_html(told_of(state, subagent(f"scout{HOSTILE}", subagent("below"))))
     read = Page(text)
     kinds = {tag for tag, _ in read.tags}
     assert kinds.isdisjoint({"script", "link", "img", "iframe", "a", "object", "form"})
@@ -141,9 +139,9 @@ def test_a_budget_is_drawn_as_a_bar() -> None:
 # --- the picture
 
 
-def timeline_of(state: AgentState, *subagents: SubagentRow) -> Timeline:
-    told = told_of(state)
-    return timeline(told.summary, told.steps, told.events, subagents)
+def timeline_of(state: AgentState, *subagents: RunView) -> Timeline:
+    told = told_of(state, *subagents)
+    return timeline(told.run, told.events)
 
 
 def bars(svg: Element) -> Iterator[tuple[str, str, float, float]]:
@@ -215,7 +213,7 @@ def test_a_wait_for_a_person_has_a_bar_of_its_own() -> None:
         call=call.call,
         asked=None,
     )
-    drawn_row = timeline(told.summary, told.steps, [asked, decided]).rows[1]
+    drawn_row = timeline(told.run, [asked, decided]).rows[1]
     assert [bar.kind for bar in drawn_row.bars] == ["approval", "tool"]
     assert drawn_row.bars[0].ended == drawn_row.bars[1].began == decided.at
 
@@ -266,7 +264,7 @@ def test_the_picture_of_the_docs_is_drawn_as_pictures_are_now() -> None:
 
 
 def test_markdown_keeps_what_was_said_in_fences() -> None:
-    text = to_markdown(told_of(hostile_state(), subagents=(subagent("scout"),)))
+    text = to_markdown(told_of(hostile_state(), subagent("scout")))
     outside = re.sub(r"^(`{3,})[a-z]*\n.*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
     assert "<script>" in text
     assert not re.search(r"(?<!\\)<", outside), "nothing outside begins HTML"
@@ -293,7 +291,7 @@ def test_the_json_document_is_read_back_as_it_was() -> None:
 
 def test_an_agent_without_an_execution_has_no_report() -> None:
     with pytest.raises(ValueError, match="no execution"):
-        report(a_state(status="pending"), "lead", AT)
+        reported(a_state(status="pending"), "lead")
 
 
 def test_events_made_up_again_tell_every_step_and_the_end() -> None:
@@ -310,7 +308,7 @@ def test_events_made_up_again_tell_every_step_and_the_end() -> None:
 
 
 def test_a_state_without_subagents_tells_of_none() -> None:
-    assert subagents_told(a_state(steps=2)) == ()
+    assert [*subagent_calls(a_state(steps=2))] == []
 
 
 # --- words and elements
@@ -341,12 +339,11 @@ def test_texts_and_attributes_are_escaped() -> None:
 def test_a_page_lists_so_many_events_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "EVENTS_SHOWN_MAX", 2)
     state = a_state(steps=2)
-    text = to_html(told_of(state, events_left_out=7))
+    text = to_html(told_of(state, left_out=7))
     total = len(told_of(state).events) + 7
     assert f"{total} events, the first 2 of them" in text
 
 
 def test_one_is_not_many() -> None:
     assert [counted(number, "call") for number in (0, 1, 2, 1_000)] == ["0 calls", "1 call", "2 calls", "1,000 calls"]
-    rows = (subagent("scout"),)
-    assert "1 step, " in to_html(told_of(hostile_state(), subagents=rows))
+    assert "1 step, " in to_html(told_of(hostile_state(), subagent("scout")))

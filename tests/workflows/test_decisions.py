@@ -14,7 +14,6 @@ from temporalio.client import WorkflowUpdateFailedError
 from holdfast import AgentDefinition, ExecutionStatus, tool
 from holdfast.client import Holdfast, Settings
 from holdfast.client import waiting_calls as listing
-from holdfast.client.run_trees import tree
 from holdfast.client.waiting_calls import WaitingCall, WaitingCalls
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.agent.state import AgentState
@@ -25,6 +24,7 @@ from holdfast.core.conversation.messages import user_message
 from holdfast.core.conversation.verdicts import Decision, Verdict
 from holdfast.core.wire.contracts import APPROVAL_SIGNAL, MESSAGE_SIGNAL, ApprovalDecision
 from holdfast.testing.script import Call, Reply, call, calls, say
+from holdfast.view.run_tree import tree
 from tests.serving import Serve, served
 from tests.workflows.histories import history_of
 from tests.workflows.waiting import LOOK_SECONDS, SECONDS_MAX, state_when, waiting_calls

@@ -18,7 +18,7 @@ from holdfast.core.wire.paging import moved_on
 from holdfast.core.wire.result_contracts import ExecutionResult
 from holdfast.testing import Hold
 from holdfast.testing.script import call, say
-from holdfast.view.report_builder import read_report
+from holdfast.view.report import read_report
 from tests.serving import Serve
 from tests.workflows.waiting import waiting_calls
 
@@ -97,7 +97,8 @@ async def test_the_time_that_is_left_is_that_of_now_while_a_person_is_waited_for
             return (await head(client, execution_id)).head.budget_remaining.max_seconds or 0.0
 
         async def by_report() -> float:
-            return 600 - (await read_report(client, execution_id)).summary.seconds_used
+            report = await read_report(client, execution_id)
+            return 600 - report.run.seconds_used(report.state.updated_at)
 
         for ask in (by_query, by_state, by_head, by_report):
             if pauses:

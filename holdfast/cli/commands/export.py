@@ -22,7 +22,7 @@ from holdfast.connection.settings import Settings
 from holdfast.core.base.errors import Conflict, InvalidInput
 
 if TYPE_CHECKING:
-    from holdfast.view.run_export import Report
+    from holdfast.view.report import Report
 
 
 class Format(StrEnum):
@@ -68,7 +68,7 @@ def export(
 
 async def _gathered(settings: Settings, execution_id: str) -> Report:
     with busy("gathering all that is known of the run"):
-        from holdfast.view.report_builder import read_report
+        from holdfast.view.report import read_report
 
         holdfast = await joined(settings)
         return await read_report(holdfast, await run_id_of(holdfast, execution_id))
@@ -100,7 +100,7 @@ def _exists(file: Path) -> Conflict:
 def _written(told: Report, chosen: Format) -> str:
     match chosen:
         case Format.JSON:
-            from holdfast.view.run_export import to_json_dict
+            from holdfast.view.report import to_json_dict
 
             return json.dumps(to_json_dict(told)) + "\n"
         case Format.MARKDOWN:

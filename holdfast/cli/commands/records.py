@@ -16,7 +16,7 @@ from holdfast.core.wire.records import ExecutionRecord
 
 if TYPE_CHECKING:
     from holdfast.client import AgentHandle, Holdfast
-    from holdfast.client.run_trees import ExecutionTree
+    from holdfast.view.run_view import RunView
 
 Place: TypeAlias = Annotated[
     int | None, typer.Option("--steps", help="After so many steps of that run; its end by default.", min=0)
@@ -110,10 +110,10 @@ def fork(
 @with_server()
 def tree(execution_id: ExecutionId, *, as_json: AsJson = False, settings: Settings) -> None:
     """Show a run with the runs of its subagents: status, steps, tokens, cost, time."""
-    from holdfast.client.run_trees import to_dict
-    from holdfast.client.run_trees import tree as grown
+    from holdfast.view.run_tree import to_dict
+    from holdfast.view.run_tree import tree as grown
 
-    async def ask(holdfast: Holdfast) -> ExecutionTree:
+    async def ask(holdfast: Holdfast) -> RunView:
         return await grown(holdfast, await run_id_of(holdfast, execution_id))
 
     found = asked(settings, ask)

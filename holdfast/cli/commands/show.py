@@ -121,7 +121,7 @@ async def _run_of(holdfast: Holdfast, agent_id: str) -> str:
 
 async def _transcript(run: RunSource, *, full: bool, as_json: bool) -> None:
     """Print the messages page by page, each as it comes."""
-    from holdfast.view.rows import message_data
+    from holdfast.view.report import message_data
 
     printed = run_views.Transcript(full=full)
     read = 0
@@ -146,7 +146,7 @@ def _section_at(place: int, names: list[str], lengths: tuple[int, ...]) -> str:
 
 async def _steps(run: RunSource, *, as_json: bool) -> None:
     """Print a row per step page by page, the one under way last."""
-    from holdfast.view.rows import completed_row, current_row
+    from holdfast.view.run_view import completed_step, current_step
 
     table = run_views.Steps()
     head = None
@@ -154,9 +154,9 @@ async def _steps(run: RunSource, *, as_json: bool) -> None:
         async for page in pages:
             head = head or page.head
             for done in page.steps:
-                row = completed_row(done)
+                row = completed_step(done)
                 output.as_json(row.model_dump(mode="json")) if as_json else table.show(row)
-    under_way = current_row(head) if head is not None else None
+    under_way = current_step(head) if head is not None else None
     if under_way is not None:
         output.as_json(under_way.model_dump(mode="json")) if as_json else table.show(under_way)
     if not as_json and head is not None:

@@ -92,7 +92,7 @@ async def _print(client: Holdfast, found: Overview, *, as_json: bool) -> None:
 
     now = datetime.now(UTC)
     with busy("asking the workers"):
-        told = ordered(await rows(client, found.rows, now), FIRST, now)
+        told = ordered(await rows(client, found.rows), FIRST, now)
     if as_json:
         output.as_json([as_data(each, now) for each in told])
         return

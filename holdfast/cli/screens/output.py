@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -27,6 +27,7 @@ from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import AgentStep, InferenceResponse, Outcome
 from holdfast.core.wire.execution_record import asked_of
 from holdfast.view.formatting import moment
+from holdfast.view.run_view import RunView, run_view
 
 if TYPE_CHECKING:
     from holdfast.client.execution_summaries import ExecutionSummary
@@ -55,14 +56,14 @@ NO_RUNS: Final = 'no runs yet; start one with: holdfast run AGENT "question"'
 
 NONE_MATCHES: Final = "no {} matches this query"
 
-COLOURS: Final = {
+COLOURS: Final[Mapping[str, str]] = {
     ExecutionStatus.COMPLETED: "green",
     ExecutionStatus.STOPPED: "yellow",
     ExecutionStatus.FAILED: "red",
     ExecutionStatus.IN_PROGRESS: "cyan",
     ExecutionStatus.PENDING: "dim",
 }
-MARKS: Final = {
+MARKS: Final[Mapping[str, str]] = {
     Outcome.SUCCEEDED: "[green]ok[/green]",
     Outcome.FAILED: "[red]failed[/red]",
     Outcome.BLOCKED: "[yellow]blocked[/yellow]",
@@ -229,18 +230,23 @@ def ended(state: AgentState, *, answer: bool = True) -> None:
     step = state.execution.current_step if state.execution else None
     if answer and step is not None and (partial := _partial(state)) is not None:
         cut_off(step.number, partial)
-    screen = console()
-    seconds = state.execution_duration.total_seconds() if state.execution_duration else 0.0
-    signal = state.stop_signal
-    why = f" ({': '.join(filter(None, (signal.reason, printable(signal.message))))})" if signal else ""
-    colour = COLOURS[state.status]
-    spent = used(state.step_count, state.usage, state.cost, seconds, unpriced_of(state))
+    known = state.execution is not None
+    run, signal = run_view(state) if known else RunView(execution_id="", seconds=0.0), state.stop_signal
     for warning in state.warnings:
-        screen.print(f"[yellow]warning[/yellow] {escape(printable(warning))}")
-    screen.print(f"[{colour}]{state.status.replace('_', ' ')}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]")
-    if state.final_response and answer:
+        console().print(f"[yellow]warning[/yellow] {escape(printable(warning))}")
+    why = ": ".join(filter(None, (signal.reason, signal.message))) if signal else ""
+    print_end(console(), run if answer else replace(run, answer=""), why)
+
+
+def print_end(screen: Console, run: RunView, why: str) -> None:
+    """Print the last line of a run and its answer."""
+    spent = used(run.step_count or 0, run.usage, run.cost, run.seconds, run.unpriced)
+    words = escape(f" ({printable(why)})") if why else ""
+    colour = COLOURS[run.status]
+    screen.print(f"[{colour}]{run.status.replace('_', ' ')}[/{colour}]{words}  [dim]{escape(spent)}[/dim]")
+    if run.answer:
         screen.print()
-        screen.print(escape(printable(state.final_response)))
+        screen.print(escape(printable(run.answer)))
 
 
 def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
@@ -293,8 +299,12 @@ def _cells(run: ExecutionSummary) -> tuple[str, ...]:
 
 def called(call: ToolCall) -> str:
     """Return a call with its arguments, in colours."""
-    given = ", ".join(f"{name}={json.dumps(value)}" for name, value in call.arguments.items())
-    return f"[cyan]{escape(call.name)}[/cyan]({escape(short(given))})"
+    return f"[cyan]{escape(call.name)}[/cyan]({escape(short(arguments_line(call.arguments)))})"
+
+
+def arguments_line(arguments: Mapping[str, object]) -> str:
+    """Return arguments as `name=value, …`; what is foreign in them is not made safe here."""
+    return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
 
 
 def unpriced_of(state: AgentState) -> tuple[str, ...]:

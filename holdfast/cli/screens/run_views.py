@@ -17,7 +17,7 @@ from holdfast.core.conversation.amounts import ESTIMATED, short_dollars
 from holdfast.core.conversation.decision_text import APPROVAL
 from holdfast.core.conversation.messages import DEFAULT_SECTION, Message
 from holdfast.view.formatting import beginning, decided, lasting, moment
-from holdfast.view.rows import CallRow, StepRow
+from holdfast.view.run_view import CallView, StepView
 
 ROLES: Final = {"system": "magenta", "user": "blue", "assistant": "green", "tool": "cyan"}
 
@@ -85,10 +85,10 @@ class Steps:
     """Prints a table of steps, a piece at a time."""
 
     def __init__(self) -> None:
-        self._rows: list[StepRow] = []
+        self._rows: list[StepView] = []
         self._printed = False
 
-    def show(self, row: StepRow) -> None:
+    def show(self, row: StepView) -> None:
         """Take in a step."""
         self._rows.append(row)
         if len(self._rows) >= ROWS_AT_ONCE:
@@ -139,14 +139,14 @@ def step_widths(room: int) -> dict[str, int]:
     return widths
 
 
-def _calls(row: StepRow) -> str:
+def _calls(row: StepView) -> str:
     """Return what the step came to: its calls with their ends, an error, or that it answers."""
     errors = [f"[red]{escape(short(f'{each.type}: {each.message}'))}[/red]" for each in row.errors]
     answers = ["[green]final answer[/green]"] if row.kind == "final_response" else []
     return "\n".join([*(_call(each, row) for each in row.calls), *errors, *answers])
 
 
-def _call(call: CallRow, row: StepRow) -> str:
+def _call(call: CallView, row: StepView) -> str:
     taken = "" if call.seconds is None else f" [dim]{lasting(call.seconds)}[/dim]"
     colour = OUTCOMES.get(call.outcome, "yellow")
     by = (

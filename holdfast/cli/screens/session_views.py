@@ -12,7 +12,7 @@ from rich.tree import Tree
 
 from holdfast.cli.screens import pending_calls
 from holdfast.cli.screens.listing_table import Column, id_column, print_listing
-from holdfast.cli.screens.output import COLOURS, console, hint, say, short, tables, tokens, used
+from holdfast.cli.screens.output import COLOURS, console, hint, print_end, say, short, tables, tokens, used
 from holdfast.cli.screens.output import as_json as print_json
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.safe_text import printable
@@ -21,10 +21,10 @@ from holdfast.core.conversation.messages import Message
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import Branch, Receipt, SessionView
 from holdfast.view.formatting import moment
+from holdfast.view.run_view import RunView, recorded_run
 
 if TYPE_CHECKING:
     from holdfast.client import SessionSummary
-    from holdfast.client.run_trees import ExecutionTree
     from holdfast.client.waiting_calls import WaitingCalls
 
 SESSION_COLOURS: Final = {"idle": "green", "running": "cyan", "suspended": "yellow", "closed": "dim"}
@@ -174,18 +174,11 @@ def records(found: Sequence[ExecutionRecord]) -> None:
 
 def record(found: ExecutionRecord) -> None:
     """Print one record."""
-    screen = console()
-    colour = COLOURS[found.status]
-    why = f" ({': '.join(filter(None, (found.stop_reason, printable(found.why))))})" if found.why else ""
-    seconds = (found.completed_at - found.started_at).total_seconds()
-    spent = used(found.step_count, found.usage, found.cost, seconds, found.unpriced)
+    screen, run = console(), recorded_run(found)
     screen.print(f"run [bold]{found.execution_id}[/bold], number {found.number} of agent {found.agent_id}")
     screen.print(f"    [dim]{escape(found.agent)}, {moment(found.started_at)}[/dim]")
     screen.print(f"[bold]asked[/bold] {escape(printable(found.task))}")
-    screen.print(f"[{colour}]{found.status}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]")
-    if found.answer:
-        screen.print()
-        screen.print(escape(printable(found.answer)))
+    print_end(screen, run, run.why_stopped if found.why else "")
 
 
 def message(each: Message) -> None:
@@ -201,12 +194,12 @@ def message(each: Message) -> None:
 # --- trees
 
 
-def tree(found: ExecutionTree) -> None:
+def tree(found: RunView) -> None:
     """Print an execution with its subagents."""
     tables().print(_branch(found, Tree(_label(found))))
 
 
-def _branch(found: ExecutionTree, branch: Tree) -> Tree:
+def _branch(found: RunView, branch: Tree) -> Tree:
     for child in found.children:
         _branch(child, branch.add(_label(child)))
     if found.more:
@@ -214,8 +207,8 @@ def _branch(found: ExecutionTree, branch: Tree) -> Tree:
     return branch
 
 
-def _label(found: ExecutionTree) -> str:
-    spent = used(found.steps, found.usage, found.cost, found.seconds, found.unpriced)
+def _label(found: RunView) -> str:
+    spent = used(found.step_count or 0, found.usage, found.cost, found.seconds, found.unpriced)
     why = f" ({escape(short(found.why))})" if found.why else ""
     name = escape(printable(found.agent or "-"))
     return (

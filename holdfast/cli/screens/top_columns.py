@@ -38,7 +38,7 @@ class Column:
 
 
 def _agent(row: Row) -> str:
-    return row.listed.agent or (row.progress.agent if row.progress else "")
+    return row.listed.summary.agent or (row.run.agent if row.run else "")
 
 
 def _status(row: Row) -> Text:
@@ -51,27 +51,22 @@ def _status(row: Row) -> Text:
 
 def steps(row: Row) -> int | None:
     """Return how many steps of it are complete."""
-    return row.progress.steps if row.progress else row.listed.steps
+    return row.run.step_count if row.run else row.listed.steps
 
 
 def tokens(row: Row) -> int | None:
     """Return what it has used."""
-    return row.progress.tokens if row.progress else row.listed.tokens
+    return row.run.usage.total_tokens if row.run else row.listed.summary.tokens
 
 
 def cost(row: Row) -> float | None:
-    """Return the same in US dollars."""
-    return row.progress.cost if row.progress else row.listed.cost
-
-
-def unpriced(row: Row) -> tuple[str, ...]:
-    """Return the models whose tokens are not in that cost."""
-    return (row.progress or row.listed).unpriced
+    """Return the same in US dollars, without `unpriced` models."""
+    return (row.run or row.listed.summary).cost
 
 
 def scarce(row: Row, now: datetime) -> Share | None:
     """Return the limit of which most is used."""
-    return tightest(row.progress.shares(now)) if row.progress else None
+    return tightest(row.shares(now))
 
 
 def _budget(row: Row, now: datetime, glyphs: Glyphs) -> Text:
@@ -85,7 +80,7 @@ def _budget(row: Row, now: datetime, glyphs: Glyphs) -> Text:
 
 def waiting(row: Row) -> int:
     """Return how many calls of it wait for a person, at least."""
-    return len(row.progress.waiting) if row.progress else int(row.listed.waiting)
+    return len(row.waiting) if row.run else int(row.listed.waiting)
 
 
 def _waiting(row: Row) -> Text:
@@ -98,14 +93,14 @@ def _told(value: float | str | None, form: str = "{}") -> Text:
 
 
 def _tokens(row: Row) -> Text:
-    estimated = (row.progress or row.listed).estimated
+    estimated = row.run.usage.estimated_tokens if row.run else row.listed.summary.estimated_tokens
     return _told(tokens(row), f"{ESTIMATED if estimated else ''}{{:,}}")
 
 
 def _cost(row: Row) -> Text:
     """Return the cost; in a table that fits a screen the models without a price go unnamed."""
     known = cost(row)
-    return _told(None if known is None else short_dollars(known, unpriced(row)))
+    return _told(None if known is None else short_dollars(known, (row.run or row.listed.summary).unpriced))
 
 
 def _last(value: float | None) -> float:
@@ -169,7 +164,6 @@ def ordered(of: Iterable[Row], column: int, now: datetime, *, turned: bool = Fal
 def as_data(row: Row, now: datetime) -> dict[str, Any]:
     """Return a row as JSON holds it."""
     listed = row.listed
-    limits = row.progress.shares(now) if row.progress else ()
     return {
         "id": listed.id,
         "kind": listed.kind,
@@ -178,21 +172,18 @@ def as_data(row: Row, now: datetime) -> dict[str, Any]:
         "steps": steps(row),
         "tokens": tokens(row),
         "cost": cost(row),
-        "unpriced": list(unpriced(row)),
-        "budget": [{"limit": each.limit, "used": each.used, "most": each.most} for each in limits],
+        "unpriced": list((row.run or listed.summary).unpriced),
+        "budget": [{"limit": each.limit, "used": each.used, "most": each.most} for each in row.shares(now)],
         "seconds": round(row.elapsed(now), 3),
         "waiting": waiting(row),
         "tenant": listed.tenant,
         "parent": listed.parent,
-        "started_at": (row.progress.started_at if row.progress else listed.started_at).isoformat(),
+        "started_at": row.started_at.isoformat(),
         "unread": row.unread or None,
     }
 
 
 def limits(row: Row, now: datetime, glyphs: Glyphs) -> list[Text]:
     """Return a line with a bar for each limit."""
-    told = row.progress
-    if told is None:
-        return []
-    theirs = told.steps_used > told.steps
-    return [told_share(each, 2 * BAR_CHARS, glyphs, with_subagents=theirs) for each in told.shares(now)]
+    theirs = row.run is not None and row.run.steps_used != row.run.step_count
+    return [told_share(each, 2 * BAR_CHARS, glyphs, with_subagents=theirs) for each in row.shares(now)]

@@ -12,16 +12,18 @@ from rich.text import Text
 from holdfast.cli.screens.output import short
 from holdfast.cli.screens.progress_bars import Glyphs, took
 from holdfast.cli.screens.top_columns import limits
+from holdfast.core.base.bounds import LIVE_TEXT_CHARS_MAX
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.decision_text import decision_text
-from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import CallStage
+from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.view.formatting import moment
 
 if TYPE_CHECKING:
     from holdfast.client.waiting_calls import WaitingCall
-    from holdfast.view.server_overview import Progress, Row
+    from holdfast.view.run_view import StepView
+    from holdfast.view.server_overview import Row
 
 TEXT_LINES: Final = 12
 """How many lines of what the model said last are shown."""
@@ -30,16 +32,16 @@ TEXT_LINES: Final = 12
 def details(row: Row, now: datetime, glyphs: Glyphs, coming: str = "") -> Text:
     """Return all that is known of a row; `coming` is the end of an answer under way."""
     listed = row.listed
-    lines = [Text.assemble((listed.kind, "bold"), f" {listed.id}", (f"  since {moment(_since(row))}", "dim"))]
-    told = {"agent": listed.agent, "tenant": listed.tenant, "parent": listed.parent}
+    lines = [Text.assemble((listed.kind, "bold"), f" {listed.id}", (f"  since {moment(row.started_at)}", "dim"))]
+    told = {"agent": listed.summary.agent, "tenant": listed.tenant, "parent": listed.parent}
     lines.append(Text("  ".join(f"{name} {short(value)}" for name, value in told.items() if value), "dim"))
     if row.unread:
         lines.append(Text(short(row.unread), "yellow"))
-    if row.progress is not None:
-        lines += [*limits(row, now, glyphs), *_step(row.progress, now), *_waiting(row.progress)]
-        lines += _said(coming or row.progress.text)
-        if row.progress.stops:
-            lines.append(Text(f"stops: {short(row.progress.stops)}", "yellow"))
+    if row.run is not None:
+        lines += [*limits(row, now, glyphs), *_step(row.step, now), *_waiting(row)]
+        lines += _said(coming or (row.step.text[-LIVE_TEXT_CHARS_MAX:] if row.step else ""))
+        if row.run.stop_reason not in (None, StopReason.COMPLETED):
+            lines.append(Text(f"stops: {short(row.run.why_stopped)}", "yellow"))
     return Text("\n").join(lines)
 
 
@@ -55,29 +57,23 @@ def call(waiting: WaitingCall) -> Text:
     )
 
 
-def _since(row: Row) -> datetime:
-    return row.progress.started_at if row.progress else row.listed.started_at
-
-
-def _step(progress: Progress, now: datetime) -> Iterator[Text]:
-    step = progress.step
+def _step(step: StepView | None, now: datetime) -> Iterator[Text]:
     if step is None:
         return
-    since = progress.step_started_at
+    since = None if step.completed_at else step.started_at
     yield Text.assemble(
         (f"step {step.number}", "bold"), "" if since is None else f"  {took((now - since).total_seconds())}"
     )
-    for each in progress.open_calls:
-        if each.stage is not CallStage.APPROVAL:
-            yield Text(f"  {each.stage.replace('_', ' ')}: {_called(each.call)}")
-    for done in step.tool_executions:
-        yield Text(f"  {done.outcome}: {_called(done.call)}", "dim")
-        if done.approval is not None:
-            yield Text(f"    {printable(decision_text(done.approval, done.call.arguments))}", "dim")
+    for each in step.calls:
+        if each.outcome != CallStage.APPROVAL:
+            called = short(f"{each.tool} {json.dumps(each.arguments, ensure_ascii=False, separators=(',', ':'))}")
+            yield Text(f"  {each.outcome.replace('_', ' ')}: {called}", "" if each.is_open else "dim")
+        if not each.is_open and each.approval is not None:
+            yield Text(f"    {printable(decision_text(each.approval, each.arguments))}", "dim")
 
 
-def _waiting(progress: Progress) -> Iterator[Text]:
-    for each in progress.waiting:
+def _waiting(row: Row) -> Iterator[Text]:
+    for each in row.waiting:
         arguments = short(json.dumps(dict(each.arguments), ensure_ascii=False))
         until = "" if each.expires_at is None else f", until {moment(each.expires_at)}"
         yield Text(f"  waits for approval{until}: {printable(each.tool)} {arguments}", "yellow")
@@ -87,7 +83,3 @@ def _waiting(progress: Progress) -> Iterator[Text]:
 def _said(text: str) -> list[Text]:
     said = [line for line in printable(text).splitlines() if line.strip()][-TEXT_LINES:]
     return [Text("says", "bold"), *map(Text, said)] if said else []
-
-
-def _called(asked: ToolCall) -> str:
-    return short(f"{asked.name} {asked.arguments_text}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -160,7 +161,7 @@ class Board(App[int]):
         self._rows = {}
         for each in found.rows:
             row = known.get(each.id)
-            self._rows[each.id] = Row(each) if row is None else Row(each, row.progress, row.unread)
+            self._rows[each.id] = Row(each) if row is None else replace(row, listed=each)
 
     def _refuse(self, wanted: str, why: str) -> None:
         """Say what is wrong with a query; what is shown stays, and so does what was typed."""
@@ -172,9 +173,7 @@ class Board(App[int]):
     async def _ask_for_ever(self) -> None:
         while True:
             began = time.monotonic()
-            told = await rows(
-                self._client, [self._rows[id_].listed for id_ in self._seen() if id_ in self._rows], _now()
-            )
+            told = await rows(self._client, [self._rows[id_].listed for id_ in self._seen() if id_ in self._rows])
             for row in told:
                 self._told(row)
             await self._ask_details()
@@ -185,7 +184,8 @@ class Board(App[int]):
         """Take in what a worker has told; where it has not, what it told before still stands."""
         known = self._rows.get(row.listed.id)
         if known is not None:
-            self._rows[row.listed.id] = Row(known.listed, row.progress or known.progress, row.unread)
+            latest = row if row.run else replace(known, unread=row.unread)
+            self._rows[row.listed.id] = replace(latest, listed=known.listed)
 
     def _seen(self) -> list[str]:
         """Return the ids of the rows that are to be seen."""
@@ -197,14 +197,14 @@ class Board(App[int]):
         if row is None or row.listed.kind != "run" or not self._pane.display:
             return
         try:
-            told = await progress(self._client, row.listed, _now(), whole=True)
+            told = await progress(self._client, row.listed, whole=True)
             coming = ""
-            if told.step is not None and told.step.inference_response is None:
+            if told.step is not None and told.step.asking:
                 coming = await text_so_far(self._client, row.listed.id, row.listed.run_id, told.step.number)
         except HoldfastError:
             return  # the row says so already
         self._coming = row.listed.id, coming
-        self._told(Row(row.listed, told))
+        self._told(told)
 
     # --- drawing
 
@@ -372,7 +372,7 @@ class Board(App[int]):
         row = self._selected
         if row is None:
             return
-        about = Text(f"{row.listed.kind} {row.listed.id} of {short(row.listed.agent or 'an agent')}")
+        about = Text(f"{row.listed.kind} {row.listed.id} of {short(row.listed.summary.agent or 'an agent')}")
         self._ask(Question("stop it?", [about], reason="why; kept with the run"), lambda said: self._stop(row, said))
 
     async def _stop(self, row: Row, said: Answer) -> None:
@@ -401,8 +401,8 @@ class Board(App[int]):
 
         async def ask() -> None:
             # as it is now, not as it was last shown
-            told = await progress(self._client, row.listed, _now(), seconds_max=DECIDE_SECONDS_MAX)
-            self._told(Row(row.listed, told))
+            told = await progress(self._client, row.listed, seconds_max=DECIDE_SECONDS_MAX)
+            self._told(told)
             calls = told.waiting
             if not calls:
                 self.notify("no call of this run waits", severity="warning")

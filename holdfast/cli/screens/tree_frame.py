@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
@@ -11,17 +11,19 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.screens.output import COLOURS, short
+from holdfast.cli.screens.output import COLOURS, arguments_line, short, tokens
 from holdfast.cli.screens.progress_bars import LABEL_CHARS, Glyphs, spinner, told_share, took
 from holdfast.client.watch_events import retry_line
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.safe_text import printable
-from holdfast.core.conversation.amounts import ESTIMATED, dollars
-from holdfast.core.conversation.steps import Outcome
-from holdfast.view.budget_use import Used, shares, tightest
+from holdfast.core.conversation.amounts import token_count
+from holdfast.core.conversation.decision_text import decision_text
+from holdfast.core.conversation.steps import CallStage, Outcome
+from holdfast.view.budget_use import tightest
 from holdfast.view.formatting import counted, moment
-from holdfast.view.live_tree import CallView, LiveView, RunView, StepView
+from holdfast.view.live_tree import LiveView
+from holdfast.view.run_view import CallView, RunView, StepView
 
 ID_CHARS: Final = 8
 """How much of an id tells a run from its subagents'."""
@@ -43,7 +45,7 @@ LOW_LINES: Final = 14
 MANY_RUNS: Final = 40
 """With more runs than this, the picture begins with less of each."""
 
-OUTCOMES: Final = {
+OUTCOMES: Final[Mapping[str, tuple[str, str]]] = {
     Outcome.SUCCEEDED: ("succeeded", "green"),
     Outcome.FAILED: ("failed", "red"),
     Outcome.BLOCKED: ("refused", "yellow"),
@@ -114,32 +116,28 @@ class Picture:
     def _earlier(self, view: LiveView) -> Iterator[Text]:
         """Give a line for each of the latest runs of a session before the one that is shown whole."""
         for id_ in view.roots[-4:-1]:
-            if id_ in view.runs:
-                yield self._run(view.runs[id_])
+            if (run := view.run(id_)) is not None:
+                yield self._run(run)
         if view.root is None:
             yield Text(f"{self._spin()} nothing has happened yet", "dim")
 
     def _budget(self, view: LiveView) -> Iterator[Text]:
         root = view.root
-        if root is None or root.started_at is None:
+        if root is None:
             return
-        until = root.ended_at or view.paused_at or self.now
-        seconds = max(0.0, (until - root.started_at).total_seconds() - view.paused_seconds)
-        used = Used(view.steps_used, root.tokens_so_far, root.cost_so_far, seconds, root.unpriced)
         width = max(BAR_CHARS_MIN, min(BAR_CHARS, self.width - LABEL_CHARS - 18))
-        all_of = shares(view.budget, used, started_at=root.started_at, now=root.ended_at or self.now)
-        scarce = tightest(all_of)
-        for share in all_of if self.height >= LOW_LINES else filter(None, [scarce]):
-            yield told_share(share, width, self.glyphs, with_subagents=view.steps_used > root.step_count)
+        shares = root.shares(self.now)
+        for share in shares if self.height >= LOW_LINES else filter(None, [tightest(shares)]):
+            yield told_share(share, width, self.glyphs, with_subagents=root.steps_used != root.step_count)
 
     def _waiting(self, view: LiveView) -> Iterator[Text]:
         """Give what is to be decided, folded instead of cut: the command is there to be copied."""
         waiting = view.waiting
         for run, call in waiting[:WAITING_SHOWN]:
             until = "" if call.expires_at is None else f" until {moment(call.expires_at)}"
-            told = f"{self.glyphs.waiting} {call.call.name}({_line(call.arguments)}) waits for approval{until}"
+            told = f"{self.glyphs.waiting} {call.tool}({_arguments(call)}) waits for approval{until}"
             yield from _folded(printable(told), self.width, "yellow")
-            bound = f"{run.execution_id} {call.call.id} --digest {short_digest(call.digest)}"
+            bound = f"{run.execution_id} {call.id} --digest {short_digest(call.digest)}"
             yield from _folded(f"  holdfast approve {bound}", self.width, "bold yellow")
         if len(waiting) > WAITING_SHOWN:
             told = f"  {self.glyphs.more} and {len(waiting) - WAITING_SHOWN} more: holdfast waiting"
@@ -174,13 +172,13 @@ class Picture:
         if run.is_over and depth:  # what a subagent that has ended has done stands in its parent's step
             return Node(self._run(run))
         shown = run.steps[-(detail.steps if not depth else min(2, detail.steps)) :]
-        earlier = max(0, (shown[0].number if shown else run.step_count + 1) - 1)
+        earlier = shown[0].number - 1 if shown else run.step_count or 0
         below: list[Node] = []
         if earlier:
             below.append(Node(Text(f"{self.glyphs.more} {counted(earlier, 'earlier step')}", "dim")))
         below += [self._step(view, run, each, detail, depth) for each in shown]
-        if run.why and not run.is_over:
-            below.append(Node(Text(f"stops: {_line(run.why)}", "yellow")))
+        if run.why_stopped and not run.is_over:
+            below.append(Node(Text(f"stops: {_line(run.why_stopped)}", "yellow")))
         return Node(self._run(run), tuple(below))
 
     def _run(self, run: RunView) -> Text:
@@ -189,17 +187,13 @@ class Picture:
             self._mark(run), " ", (_line(run.agent) or "agent", "bold"), (f" {run.execution_id[:ID_CHARS]}", "dim")
         )
         label.append(f" {run.status.replace('_', ' ')}", colour)
-        label.append(
-            f"  {counted(run.step_count, 'step')}, {ESTIMATED if run.estimated else ''}{run.tokens_so_far:,} tokens"
-        )
-        if run.cost_so_far or run.unpriced:
-            label.append(f", {dollars(run.cost_so_far, run.unpriced)}")
+        label.append(f"  {counted(run.step_count or 0, 'step')}, {tokens(run.usage, run.cost, run.unpriced)}")
         if run.started_at is not None:
-            label.append(f", {took(((run.ended_at or self.now) - run.started_at).total_seconds())}")
+            label.append(f", {took(((run.completed_at or self.now) - run.started_at).total_seconds())}")
         if run.retries:
             label.append(f", {counted(run.retries, 'attempt')} failed", "yellow")
-        if run.why and run.is_over:
-            label.append(f"  {_line(run.why)}", colour)
+        if run.why_stopped and run.is_over:
+            label.append(f"  {_line(run.why_stopped)}", colour)
         return label
 
     def _mark(self, run: RunView) -> tuple[str, str]:
@@ -214,12 +208,12 @@ class Picture:
                 return self._spin(), "cyan"
 
     def _step(self, view: LiveView, run: RunView, step: StepView, detail: Detail, depth: int) -> Node:
-        under_way = step.ended_at is None and not run.is_over
+        under_way = step.completed_at is None and not run.is_over
         label = Text(f"step {step.number}", "bold" if under_way else "")
-        seconds = ((step.ended_at or run.ended_at or self.now) - step.started_at).total_seconds()
-        label.append(f"  {took(seconds)}", "dim")
-        if step.tokens:
-            label.append(f", {ESTIMATED if step.estimated else ''}{step.tokens:,} tokens", "dim")
+        until = step.completed_at or run.completed_at or self.now
+        label.append(f"  {took((until - (step.started_at or until)).total_seconds())}", "dim")
+        if step.usage.total_tokens:
+            label.append(f", {token_count(step.usage)} tokens", "dim")
         if step.asking and under_way:
             label.append(f"  {self._spin()} {'answering' if step.text else 'asking the model'}", "cyan")
         said = self._answer(step, detail, depth, under_way=under_way)
@@ -249,33 +243,31 @@ class Picture:
             wanted = sorted(shown, key=lambda call: not call.is_open)[: detail.calls]
             shown = [call for call in step.calls if call in wanted][: detail.calls]
         for call in shown:
-            child = view.runs.get(call.execution_id or "")
+            child = view.run(call.execution_id)
             below = () if child is None else (self._node(view, child, detail, depth + 1),)
             yield Node(self._call(call), below)
         if left := len(step.calls) - len(shown):
             yield Node(Text(f"{self.glyphs.more} {counted(left, 'more call')}", "dim"))
 
     def _call(self, call: CallView) -> Text:
-        label = Text()
-        if isinstance(call.stage, Outcome):
-            name, colour = OUTCOMES[call.stage]
-            label.append(f"{getattr(self.glyphs, name)} ", colour)
-        elif call.stage == "running":
-            label.append(f"{self._spin()} ", "cyan")
+        sign, colour = OUTCOMES.get(call.outcome, ("", ""))
+        waits, answer = call.outcome == CallStage.APPROVAL, f"  {_line(call.answer)}"
+        if sign:
+            label = Text(f"{getattr(self.glyphs, sign)} ", colour)
+        elif call.outcome == CallStage.RUNNING:
+            label = Text(f"{self._spin()} ", "cyan")
         else:
-            label.append(f"{self.glyphs.waiting if call.stage == 'waiting' else self.glyphs.asked} ", "yellow")
-        label.append(_line(call.call.name), "cyan")
-        label.append(f"({_line(call.arguments)})")
-        if call.started_at is not None and call.stage != "asked":
-            label.append(f" {took(((call.ended_at or self.now) - call.started_at).total_seconds())}", "dim")
-        if call.stage == "waiting":
+            label = Text(f"{self.glyphs.waiting if waits else self.glyphs.asked} ", "yellow")
+        label = Text.assemble(label, (_line(call.tool), "cyan"), f"({_arguments(call)})")
+        if call.started_at is not None and call.outcome != CallStage.WAITING:
+            label.append(f" {took(((call.completed_at or self.now) - call.started_at).total_seconds())}", "dim")
+        if waits:
             label.append(" waits for approval", "yellow")
-        elif isinstance(call.stage, Outcome):
-            shown = "" if call.stage is Outcome.SUCCEEDED else f" {call.stage}"
-            label.append(shown, OUTCOMES[call.stage][1])
-            label.append(f"  {_line(call.told)}", "dim")
-        if call.decided:
-            label.append(f"  {_line(call.decided)}", "dim")
+        elif sign:
+            label.append("" if call.outcome == Outcome.SUCCEEDED else f" {call.outcome}", colour)
+            label.append(answer, "dim")
+        if call.approval is not None:
+            label.append(f"  {_line(decision_text(call.approval, call.arguments))}", "dim")
         return label
 
     # --- lines
@@ -292,6 +284,10 @@ class Picture:
 def _line(text: str) -> str:
     """Return the beginning of foreign text on one line, safe for a terminal."""
     return short(text)
+
+
+def _arguments(call: CallView) -> str:
+    return short(arguments_line(call.arguments))
 
 
 def _folded(text: str, width: int, style: str) -> list[Text]:

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
-from rich.text import Text
 
-from holdfast.cli.screens.output import COLOURS, used
+from holdfast.cli.screens.output import print_end
 from holdfast.cli.screens.progress_bars import glyphs_of
 from holdfast.cli.screens.tree_frame import Picture
 from holdfast.cli.terminal_restore import put_back
@@ -23,9 +21,9 @@ from holdfast.client.watch_events import Watched
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import HoldfastError
-from holdfast.core.base.safe_text import printable
-from holdfast.core.base.usage import Usage
-from holdfast.view.live_tree import LiveView, RunView, after, headed
+from holdfast.core.base.frozen import replace as changed
+from holdfast.view.live_tree import LiveView, after, headed
+from holdfast.view.run_view import RunView
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
@@ -153,7 +151,7 @@ class TreeView:
 
     @property
     def _tokens(self) -> int:
-        return 0 if self._view.root is None else self._view.root.tokens_so_far
+        return 0 if self._view.root is None else self._view.root.usage.total_tokens
 
     def _leave(self) -> None:
         """Leave the tree as it is now, and below it the end of the run with its answer."""
@@ -161,29 +159,16 @@ class TreeView:
         if root is None:
             return
         with suppress(OSError):  # nobody may be there any more to read it
-            for line in self._picture(LAST_LINES_MAX).last(without_end(self._view, root)):
+            for line in self._picture(LAST_LINES_MAX).last(without_end(self._view)):
                 self._console.print(line)
             if root.is_over:
                 self._end(root)
 
     def _end(self, root: RunView) -> None:
-        colour, why = COLOURS[root.status], f" ({printable(root.why)})" if root.why else ""
         seconds = None
-        if root.started_at is not None and root.ended_at is not None:
-            seconds = (root.ended_at - root.started_at).total_seconds()
-        spent = used(
-            root.step_count,
-            Usage(input_tokens=root.tokens, estimated_tokens=int(root.estimated)),
-            root.cost_so_far,
-            seconds,
-            root.unpriced,
-        )
-        self._console.print(
-            f"[{colour}]{root.status.replace('_', ' ')}[/{colour}]{escape(why)}  [dim]{escape(spent)}[/dim]"
-        )
-        if root.answer:
-            self._console.print()
-            self._console.print(Text(printable(root.answer)))
+        if root.started_at is not None and root.completed_at is not None:
+            seconds = (root.completed_at - root.started_at).total_seconds()
+        print_end(self._console, replace(root, seconds=seconds), root.why_stopped)
 
 
 def _failed(task: asyncio.Task[None]) -> bool:
@@ -195,10 +180,11 @@ def _end(task: asyncio.Task[Any] | None) -> None:
         task.cancel()
 
 
-def without_end(view: LiveView, root: RunView) -> LiveView:
+def without_end(view: LiveView) -> LiveView:
     """Return the view without what is printed whole below the tree: the answer, and why the run has ended."""
-    if not root.is_over:
+    root = view.runs.get(view.roots[-1]) if view.roots else None
+    if root is None or not root.is_over:
         return view
     last = root.steps[-1] if root.answer and root.steps else None
-    steps = tuple(replace(each, text="") if each is last else each for each in root.steps)
-    return replace(view, runs={**view.runs, root.execution_id: replace(root, steps=steps, why="")})
+    steps = tuple(changed(each, text="") if each is last else each for each in root.steps)
+    return replace(view, runs={**view.runs, root.execution_id: replace(root, steps=steps, stop_reason=None, why="")})

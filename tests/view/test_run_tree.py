@@ -9,28 +9,36 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import Holdfast, run_trees
-from holdfast.client.run_trees import ExecutionTree, to_dict, tree
+from holdfast.client import Holdfast
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput
 from holdfast.testing.script import Reply, calls, say, turn_number
+from holdfast.view import run_tree
+from holdfast.view.run_tree import to_dict, tree
+from holdfast.view.run_view import RunView
 from tests.serving import Serve
 from tests.workflows.test_trees import DEEP, TOP, hanging, look, nested, never_answered, spawn
 
 pytestmark = pytest.mark.temporal
 
 
-Shape = tuple[str, str, int, int, list[Any]]
+Shape = tuple[str, str, int | None, int, list[Any]]
 
 
-def shape(found: ExecutionTree) -> Shape:
-    return (found.agent, found.status, found.steps, found.usage.total_tokens, [shape(each) for each in found.children])
+def size(found: RunView) -> int:
+    """Return how many runs the tree has, itself among them."""
+    return 1 + sum(map(size, found.children))
 
 
-async def listed(client: Holdfast, execution_id: str, runs: int) -> ExecutionTree:
+def shape(found: RunView) -> Shape:
+    below = [shape(each) for each in found.children]
+    return (found.agent, found.status, found.step_count, found.usage.total_tokens, below)
+
+
+async def listed(client: Holdfast, execution_id: str, runs: int) -> RunView:
     """Return the tree once it has so many runs: the server lists one a moment after it has begun."""
     until = monotonic() + 20
-    while (found := await tree(client, execution_id)).runs != runs and monotonic() < until:  # noqa: ASYNC110
+    while size(found := await tree(client, execution_id)) != runs and monotonic() < until:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
     return found
 
@@ -44,7 +52,7 @@ async def test_the_tree_of_an_ended_run_has_what_each_run_used(serve: Serve) -> 
     leaf: Shape = ("leaf", "completed", 2, 240, [])
     middle: Shape = ("middle", "completed", 2, 720, [leaf, leaf])
     assert shape(found) == ("top", "completed", 2, 1_680, [middle, middle])
-    assert (found.runs, found.usage, found.cost) == (7, state.usage, state.cost)
+    assert (size(found), found.usage, found.cost) == (7, state.usage, state.cost)
     assert {each.execution_id for each in found.children} == {
         named_id(execution_id, call_name(1, place)) for place in range(2)
     }
@@ -64,7 +72,7 @@ async def test_the_tree_of_a_run_under_way_shows_how_far_each_is(serve: Serve) -
     leaf: Shape = ("leaf", "in_progress", 0, 0, [])
     middle: Shape = ("middle", "in_progress", 0, 120, [leaf, leaf])
     assert shape(found) == ("top", "in_progress", 0, 120, [middle, middle])
-    assert (stopped.status, stopped.why, stopped.runs) == ("stopped", "enough", 7)
+    assert (stopped.status, stopped.why, size(stopped)) == ("stopped", "enough", 7)
     assert {each.status for each in stopped.children} == {"stopped"}
 
 
@@ -84,12 +92,12 @@ async def test_a_failed_subagent_stands_in_the_tree_with_its_reason(serve: Serve
 
 
 async def test_a_large_tree_is_cut_and_says_where(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_trees, "TREE_RUNS_MAX", 4)
+    monkeypatch.setattr(run_tree, "TREE_RUNS_MAX", 4)
     async with serve(nested, [look]) as served:
         execution_id = await served.client.start(TOP, "go", subagents=DEEP)
         await served.client.result(execution_id)
         found = await listed(served.client, execution_id, 4)
-    assert found.runs == 4
+    assert size(found) == 4
     assert any(each.more for each in (found, *found.children))
 
 
