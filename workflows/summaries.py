@@ -9,8 +9,8 @@ from datetime import datetime
 
 from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus
 from holdfast.core.agent.state import AgentState
-from holdfast.core.conversation.amounts import ESTIMATED
-from holdfast.core.conversation.display_text import amount, call_line, clock, on_a_line, span, summary_line
+from holdfast.core.conversation.amounts import ESTIMATED, amount, counted, duration, moment
+from holdfast.core.conversation.display_text import call_line, on_a_line, summary_line
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.commands import CallTool, RequestApproval, RunHooks
 from holdfast.core.session.session_state import SessionState
@@ -40,7 +40,7 @@ def of_model_call(state: AgentState, step_number: int) -> str:
     facts = (
         f"step {step_number}",
         on_a_line(model, MODEL_CHARS_MAX) if model else "",
-        counted(calls, "call", "after ") if calls else "",
+        f"after {counted(calls, 'call')}" if calls else "",
         f"{ESTIMATED if state.usage.estimated_tokens else ''}{amount(state.usage.total_tokens)} tok so far"
         if state.usage.total_tokens
         else "",
@@ -66,16 +66,16 @@ def of_hooks(command: RunHooks) -> str:
 
 
 def of_time_limit(execution: ExecutionState, fires_at: datetime) -> str:
-    """Return `budget: 10 min until 14:05:09 UTC`, or `deadline 14:05:09 UTC` where that comes first."""
-    at, seconds = clock(fires_at, execution.started_at), execution.budget.max_seconds
+    """Return `budget: 10 min until 14:05:09Z`, or `deadline 14:05:09Z` where that comes first."""
+    at, seconds = moment(fires_at, execution.started_at), execution.budget.max_seconds
     if seconds is None or fires_at == execution.budget.deadline:
         return f"deadline {at}"
-    return f"budget: {span(seconds)} until {at}"
+    return f"budget: {duration(seconds)} until {at}"
 
 
 def of_approval(command: RequestApproval, expires_at: datetime, since: datetime) -> str:
-    """Return `approval of pay(5) until 14:05:09 UTC`."""
-    return summary_line(f"approval of {call_line(command.call, CALL_CHARS_MAX)} until {clock(expires_at, since)}")
+    """Return `approval of pay(5) until 14:05:09Z`."""
+    return summary_line(f"approval of {call_line(command.call, CALL_CHARS_MAX)} until {moment(expires_at, since)}")
 
 
 def of_grace(calls: int) -> str:
@@ -107,9 +107,4 @@ def of_keeping(session: SessionState) -> str:
 
 def of_idle(seconds: float) -> str:
     """Return what is told of the timer after which a session leaves the server."""
-    return f"idle: leaves the server after {span(seconds)} without a message"
-
-
-def counted(count: int, noun: str, before: str = "") -> str:
-    """Return `1 call`, `2 calls`."""
-    return f"{before}{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"idle: leaves the server after {duration(seconds)} without a message"

@@ -12,10 +12,10 @@ from holdfast.cli.screens import output
 from holdfast.client.watch_events import Watched
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.errors import HoldfastError
+from holdfast.core.conversation.amounts import moment
 from holdfast.core.conversation.decision_text import marked
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.wire.execution_events import ApprovalRequested
-from holdfast.view.formatting import moment
 
 
 @asynccontextmanager

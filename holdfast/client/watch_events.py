@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter
 from pydantic_core import to_json
 
 from holdfast.core.base.bounds import PROGRESS_CHARS_MAX, RESPONSE_BYTES_MAX
-from holdfast.core.conversation.display_text import wait_line
+from holdfast.core.conversation.amounts import wait_line
 from holdfast.core.wire.contracts import CallProgress
 from holdfast.core.wire.execution_events import AnyObserved
 

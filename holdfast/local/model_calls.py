@@ -21,7 +21,7 @@ from holdfast.core.base.bounds import RESPONSE_BYTES_MAX
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped_json
-from holdfast.core.conversation.display_text import wait_line
+from holdfast.core.conversation.amounts import wait_line
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.loop.conversation_summary import summary_request

@@ -10,13 +10,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from holdfast.core.agent.budget import COST, LIMITS, SECONDS, STEPS, TOKENS, BudgetUse
-from holdfast.core.conversation.amounts import dollars, token_count, tokens_in_and_out
+from holdfast.core.conversation.amounts import (
+    counted,
+    dollars,
+    duration,
+    in_full,
+    moment,
+    token_count,
+    tokens_in_and_out,
+)
 from holdfast.core.conversation.decision_text import APPROVAL, decision_text
-from holdfast.core.conversation.display_text import in_full
+from holdfast.core.conversation.display_text import beginning
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.wire.execution_events import AnyObserved
-from holdfast.view.formatting import beginning, counted, lasting, moment
 from holdfast.view.html_elements import Content, Element, element, styled, written
 from holdfast.view.report import Report
 from holdfast.view.run_view import CallView, RunView, StepView
@@ -87,7 +94,7 @@ def _figures(run: RunView, use: BudgetUse) -> Element:
     """Return what was used of every limit, set or not: the time first."""
     prices = "more than that: some tokens have no price" if run.unpriced else "by the prices known"
     words = {
-        SECONDS: ("took", lasting(run.seconds), moment(run.started_at), " s"),
+        SECONDS: ("took", duration(run.seconds), moment(run.started_at), " s"),
         STEPS: ("steps", str(run.steps_used), "subagents' included", ""),
         TOKENS: ("tokens", token_count(run.usage), tokens_in_and_out(run.usage), ""),
         COST: ("cost", dollars(run.cost, run.unpriced), prices, " USD"),
@@ -137,7 +144,7 @@ def _step(step: StepView) -> Element:
             element("span", calls, class_="faint") if len(step.calls) > 1 else None,
             element("span", tokens_in_and_out(step.usage), class_="faint"),
             _cost(step),
-            element("span", lasting(step.seconds)),
+            element("span", duration(step.seconds)),
         ),
         element("p", f"{moment(step.started_at)}  {step.model}", class_="faint"),
         _text(step.text) if step.text.strip() else None,
@@ -164,7 +171,7 @@ def _call(call: CallView) -> Element:
             element("b", call.tool),
             " ",
             element("span", call.outcome, class_=f"status {call.outcome}"),
-            f" {lasting(call.seconds)}",
+            f" {duration(call.seconds)}",
             element("span", f" {approval}", class_="faint") if approval else None,
         ),
         _text(arguments) if call.arguments else None,
@@ -189,7 +196,7 @@ def _subagent(each: RunView) -> Iterator[Content]:
     yield " "
     yield element("span", each.status.replace("_", " "), class_=f"status {each.status}")
     spent = f"{tokens_in_and_out(each.usage)}, {dollars(each.cost, each.unpriced)}"
-    yield f" {lasting(each.seconds)}, {steps}{spent} "
+    yield f" {duration(each.seconds)}, {steps}{spent} "
     yield element("span", moment(each.started_at), " ", element("code", each.execution_id), class_="faint")
     if each.why:
         yield element("p", each.why, class_="why")

@@ -9,10 +9,10 @@ from typing import Final
 
 from holdfast.core.agent.budget import LIMITS, ExecutionBudget
 from holdfast.core.base.safe_text import printable
-from holdfast.core.conversation.amounts import dollars, tokens_in_and_out
-from holdfast.core.conversation.decision_text import APPROVAL, marked
+from holdfast.core.conversation.amounts import dollars, duration, moment, tokens_in_and_out
+from holdfast.core.conversation.decision_text import APPROVAL, decision_text, marked
+from holdfast.core.conversation.display_text import beginning
 from holdfast.core.conversation.messages import Message
-from holdfast.view.formatting import beginning, decided, lasting, moment
 from holdfast.view.report import Report
 from holdfast.view.run_view import CallView, RunView, StepView
 
@@ -59,7 +59,7 @@ def _facts(told: Report) -> Iterator[tuple[str, str]]:
     yield "agent", f"`{run.agent_id}`"
     yield "status", run.status + _why(run)
     yield "began", moment(run.started_at)
-    yield "took", lasting(run.seconds)
+    yield "took", duration(run.seconds)
     yield "steps", str(run.step_count)
     yield "tokens", tokens_in_and_out(run.usage)
     yield "cost", plain(dollars(run.cost, run.unpriced))
@@ -78,7 +78,7 @@ def _why(run: RunView) -> str:
 def _step(step: StepView) -> tuple[str, ...]:
     calls = "; ".join(f"{plain(call.tool)} {call.outcome}{_took(call)}{_decided(call, step)}" for call in step.calls)
     kind = step.kind.replace("_", " ")
-    taken = lasting(step.seconds)
+    taken = duration(step.seconds)
     return (
         str(step.number),
         kind,
@@ -91,11 +91,13 @@ def _step(step: StepView) -> tuple[str, ...]:
 
 
 def _took(call: CallView) -> str:
-    return "" if call.seconds is None else f" ({lasting(call.seconds)})"
+    return "" if call.seconds is None else f" ({duration(call.seconds)})"
 
 
 def _decided(call: CallView, step: StepView) -> str:
-    return "" if call.approval is None else f", {plain(decided(call.approval, call.arguments, step.started_at))}"
+    if call.approval is None:
+        return ""
+    return f", {plain(decision_text(call.approval, call.arguments, since=step.started_at))}"
 
 
 def _limits(budget: ExecutionBudget) -> str:
@@ -107,7 +109,7 @@ def _limits(budget: ExecutionBudget) -> str:
 
 def _subagents(rows: Iterable[RunView], depth: int) -> Iterator[str]:
     for each in rows:
-        began = f"{moment(each.started_at)}, {lasting(each.seconds)}"
+        began = f"{moment(each.started_at)}, {duration(each.seconds)}"
         spent = f"{tokens_in_and_out(each.usage)}, {plain(dollars(each.cost, each.unpriced))}"
         yield f"{'  ' * depth}* {plain(each.agent)} `{each.execution_id}`: {plain(each.status)}, {began}, {spent}"
         yield from _subagents(each.children, depth + 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from holdfast.view.formatting import lasting, moment
+from holdfast.core.conversation.amounts import duration, moment
 from holdfast.view.html_elements import Element, element, styled
 from holdfast.view.timeline import Bar, Kind, Row, Timeline
 
@@ -103,12 +103,8 @@ class _Scale:
         for place in range(int(self._seconds / tick) + 1):
             x = f"{LABELS + PLOT * place * tick / self._seconds:.1f}"
             yield element("line", x1=x, x2=x, y1=TOP - 6, y2=height - 26, class_="grid")
-            told = "0" if place == 0 else _tick(place * tick)
+            told = "0" if place == 0 else duration(place * tick)
             yield element("text", told, x=x, y=TOP - 12, text_anchor="middle", class_="faint")
-
-
-def _tick(seconds: float) -> str:
-    return f"{seconds:g} s" if 1 <= seconds < 60 else lasting(seconds)  # noqa: PLR2004  # a minute
 
 
 def _row(row: Row, y: int, scale: _Scale) -> Iterator[Element]:
@@ -120,14 +116,14 @@ def _row(row: Row, y: int, scale: _Scale) -> Iterator[Element]:
     if row.bars:
         last = row.bars[-1] if row.bars[0].kind != "step" else row.bars[0]
         ended = max(bar.ended or scale.ended for bar in row.bars)
-        taken = lasting(((last.ended or scale.ended) - last.began).total_seconds())
+        taken = duration(((last.ended or scale.ended) - last.began).total_seconds())
         yield element("text", taken, x=f"{scale.x(ended) + 6:.1f}", y=y + 14, class_="faint")
 
 
 def _bar(bar: Bar, y: int, scale: _Scale) -> Element:
     ended = bar.ended or scale.ended
     x, until = scale.x(bar.began), scale.x(ended)
-    taken = lasting((ended - bar.began).total_seconds())
+    taken = duration((ended - bar.began).total_seconds())
     told = f"{bar.about}\nfrom {moment(bar.began)}, {taken}{'' if bar.ended else ' so far'}"
     whole = bar.kind == "step"
     return element(

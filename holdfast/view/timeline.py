@@ -12,7 +12,7 @@ from typing import Literal
 
 from holdfast.core.agent.execution_state import call_name, named_id
 from holdfast.core.base.bounds import TIMELINE_ROWS_MAX
-from holdfast.core.conversation.amounts import token_count, tokens_in_and_out
+from holdfast.core.conversation.amounts import counted, token_count, tokens_in_and_out
 from holdfast.core.conversation.steps import Outcome
 from holdfast.core.wire.execution_events import (
     AnyObserved,
@@ -21,7 +21,6 @@ from holdfast.core.wire.execution_events import (
     InferenceRequestStarted,
     InferenceResponseReceived,
 )
-from holdfast.view.formatting import counted
 from holdfast.view.run_view import CallView, RunView, StepView
 
 Kind = Literal["step", "model", "tool", "failed", "blocked", "approval", "subagent", "under_way"]

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from holdfast import ExecutionBudget
-from holdfast.cli.screens.progress_bars import FINE, PLAIN, Glyphs, bar, figures, took
+from holdfast.cli.screens.progress_bars import FINE, PLAIN, Glyphs, bar, figures
 from holdfast.cli.screens.tree_frame import Picture
 from holdfast.cli.screens.tree_screen import without_end
 from holdfast.client.watch_events import AttemptFailed, TextDelta
@@ -66,10 +66,10 @@ def many() -> LiveView:
 def test_the_tree_says_who_does_what() -> None:
     shown = "\n".join(picture(at_work()))
     for words in (
-        "lead 6f1c1d5e in progress  1 step, 200 tokens, 1m 00s",
+        "lead 6f1c1d5e in progress  1 step, 200 tokens, 1 min",
         "├ step 1  ",
-        '✓ look(path="a.py") 1.0 s  12 lines',
-        '✗ look(path="a.py") 1.0 s failed  no such file',
+        '✓ look(path="a.py") 1 s  12 lines',
+        '✗ look(path="a.py") 1 s failed  no such file',
         '? refund(amount=30, to="每个人") ',
         "waits for approval",
         "clerk ",
@@ -95,7 +95,7 @@ def test_each_limit_has_a_bar() -> None:
     lines = picture(at_work())
     assert f"steps    {'█' * 10}{'░' * 10} 1 / 2" in lines
     assert f"tokens   {'█' * 4}{'░' * 16} 200 / 1,000" in lines
-    assert f"seconds  {'█' * 2}{'░' * 18} 1m 00s / 10m 00s" in lines
+    assert f"seconds  {'█' * 2}{'░' * 18} 1 min / 10 min" in lines
     low = picture(at_work(), height=13)
     assert [line for line in low if "█" in line] == [lines[0]], "in a low terminal the scarcest one alone"
 
@@ -190,11 +190,8 @@ def test_an_end_is_told_once_below_the_tree() -> None:
     assert "asking again" not in "\n".join(picture(view)), "nobody asks any more"
 
 
-def test_figures_and_durations_are_short() -> None:
-    assert [took(each) for each in (-1, 0.44, 42.0, 59.96, 185, 7_620, 273_600)] == [
-        *("0.0 s", "0.4 s", "42.0 s", "60.0 s", "3m 05s", "2h 07m", "3d 04h"),
-    ]
+def test_figures_are_short() -> None:
     assert figures(Share("tokens", 1_200, 10_000)) == "1,200 / 10,000"
     assert figures(Share("cost", 0.01234, 2)) == "0.0123 / 2.0000 USD"
     assert figures(Share("cost", 0.01234, 2, ("model-x",))) == "> 0.0123 / 2.0000 USD"
-    assert figures(Share("deadline", 61, 3_600)) == "1m 01s / 1h 00m"
+    assert figures(Share("deadline", 61, 3_600)) == "1 min 01 s / 1 h"

@@ -12,19 +12,27 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from holdfast.core.base.bounds import SUMMARY_LINE_BYTES_MAX
-from holdfast.core.conversation.display_text import (
-    CUT,
-    HIDDEN,
-    amount,
-    call_line,
-    clock,
-    in_full,
-    on_a_line,
-    span,
-    summary_line,
-)
+from holdfast.core.conversation.amounts import amount, duration, in_full, moment
+from holdfast.core.conversation.display_text import CUT, HIDDEN, call_line, on_a_line, summary_line
 from holdfast.core.conversation.messages import ToolCall
 from tests.rendering import HOSTILE, STEERING, kinds
+
+LENGTHS: dict[float | None, str] = {
+    None: "–",
+    -1: "0 s",
+    0.0: "0 s",
+    0.0421: "42 ms",
+    0.9996: "1.0 s",
+    1.25: "1.2 s",
+    9.99: "10.0 s",
+    51: "51 s",
+    59.96: "1 min",
+    61: "1 min 01 s",
+    605.0: "10 min 05 s",
+    3_600.0: "1 h",
+    7_620: "2 h 07 min",
+    273_600.0: "3 d 04 h",
+}
 
 any_text = st.text(st.characters(codec=None), max_size=400)
 
@@ -109,16 +117,14 @@ def test_limits_are_told_in_full() -> None:
 
 
 def test_lengths_of_time_are_short() -> None:
-    told = {0.0: "0 s", 0.44: "0.4 s", 9.99: "10 s", 51.4: "51 s", 60.0: "1 min", 605.0: "10 min 5 s"}
-    told |= {3_900.0: "1 h 5 min", 273_600.0: "3 d 4 h", 3_600.0: "1 h"}
-    assert {seconds: span(seconds) for seconds in told} == told
+    assert {seconds: duration(seconds) for seconds in LENGTHS} == LENGTHS
 
 
 def test_a_moment_is_told_in_utc_with_its_day_unless_that_is_known() -> None:
     noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    assert clock(noon) == "2026-11-21 12:00:00 UTC"
-    assert clock(noon, noon - timedelta(hours=1)) == "12:00:00 UTC"
-    assert clock(noon, noon - timedelta(days=1)) == "2026-11-21 12:00:00 UTC"
-    assert clock(noon.astimezone(timezone(timedelta(hours=14))), noon) == "12:00:00 UTC"
+    assert moment(noon) == "2026-11-21 12:00:00Z"
+    assert moment(noon, noon - timedelta(hours=1)) == "12:00:00Z"
+    assert moment(noon, noon - timedelta(days=1)) == "2026-11-21 12:00:00Z"
+    assert moment(noon.astimezone(timezone(timedelta(hours=14))), noon) == "12:00:00Z"
     last = datetime.max.replace(tzinfo=timezone(timedelta(hours=-14)))
-    assert clock(last).startswith("9999-12-31 23:59:59")
+    assert moment(last).startswith("9999-12-31 23:59:59")

@@ -231,4 +231,4 @@ def test_a_decision_that_comes_after_its_time_is_refused_also_before_the_timer_h
     assert each.expires_at is not None
     assert problem_with_decision("a", YES, run.state, each.expires_at - timedelta(seconds=1)) is None
     told = problem_with_decision("a", YES, run.state, each.expires_at) or ""
-    assert told == f"the call 'a' could be decided until {each.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+    assert told == f"the call 'a' could be decided until {each.expires_at:%Y-%m-%d %H:%M:%SZ}"

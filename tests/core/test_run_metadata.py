@@ -19,7 +19,7 @@ def test_a_run_is_introduced_by_its_agent_and_question() -> None:
     assert made.summary == "clerk: Why?"
     assert "Model: `gpt-x`\n\nAsked:\n\n```text\nWhy?\n```\n\n" in made.details
     assert rows(made.details) == [[2] * 6]
-    for told in ("20", "5,000", "10 min", "0.5", "2026-11-21 12:00:00 UTC"):
+    for told in ("20", "5,000", "10 min", "0.5", "2026-11-21 12:00:00Z"):
         assert told in words_in(made.details)
 
 

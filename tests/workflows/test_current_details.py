@@ -52,7 +52,7 @@ def test_a_call_that_waits_for_a_person_is_told_with_its_id_until_it_is_decided_
     assert call("a").digest[:12] in waiting
     assert waiting.endswith("| never |")
     assert f"`holdfast approve {run.state.running.execution_id}` lets it run; `holdfast deny` does not." in lines(run)
-    assert begins(run, "- `echo(1)`: running since 12:00:02 UTC")
+    assert begins(run, "- `echo(1)`: running since 12:00:02Z")
     run.decide("a")
     assert "**Waiting for approval**" not in lines(run)
     assert begins(run, "- `add(1)`: running")
@@ -106,7 +106,7 @@ def test_steps_of_long_ago_are_told_together_and_what_was_told_of_one_is_kept() 
 @pytest.mark.parametrize(
     ("run", "told"),
     [
-        (Run().begin(), "- the model call of step 1, since 12:00:01 UTC"),
+        (Run().begin(), "- the model call of step 1, since 12:00:01Z"),
         (Run(hooks=[hook_at("before_step")]).begin(), "- hooks at `before_step`"),
         (Run(hooks=[hook_at("before_tool")]).begin().answer("", call("a")), "- `add(1)`: hooks before it"),
         (Run(sequential=True).begin().answer("", call("a"), call("b")), "- `add(1)`: waits for the calls before it"),
@@ -122,7 +122,7 @@ def test_a_stop_is_told_with_who_asked_for_it_when_and_why() -> None:
         "**stopped (user_requested)** · agent `tester` · the worker's model · 2025-01-01 12"
     )
     assert "Why: `enough ¦ of it`" in lines(run)
-    assert "- user_requested by `me` at 12:00:04 UTC: `enough ¦ of it`" in lines(run)
+    assert "- user_requested by `me` at 12:00:04Z: `enough ¦ of it`" in lines(run)
     assert "⊘ cancelled" in story(run)
 
 

@@ -119,8 +119,8 @@ async def test_a_rich_run_tells_its_story_at_every_moment_and_beside_every_event
     assert "| steps | 0 | 20 | ░░░░░░░░░░ 0 % |" in at_tool
     assert "- `meanwhile`" in with_message
     assert f"`holdfast approve {id_} CALL` lets it run" in at_approval
-    assert re.search(r"^\| `pay\(3\)` \| `\S+` \| `[0-9a-f]{12}` \| [\d: -]+ UTC \|$", at_approval, re.MULTILINE)
-    assert re.search(r"^\| 1 \| `nap\(\)` ✓ \| [\d.]+ s \| 100 / 20 \| > 0.0000 \|$", at_approval, re.MULTILINE)
+    assert re.search(r"^\| `pay\(3\)` \| `\S+` \| `[0-9a-f]{12}` \| [\d: -]+Z \|$", at_approval, re.MULTILINE)
+    assert re.search(r"^\| 1 \| `nap\(\)` ✓ \| [\d.]+ m?s \| 100 / 20 \| > 0.0000 \|$", at_approval, re.MULTILINE)
     assert at_end.startswith("**completed** · agent `rich`")
     assert '**Answer**\n\n```text\n{"right": true}\n```' in at_end
     assert f"- `helper` `look`: succeeded, `{child_id}`" in at_end
@@ -137,8 +137,8 @@ async def test_a_rich_run_tells_its_story_at_every_moment_and_beside_every_event
         "step-5-model": "step 5 · scripted · 2.6k tok so far",
         "record_execution": "record: completed, 5 steps",
     }
-    payments = [f"approval of pay({n}) until T UTC" for n in range(4)]
-    assert sorted(timers(events)) == sorted([*payments, "budget: 10 min until T UTC", "what hooks did is recorded"])
+    payments = [f"approval of pay({n}) until TZ" for n in range(4)]
+    assert sorted(timers(events)) == sorted([*payments, "budget: 10 min until TZ", "what hooks did is recorded"])
     assert children(events) == ["helper: look"]
     hooks = {line(each) for each in markers(events)}
     assert {"tools and hooks that rich gets here", "step 1 · before_tool nap: at_before_tool"} <= hooks
@@ -175,8 +175,8 @@ async def test_a_stopped_run_and_a_failed_one_say_why(serve: Serve) -> None:
     assert "**Under way**\n\n- the model call of step 1, since " in under_way
     assert stopped.startswith("**stopped (user_requested)** · agent `friend` · ")
     assert "Why: `enough <b>of</b> it`" in stopped
-    assert re.search(r"- user_requested by `ann` at [\d: -]+ UTC: `enough", stopped)
-    assert timers(events) == ["budget: 1 min until T UTC", "grace: what was cancelled tells its end (model call)"]
+    assert re.search(r"- user_requested by `ann` at [\d: -]+Z: `enough", stopped)
+    assert timers(events) == ["budget: 1 min until TZ", "grace: what was cancelled tells its end (model call)"]
     assert activities(events)["record_execution"] == "record: stopped (user_requested), 0 steps"
     assert failed.startswith("**failed (error)** · agent `friend` · ")
     assert "**Errors**\n\n- " in failed
@@ -236,5 +236,5 @@ async def test_a_run_that_went_on_as_a_new_one_tells_the_whole_story(settings: S
     assert memo == memo_of(AgentDefinition(name="walker", tools="all"), __version__)
     assert told.startswith("**completed** · agent `walker` · ")
     assert all(f"| {number + 1} | `look({number})` ✓ |" in told for number in range(3))
-    assert timers(events) == ["budget: 10 min until T UTC"]
+    assert timers(events) == ["budget: 10 min until TZ"]
     assert {line(each) for each in markers(events)} == {"when a worker took this run up"}

@@ -31,16 +31,16 @@ def test_a_model_call_is_told_by_its_step_its_model_what_it_answers_and_what_was
 
 
 def test_a_time_limit_says_which_limit_it_is() -> None:
-    assert summaries.of_time_limit(Run(TIMED).begin().state.running, moment(601)) == "budget: 10 min until 12:10:01 UTC"
+    assert summaries.of_time_limit(Run(TIMED).begin().state.running, moment(601)) == "budget: 10 min until 12:10:01Z"
     late = ExecutionBudget(max_seconds=600, deadline=START + timedelta(days=1))
     assert summaries.of_time_limit(Run(late).begin().state.running, moment(601)).startswith("budget: 10 min")
     soon = ExecutionBudget(max_seconds=600, deadline=moment(60))
-    assert summaries.of_time_limit(Run(soon).begin().state.running, moment(60)) == "deadline 12:01:00 UTC"
+    assert summaries.of_time_limit(Run(soon).begin().state.running, moment(60)) == "deadline 12:01:00Z"
 
 
 def test_an_approval_says_what_waits_and_until_when() -> None:
     asked = RequestApproval(1, 0, ToolCall(id="a", name="pay", arguments={"amount": 5}), moment(60), 1)
-    assert summaries.of_approval(asked, moment(60), START) == "approval of pay(5) until 12:01:00 UTC"
+    assert summaries.of_approval(asked, moment(60), START) == "approval of pay(5) until 12:01:00Z"
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from holdfast.core.base import bounds
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.amounts import ESTIMATED, dollars, short_dollars, token_count
+from holdfast.core.conversation.amounts import ESTIMATED, dollars, duration, in_full, moment, short_dollars, token_count
 from holdfast.core.conversation.decision_text import DONE
-from holdfast.core.conversation.display_text import call_line, clock, in_full, span
+from holdfast.core.conversation.display_text import call_line
 from holdfast.core.conversation.markdown_escaping import bar, block, code, table
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import (
@@ -113,7 +113,7 @@ class Story:
 def _told_step(done: StepExecution, width: int) -> EndedStep:
     step = done.step
     return EndedStep(
-        row=_row(step, width, span(done.duration.total_seconds())),
+        row=_row(step, width, duration(done.duration.total_seconds())),
         started_at=done.started_at,
         usage=step.usage,
         cost=step.cost,
@@ -170,9 +170,9 @@ def _status(state: AgentState, execution: ExecutionState, agent: str) -> str:
     facts = [f"agent `{agent}`", f"model {code(model, bounds.WORD_CHARS_MAX)}" if model else "the worker's model"]
     if execution.completed_at is not None:
         took = (execution.completed_at - since).total_seconds()
-        facts.append(f"{clock(since)} to {clock(execution.completed_at, since)}, {span(took)}")
+        facts.append(f"{moment(since)} to {moment(execution.completed_at, since)}, {duration(took)}")
     else:
-        facts.append(f"since {clock(since)}; this is of {clock(state.updated_at, since)}")
+        facts.append(f"since {moment(since)}; this is of {moment(state.updated_at, since)}")
     signal = state.stop_signal
     why = f"\n\nWhy: {code(signal.message, bounds.STORY_WORDS_CHARS_MAX)}" if signal and signal.message else ""
     return " · ".join((f"**{ending(state.status, state.stop_reason)}**", *facts)) + why
@@ -191,7 +191,7 @@ def _budget(state: AgentState, execution: ExecutionState) -> str:
         for each in LIMITS
     ]
     if budget.deadline is not None:
-        rows.append(("deadline", "", clock(budget.deadline), ""))
+        rows.append(("deadline", "", moment(budget.deadline), ""))
     return table(("", ">used", ">limit", ""), rows)
 
 
@@ -211,7 +211,7 @@ def _model_wait(execution: ExecutionState, wait: ModelWait | None, chars: int) -
         return ""
     since = execution.started_at
     why = code(wait.message, 2 * chars)
-    times = f"attempt {wait.attempt}, next at {clock(wait.next_at, since)}; since {clock(wait.since, since)}"
+    times = f"attempt {wait.attempt}, next at {moment(wait.next_at, since)}; since {moment(wait.since, since)}"
     return f"**Waiting for the model endpoint**\n\n{why}, {times}. How it stands now: `holdfast show`."
 
 
@@ -229,11 +229,11 @@ def _under_way(execution: ExecutionState, width: int) -> str:
         return f"**Under way**\n\n- a summary of older messages, before step {number}"
     if step is not None and step.inference_response is None:
         begun = execution.current_step_started_at
-        at = f", since {clock(begun, since)}" if begun else ""
+        at = f", since {moment(begun, since)}" if begun else ""
         return f"**Under way**\n\n- the model call of step {number}{at}"
 
     def told(each: OpenCall) -> str:
-        at = f" since {clock(each.started_at, since)}" if each.started_at else ""
+        at = f" since {moment(each.started_at, since)}" if each.started_at else ""
         return f"{code(call_line(each.call, width), width)}: {UNDER_WAY[each.stage]}{at}"
 
     calls = [each for each in execution.open_calls if each.stage is not CallStage.APPROVAL]
@@ -250,7 +250,7 @@ def _approvals(state: AgentState, execution: ExecutionState, chars: int) -> str:
             code(call_line(each.call, chars), chars),
             code(each.call.id, bounds.CALL_ID_KEPT_CHARS_MAX),
             f"`{short_digest(each.digest or each.call.digest)}`",
-            clock(each.expires_at, since) if each.expires_at else "never",
+            moment(each.expires_at, since) if each.expires_at else "never",
         )
         for each in waiting[: bounds.STORY_LISTED_MAX]
     ]
@@ -269,7 +269,7 @@ def _stops(execution: ExecutionState, chars: int) -> str:
         lambda each: (
             f"{each.reason}"
             + (f" by {code(each.source, chars)}" if each.source else "")
-            + f" at {clock(each.at, since)}"
+            + f" at {moment(each.at, since)}"
             + (f": {code(each.message, chars)}" if each.message else "")
         ),
     )
@@ -303,7 +303,7 @@ def _older_row(state: AgentState, execution: ExecutionState, shown: Sequence[End
         cost += now.cost
     tokens_in = state.usage.input_tokens - sum(each.input_tokens for each in used)
     tokens_out = state.usage.output_tokens - sum(each.output_tokens for each in used)
-    took = span((shown[0].started_at - execution.started_at).total_seconds())
+    took = duration((shown[0].started_at - execution.started_at).total_seconds())
     numbers = f"1 to {len(execution.step_executions) - len(shown):,}"
     estimated = state.usage.estimated_tokens - sum(each.estimated_tokens for each in used)
     tokens = f"{ESTIMATED if estimated > 0 else ''}{max(0, tokens_in):,} / {max(0, tokens_out):,}"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from holdfast.core.base import bounds
-from holdfast.core.conversation.amounts import token_count
-from holdfast.core.conversation.display_text import clock, span
+from holdfast.core.conversation.amounts import counted, duration, moment, token_count
 from holdfast.core.conversation.markdown_escaping import code, table
 from holdfast.core.session.session_state import SessionState
 from holdfast.core.wire.run_metadata import limits_of
 from workflows.execution.current_details import bounded, in_dollars, listed
-from workflows.summaries import counted, ending
+from workflows.summaries import ending
 
 _CHARS = bounds.STORY_WORDS_CHARS_MAX
 
@@ -27,7 +26,7 @@ def _status(state: SessionState) -> str:
         counted(state.executions, "execution"),
         f"{token_count(state.usage)} tokens",
         in_dollars(state.cost, state.unpriced),
-        f"this is of {clock(state.updated_at)}",
+        f"this is of {moment(state.updated_at)}",
     )
     return " · ".join(facts)
 
@@ -83,7 +82,7 @@ def _standing(state: SessionState, execution_id: str) -> str:
 
 def _settings(state: SessionState) -> str:
     settings, model = state.settings, state.definition.llm.model
-    idle = "never" if settings.idle_seconds is None else f"after {span(settings.idle_seconds)} without a message"
+    idle = "never" if settings.idle_seconds is None else f"after {duration(settings.idle_seconds)} without a message"
     rows = [
         ("model", code(model, bounds.WORD_CHARS_MAX) if model else "the worker's"),
         ("a message while it runs", settings.while_running),

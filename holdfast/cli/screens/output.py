@@ -21,12 +21,11 @@ from holdfast.core.agent.state import AgentState
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.safe_text import printable
 from holdfast.core.base.usage import Usage
-from holdfast.core.conversation.amounts import ESTIMATED, dollars, token_count
+from holdfast.core.conversation.amounts import ESTIMATED, counted, dollars, duration, moment, token_count
 from holdfast.core.conversation.decision_text import decision_text, marked
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import AgentStep, InferenceResponse, Outcome
 from holdfast.core.wire.execution_record import asked_of
-from holdfast.view.formatting import moment
 from holdfast.view.run_view import RunView, run_view
 
 if TYPE_CHECKING:
@@ -184,7 +183,7 @@ def results(step: AgentStep, seconds: float) -> None:
             decided = decision_text(execution.approval, execution.call.arguments)
             bound = f" (digest {short_digest(execution.approval.digest)})"
             screen.print(f"       [dim]{escape(printable(decided + bound))}[/dim]")
-    screen.print(f"    [dim]{seconds:.1f} s, {token_count(step.usage)} tokens[/dim]")
+    screen.print(f"    [dim]{duration(seconds)}, {token_count(step.usage)} tokens[/dim]")
 
 
 def waiting(execution_id: str, call: ToolCall, expires_at: datetime | None, *, agent: str = "") -> None:
@@ -314,8 +313,8 @@ def unpriced_of(state: AgentState) -> tuple[str, ...]:
 
 def used(steps: int, usage: Usage, cost: float, seconds: float | None, unpriced: Sequence[str] = ()) -> str:
     """Return what a run took; `cost` in US dollars, `seconds` none where they are not known."""
-    taken = "1 step" if steps == 1 else f"{steps} steps"
-    return f"{taken}, {tokens(usage, cost, unpriced)}{'' if seconds is None else f', {seconds:.1f} s'}"
+    taken = "" if seconds is None else f", {duration(seconds)}"
+    return f"{counted(steps, 'step')}, {tokens(usage, cost, unpriced)}{taken}"
 
 
 def tokens(usage: Usage, cost: float, unpriced: Sequence[str] = ()) -> str:

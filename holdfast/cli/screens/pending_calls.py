@@ -16,8 +16,8 @@ from holdfast.cli.screens.listing_table import Column, id_column, print_listing,
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.amounts import moment
 from holdfast.core.conversation.messages import ToolCall
-from holdfast.view.formatting import moment
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast

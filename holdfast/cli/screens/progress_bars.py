@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.core.agent.budget import LIMITS
-from holdfast.core.conversation.amounts import dollars, short_dollars
+from holdfast.core.conversation.amounts import dollars, duration, short_dollars
 from holdfast.view.budget_use import Share
 
 FULL_FROM: Final = 0.9
@@ -22,11 +22,6 @@ LABEL_CHARS: Final = 1 + max(len(name) for name in (*(limit.name for limit in LI
 """The longest name of a limit, and a space."""
 
 SPINS_PER_SECOND: Final = 8
-
-MINUTE: Final = 60
-HOUR: Final = 60 * MINUTE
-DAY: Final = 24 * HOUR
-TIMES: Final = ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "m"), (MINUTE, "m", 1, "s"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +72,7 @@ def figures(share: Share) -> str:
         case "cost":
             return f"{short_dollars(share.used, share.unpriced)} / {dollars(share.most)}"
         case "seconds" | "deadline":
-            return f"{took(share.used)} / {took(share.most)}"
+            return f"{duration(share.used)} / {duration(share.most)}"
         case _:
             return f"{share.used:,.0f} / {share.most:,.0f}"
 
@@ -88,12 +83,3 @@ def told_share(share: Share, width: int, glyphs: Glyphs, *, with_subagents: bool
     return Text.assemble(
         (f"{share.limit:{LABEL_CHARS}}", "dim"), bar(share, width, glyphs), f" {figures(share)}", (about, "dim")
     )
-
-
-def took(seconds: float) -> str:
-    """Return a duration as people read it: `0.4 s`, `42.0 s`, `3m 05s`, `2h 07m`, `3d 04h`."""
-    whole = int(max(0.0, seconds))
-    for size, name, part, part_name in TIMES:
-        if whole >= size:
-            return f"{whole // size}{name} {whole % size // part:02}{part_name}"
-    return f"{max(0.0, seconds):.1f} s"

@@ -7,10 +7,9 @@ from typing import Final
 
 from holdfast.cli.screens import output
 from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched
-from holdfast.core.conversation.amounts import token_count
+from holdfast.core.conversation.amounts import counted, token_count
 from holdfast.core.conversation.decision_text import decision_text
 from holdfast.core.wire import execution_events
-from holdfast.view.formatting import counted
 
 ID_CHARS: Final = 8
 """How much of an execution's id stands on an event's line: enough to tell a run from its subagents'."""

@@ -13,10 +13,10 @@ from holdfast.cli.screens.listing_table import GAP_CHARS
 from holdfast.cli.screens.output import console, hint, short, tables, tokens, unpriced_of
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.safe_text import printable
-from holdfast.core.conversation.amounts import ESTIMATED, short_dollars
-from holdfast.core.conversation.decision_text import APPROVAL
+from holdfast.core.conversation.amounts import ESTIMATED, counted, duration, moment, short_dollars
+from holdfast.core.conversation.decision_text import APPROVAL, decision_text
+from holdfast.core.conversation.display_text import beginning
 from holdfast.core.conversation.messages import DEFAULT_SECTION, Message
-from holdfast.view.formatting import beginning, decided, lasting, moment
 from holdfast.view.run_view import CallView, StepView
 
 ROLES: Final = {"system": "magenta", "user": "blue", "assistant": "green", "tool": "cyan"}
@@ -72,7 +72,7 @@ class Transcript:
         if not self._shown:
             hint("nothing has been said yet")
         if self._cut:
-            texts = "1 text is" if self._cut == 1 else f"{self._cut} texts are"
+            texts = f"{counted(self._cut, 'text')} {'is' if self._cut == 1 else 'are'}"
             hint(f"{texts} cut to {SHOWN_CHARS_MAX:,} characters; --full shows all of it, --json too")
 
     def _text(self, text: str) -> str:
@@ -102,7 +102,7 @@ class Steps:
             return
         taken = head.execution_duration
         spent = tokens(head.usage, head.cost, unpriced_of(head))
-        told = f"{head.status.replace('_', ' ')}, {spent}, {lasting(taken.total_seconds() if taken else None)}"
+        told = f"{head.status.replace('_', ' ')}, {spent}, {duration(taken.total_seconds() if taken else None)}"
         console().print(f"[dim]{escape(told)}[/dim]")
 
     def _print(self) -> None:
@@ -119,7 +119,7 @@ class Steps:
             cells = {
                 "step": str(row.number),
                 "began": moment(row.started_at) if row.started_at else "-",
-                "took": lasting(row.seconds) if row.completed_at else "under way",
+                "took": duration(row.seconds) if row.completed_at else "under way",
                 "in": f"{ESTIMATED if row.usage.estimated_tokens else ''}{row.usage.input_tokens:,}",
                 "out": f"{row.usage.output_tokens:,}",
                 "cost": short_dollars(row.cost, row.unpriced) if row.cost or row.unpriced else "-",
@@ -147,13 +147,11 @@ def _calls(row: StepView) -> str:
 
 
 def _call(call: CallView, row: StepView) -> str:
-    taken = "" if call.seconds is None else f" [dim]{lasting(call.seconds)}[/dim]"
+    taken = "" if call.seconds is None else f" [dim]{duration(call.seconds)}[/dim]"
     colour = OUTCOMES.get(call.outcome, "yellow")
-    by = (
-        ""
-        if call.approval is None
-        else f", {escape(printable(decided(call.approval, call.arguments, row.started_at)))}"
-    )
+    by = ""
+    if call.approval is not None:
+        by = f", {escape(printable(decision_text(call.approval, call.arguments, since=row.started_at)))}"
     return f"{escape(printable(call.tool))} [{colour}]{call.outcome}[/]{taken}{by}"
 
 

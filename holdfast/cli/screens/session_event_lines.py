@@ -7,6 +7,7 @@ from typing import assert_never
 
 from holdfast.cli.screens import output
 from holdfast.cli.screens.run_progress import ID_CHARS
+from holdfast.core.conversation.amounts import counted
 from holdfast.core.wire.event_envelope import NumberedEvent, to_dict
 from holdfast.core.wire.session_contracts import Branch
 from holdfast.core.wire.session_events import (
@@ -20,7 +21,6 @@ from holdfast.core.wire.session_events import (
     SessionResumed,
     SessionSuspended,
 )
-from holdfast.view.formatting import counted
 
 
 def shown(events: Sequence[NumberedEvent], *, as_json: bool) -> None:

@@ -16,11 +16,10 @@ from holdfast.cli.screens.output import COLOURS, console, hint, print_end, say, 
 from holdfast.cli.screens.output import as_json as print_json
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.safe_text import printable
-from holdfast.core.conversation.amounts import token_count
+from holdfast.core.conversation.amounts import counted, moment, token_count
 from holdfast.core.conversation.messages import Message
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import Branch, Receipt, SessionView
-from holdfast.view.formatting import moment
 from holdfast.view.run_view import RunView, recorded_run
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def shown_session(view: SessionView, calls: WaitingCalls | None = None, *, as_js
         "last run": _last(view),
         "runs": str(view.executions),
         "stands": _place(view),
-        "waiting": _messages(len(view.waiting)) if view.waiting else None,
+        "waiting": counted(len(view.waiting), "message") if view.waiting else None,
         "used": tokens(view.usage, view.cost, view.unpriced),
         "while running": view.settings.while_running,
         "tenant": view.settings.tenant,
@@ -138,7 +137,7 @@ def fate(receipt: Receipt) -> str:
     """Return in a few words what becomes of a message."""
     match receipt.state:
         case "waiting" if receipt.ahead:
-            return f"waits for its turn behind {_messages(receipt.ahead)}"
+            return f"waits for its turn behind {counted(receipt.ahead, 'message')}"
         case "waiting" if receipt.running_id:
             return "waits for its turn"
         case "waiting":
@@ -229,7 +228,3 @@ def _last(view: SessionView) -> str | None:
         return None
     reason = view.last_stop_reason if view.last_status is ExecutionStatus.STOPPED else None
     return f"{view.last_id} {view.last_status or ''}{f' ({reason})' if reason else ''}"
-
-
-def _messages(count: int) -> str:
-    return "1 message" if count == 1 else f"{count} messages"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.text import Text
 
 from holdfast.cli.screens.output import COLOURS, short
-from holdfast.cli.screens.progress_bars import Glyphs, bar, told_share, took
+from holdfast.cli.screens.progress_bars import Glyphs, bar, told_share
 from holdfast.cli.screens.session_views import SESSION_COLOURS
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.conversation.amounts import ESTIMATED, short_dollars
+from holdfast.core.conversation.amounts import ESTIMATED, counted, duration, short_dollars
 from holdfast.view.budget_use import Share, tightest
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def waiting(row: Row) -> int:
 
 def _waiting(row: Row) -> Text:
     number = waiting(row)
-    return Text(f"{number} call{'s' if number > 1 else ''}" if number else NOTHING, "yellow" if number else "dim")
+    return Text(counted(number, "call") if number else NOTHING, "yellow" if number else "dim")
 
 
 def _told(value: float | str | None, form: str = "{}") -> Text:
@@ -131,7 +131,9 @@ COLUMNS: Final = (
     ),
     Column("cost", _of(_cost), lambda row, _: _last(cost(row)), right=True, falling=True),
     Column("budget", _budget, _used, falling=True),
-    Column("elapsed", lambda row, now, _: Text(took(row.elapsed(now))), lambda row, now: row.elapsed(now), right=True),
+    Column(
+        "elapsed", lambda row, now, _: Text(duration(row.elapsed(now))), lambda row, now: row.elapsed(now), right=True
+    ),
     Column("waiting", _of(_waiting), lambda row, _: waiting(row), falling=True),
     Column("tenant", _of(lambda row: _told(row.listed.tenant)), lambda row, _: row.listed.tenant or ""),
     Column(

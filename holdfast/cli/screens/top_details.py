@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from holdfast.cli.screens.output import short
-from holdfast.cli.screens.progress_bars import Glyphs, took
+from holdfast.cli.screens.progress_bars import Glyphs
 from holdfast.cli.screens.top_columns import limits
 from holdfast.core.base.bounds import LIVE_TEXT_CHARS_MAX
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.safe_text import printable
+from holdfast.core.conversation.amounts import duration, moment
 from holdfast.core.conversation.decision_text import decision_text
 from holdfast.core.conversation.steps import CallStage
 from holdfast.core.conversation.stop_reasons import StopReason
-from holdfast.view.formatting import moment
 
 if TYPE_CHECKING:
     from holdfast.client.waiting_calls import WaitingCall
@@ -62,7 +62,7 @@ def _step(step: StepView | None, now: datetime) -> Iterator[Text]:
         return
     since = None if step.completed_at else step.started_at
     yield Text.assemble(
-        (f"step {step.number}", "bold"), "" if since is None else f"  {took((now - since).total_seconds())}"
+        (f"step {step.number}", "bold"), "" if since is None else f"  {duration((now - since).total_seconds())}"
     )
     for each in step.calls:
         if each.outcome != CallStage.APPROVAL:

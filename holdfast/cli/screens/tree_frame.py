@@ -12,16 +12,15 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.cli.screens.output import COLOURS, arguments_line, short, tokens
-from holdfast.cli.screens.progress_bars import LABEL_CHARS, Glyphs, spinner, told_share, took
+from holdfast.cli.screens.progress_bars import LABEL_CHARS, Glyphs, spinner, told_share
 from holdfast.client.watch_events import retry_line
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.safe_text import printable
-from holdfast.core.conversation.amounts import token_count
+from holdfast.core.conversation.amounts import counted, duration, moment, token_count
 from holdfast.core.conversation.decision_text import decision_text
 from holdfast.core.conversation.steps import CallStage, Outcome
 from holdfast.view.budget_use import tightest
-from holdfast.view.formatting import counted, moment
 from holdfast.view.live_tree import LiveView
 from holdfast.view.run_view import CallView, RunView, StepView
 
@@ -189,7 +188,7 @@ class Picture:
         label.append(f" {run.status.replace('_', ' ')}", colour)
         label.append(f"  {counted(run.step_count or 0, 'step')}, {tokens(run.usage, run.cost, run.unpriced)}")
         if run.started_at is not None:
-            label.append(f", {took(((run.completed_at or self.now) - run.started_at).total_seconds())}")
+            label.append(f", {duration(((run.completed_at or self.now) - run.started_at).total_seconds())}")
         if run.retries:
             label.append(f", {counted(run.retries, 'attempt')} failed", "yellow")
         if run.why_stopped and run.is_over:
@@ -211,7 +210,7 @@ class Picture:
         under_way = step.completed_at is None and not run.is_over
         label = Text(f"step {step.number}", "bold" if under_way else "")
         until = step.completed_at or run.completed_at or self.now
-        label.append(f"  {took((until - (step.started_at or until)).total_seconds())}", "dim")
+        label.append(f"  {duration((until - (step.started_at or until)).total_seconds())}", "dim")
         if step.usage.total_tokens:
             label.append(f", {token_count(step.usage)} tokens", "dim")
         if step.asking and under_way:
@@ -260,7 +259,7 @@ class Picture:
             label = Text(f"{self.glyphs.waiting if waits else self.glyphs.asked} ", "yellow")
         label = Text.assemble(label, (_line(call.tool), "cyan"), f"({_arguments(call)})")
         if call.started_at is not None and call.outcome != CallStage.WAITING:
-            label.append(f" {took(((call.completed_at or self.now) - call.started_at).total_seconds())}", "dim")
+            label.append(f" {duration(((call.completed_at or self.now) - call.started_at).total_seconds())}", "dim")
         if waits:
             label.append(" waits for approval", "yellow")
         elif sign:

@@ -1,5 +1,7 @@
-"""How tokens and money are written for people, in one way everywhere: screens, pages, the Web UI. Counts nothing.
+"""How times, tokens and money are written for people, in one way everywhere: screens, pages, the Web UI.
 
+2026-11-21 14:05:09Z                      a moment, in UTC; 14:05:09Z beside another of the same day
+350 ms, 4.2 s, 1 h 05 min                 how long something takes
 3,120 tokens                              as the endpoint reported them
 ≈ 3,120 tokens                            some of them an upper bound: the endpoint did not report them
 0.0024 USD
@@ -10,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from holdfast.core.base.usage import Usage
@@ -29,11 +32,72 @@ WORKERS_MODEL: Final = "the worker's model"
 SUBAGENTS_MODEL: Final = "the model of agent "
 """The same for one of a subagent that could not tell what it used; the agent's name follows."""
 
+MINUTE: Final = 60
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+UNITS: Final = ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "min"), (MINUTE, "min", 1, "s"))
+
+THOUSAND: Final = 1_000
+HUNDRED: Final = 100
+MILLION: Final = 1_000_000
+
 UNPRICED_MODELS_MAX: Final = 16
 """How many models without a price one execution remembers by name."""
 
 MODELS_SHOWN: Final = 3
 """How many models without a price are named."""
+
+
+def moment(at: datetime | None, since: datetime | None = None) -> str:
+    """Return a time in UTC, as `2026-11-21 14:05:09Z`; on the same day as `since` as `14:05:09Z`; `–` for none."""
+    if at is None:
+        return "–"
+    try:
+        at = at.astimezone(UTC)
+    except OverflowError:  # at the very end of what calendars hold
+        return at.isoformat(" ", "seconds")
+    if since is not None and at.date() == since.astimezone(UTC).date():
+        return f"{at:%H:%M:%S}Z"
+    return f"{at.replace(tzinfo=None).isoformat(' ', 'seconds')}Z"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a length of time as `350 ms`, `4.2 s`, `51 s`, `10 min`, `1 h 05 min` or `3 d 04 h`; `–` for none."""
+    if seconds is None:
+        return "–"
+    milliseconds, tenths = round(seconds * 1_000), round(seconds, 1)
+    if 0 < milliseconds < THOUSAND:
+        return f"{milliseconds} ms"
+    if tenths < MINUTE:
+        return f"{max(0.0, tenths):.1f} s" if seconds % 1 else f"{max(0.0, tenths):.0f} s"
+    whole = round(seconds)
+    size, name, part, part_name = next(each for each in UNITS if whole >= each[0])
+    rest = whole % size // part
+    return f"{whole // size:,} {name}" + (f" {rest:02} {part_name}" if rest else "")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return so many of something: `1 call`, `2 calls`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def in_full(value: float) -> str:
+    """Return a limit in full, as `2,592,000` or `0.05`: never as a power of ten."""
+    return f"{value:,.6f}".rstrip("0").rstrip(".")
+
+
+def amount(count: int) -> str:
+    """Return a number of tokens as `950`, `1.2k` or `3.4M`."""
+    if count < THOUSAND:
+        return str(count)
+    size, unit = (count / MILLION, "M") if count >= MILLION - THOUSAND // 2 else (count / THOUSAND, "k")
+    return f"{size:,.0f}{unit}" if size >= HUNDRED else f"{size:.1f}{unit}"
+
+
+def wait_line(message: str, attempt: int, seconds: float) -> str:
+    """Return how people are told that a model call waits for its endpoint, `attempt` having failed."""
+    soon = f"in {duration(seconds)}" if seconds > 0 else "now"
+    return f"waiting for the model endpoint, attempt {attempt} failed, next {soon}: {message}"
 
 
 def token_count(usage: Usage) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC
+from datetime import datetime
 from typing import Final
 
+from holdfast.core.conversation.amounts import duration, moment
 from holdfast.core.conversation.verdicts import Approval
 
 APPROVAL: Final = "approval"
@@ -22,18 +23,20 @@ def decision_text(
     approval: Approval,
     arguments: Mapping[str, object],
     *,
-    when: str | None = None,
+    since: datetime | None = None,
     chars_max: int = DECIDED_CHARS_MAX,
 ) -> str:
-    """Return who decided what about a call with these `arguments`, and when: by default the moment in UTC.
+    """Return who decided what about a call with these `arguments`, and when: the moment, or how long after `since`.
 
     "edited by ann at 2026-01-01 12:00:00Z: asked with {"cents": 4900}, runs with {"cents": 100}". What is left out is
     counted; a reason is told behind it.
     """
-    at = f"at {approval.at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}" if when is None else when
+    at = f"at {moment(approval.at)}"
+    if since is not None:  # a call's own time begins only with the decision
+        at = f"{duration(max(0.0, (approval.at - since).total_seconds()))} into the step"
     if approval.decision == "expired":
-        return f"expired undecided {at}".strip()
-    told = f"{DONE[approval.decision]} by {approval.by or 'an unknown person'} {at}".strip()
+        return f"expired undecided {at}"
+    told = f"{DONE[approval.decision]} by {approval.by or 'an unknown person'} {at}"
     if approval.asked is not None:
         told += f": asked with {_spelled(approval.asked, chars_max)}, runs with {_spelled(arguments, chars_max)}"
     return f"{told} ({approval.reason})" if approval.reason else told

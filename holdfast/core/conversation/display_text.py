@@ -1,13 +1,17 @@
-"""Calls, questions, moments and amounts in a few words on one line, safe wherever they are shown. Decides nothing."""
+"""Calls and questions in a few words on one line, safe wherever they are shown. Decides nothing."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final, cast
 
-from holdfast.core.base.bounds import SUMMARY_LINE_BYTES_MAX, SUMMARY_LINE_CHARS_MAX, WORD_CHARS_MAX
+from holdfast.core.base.bounds import (
+    REPORTED_TEXT_CHARS_MAX,
+    SUMMARY_LINE_BYTES_MAX,
+    SUMMARY_LINE_CHARS_MAX,
+    WORD_CHARS_MAX,
+)
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.messages import ToolCall
 
@@ -16,13 +20,6 @@ HIDDEN: Final = "•••"
 """What stands for the value of an argument whose name says that it is a secret."""
 
 DEPTH_SHOWN_MAX: Final = 3
-THOUSAND: Final = 1_000
-HUNDRED: Final = 100
-MILLION: Final = 1_000_000
-SECONDS_TOLD_FINE: Final = 10
-MINUTE: Final = 60
-HOUR: Final = 3_600
-DAY: Final = 86_400
 
 _SECRET: Final = re.compile(
     r"passw|passphrase|secret|token(?!s)|api[-_]?key|private[-_]?key|access[-_]?key|authori[sz]ation|credential|cookie|headers?$",
@@ -110,43 +107,8 @@ def _value(name: str, value: object, depth: int) -> Iterator[str]:
             yield str(value)
 
 
-def in_full(value: float) -> str:
-    """Return a limit in full, as `2,592,000` or `0.05`: never as a power of ten."""
-    return f"{value:,.6f}".rstrip("0").rstrip(".")
-
-
-def amount(count: int) -> str:
-    """Return a number of tokens as `950`, `1.2k` or `3.4M`."""
-    if count < THOUSAND:
-        return str(count)
-    size, unit = (count / MILLION, "M") if count >= MILLION - THOUSAND // 2 else (count / THOUSAND, "k")
-    return f"{size:,.0f}{unit}" if size >= HUNDRED else f"{size:.1f}{unit}"
-
-
-def span(seconds: float) -> str:
-    """Return a length of time as `0.4 s`, `51 s`, `10 min`, `1 h 5 min` or `3 d 4 h`."""
-    if round(seconds, 1) < SECONDS_TOLD_FINE:
-        return f"{seconds:.1f} s" if seconds % 1 else f"{seconds:.0f} s"
-    whole = round(seconds)
-    for unit, name, part, part_name in ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "min"), (MINUTE, "min", 1, "s")):
-        if whole >= unit:
-            rest = whole % unit // part
-            return f"{whole // unit:,} {name}" + (f" {rest} {part_name}" if rest else "")
-    return f"{whole} s"
-
-
-def clock(at: datetime, since: datetime | None = None) -> str:
-    """Return a moment as `2026-11-21 14:05:09 UTC`, on the same day as `since` as `14:05:09 UTC`."""
-    try:
-        at = at.astimezone(UTC)
-    except OverflowError:  # at the very end of what calendars hold
-        return at.isoformat(" ", "seconds")
-    if since is not None and at.date() == since.astimezone(UTC).date():
-        return f"{at:%H:%M:%S} UTC"
-    return f"{at.replace(tzinfo=None).isoformat(' ', 'seconds')} UTC"
-
-
-def wait_line(message: str, attempt: int, seconds: float) -> str:
-    """Return how people are told that a model call waits for its endpoint, `attempt` having failed."""
-    soon = f"in {span(seconds)}" if seconds > 0 else "now"
-    return f"waiting for the model endpoint, attempt {attempt} failed, next {soon}: {message}"
+def beginning(text: str, chars_max: int = REPORTED_TEXT_CHARS_MAX) -> tuple[str, str]:
+    """Return the beginning of `text`, and what to say about the rest: nothing where there is none."""
+    if len(text) <= chars_max:
+        return text, ""
+    return text[:chars_max], f"{len(text) - chars_max:,} of {len(text):,} characters are left out here"

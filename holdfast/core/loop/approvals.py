@@ -20,6 +20,7 @@ from holdfast.core.base.bounds import EDITS_STEP_BYTES_MAX, SOURCE_CHARS_MAX
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.frozen import replace
+from holdfast.core.conversation.amounts import moment
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import CallStage, ErrorRecord, OpenCall
 from holdfast.core.conversation.verdicts import Approval, Verdict
@@ -120,7 +121,7 @@ def problem_with_decision(
     if each is None:
         return f"the call {call_id!r} does not wait for approval; {suggestion(call_id, waiting)}"
     if each.expires_at is not None and at >= each.expires_at:
-        return f"the call {call_id!r} could be decided until {each.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"the call {call_id!r} could be decided until {moment(each.expires_at)}"
     problem = _problem_with_digest(each, verdict)
     return None if problem is None else f"{problem}; look at the call again"
 

@@ -19,7 +19,8 @@ from holdfast.core.base.bounds import (
     WORD_CHARS_MAX,
 )
 from holdfast.core.base.frozen import canonical
-from holdfast.core.conversation.display_text import clock, in_full, span, summary_line
+from holdfast.core.conversation.amounts import duration, in_full, moment
+from holdfast.core.conversation.display_text import summary_line
 from holdfast.core.conversation.markdown_escaping import block, code, table
 
 AGENT: Final = "agent"
@@ -72,10 +73,10 @@ def limits_of(budget: ExecutionBudget) -> list[tuple[str, str]]:
     """Return the limits that there are, each with its name, in words."""
     allowed = [(limit, amount) for limit in LIMITS if (amount := limit.of(budget)) is not None]
     limits = [
-        ("time", span(amount)) if limit is SECONDS else (limit.unit, in_full(amount)) for limit, amount in allowed
+        ("time", duration(amount)) if limit is SECONDS else (limit.unit, in_full(amount)) for limit, amount in allowed
     ]
     if budget.deadline is not None:
-        limits.append(("deadline", clock(budget.deadline)))
+        limits.append(("deadline", moment(budget.deadline)))
     return limits
 
 
