@@ -111,8 +111,8 @@ async def meant(client: Holdfast, given: str) -> tuple[str, bool]:
 async def session_of(client: Holdfast, agent_id: str) -> SessionSummary:
     """Return what the server knows of an agent's session."""
     from holdfast.client.execution_summaries import session_summary
-    from holdfast.connection.event_page_reader import ASK_TIMEOUT
     from holdfast.connection.rpc_errors import answered
+    from holdfast.connection.workflow_reader import ASK_TIMEOUT
 
     handle = client.temporal.get_workflow_handle(session_workflow_id(agent_id))
     return session_summary(await answered(handle.describe(rpc_timeout=ASK_TIMEOUT)))
@@ -140,7 +140,7 @@ async def page_of(client: Holdfast, execution_id: str) -> str | None:
     """
     from temporalio.service import RPCError
 
-    from holdfast.connection.event_page_reader import ASK_TIMEOUT
+    from holdfast.connection.workflow_reader import ASK_TIMEOUT
 
     server = None
     with suppress(InvalidInput):  # of the data directory, which need not be ours

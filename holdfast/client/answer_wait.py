@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Final, cast
+from contextlib import suppress
+from typing import Any, Final
 
-from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.runs import Runs
 from holdfast.client.session_poll import SessionRun, later
-from holdfast.connection import event_page_reader
-from holdfast.connection.history_poll import Patience
-from holdfast.connection.rpc_errors import NO_WORKER
-from holdfast.core.base.errors import SessionClosed, SessionRefused
+from holdfast.connection.workflow_reader import WorkflowReader
+from holdfast.core.base.errors import ExecutionNotFound, SessionClosed, SessionRefused
 from holdfast.core.wire.session_contracts import RECEIPT_QUERY, Receipt
 from holdfast.core.wire.workflow_ids import own_id
 
@@ -34,7 +33,7 @@ class Answers:
     def __init__(self, client: Runs, session: WorkflowHandle[Any, Any]) -> None:
         self._client = client
         self._session = session
-        self._patience = Patience()
+        self._reader = WorkflowReader(client.temporal, session.id)
 
     async def execution_of(self, receipt: Receipt) -> str:
         """Return the id of the execution in which the message was said, when that has ended.
@@ -95,7 +94,7 @@ class Answers:
                 return
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
-                    await self._patience.after(error, execution_id)
+                    await self._reader.patience.after(error, execution_id)
                     continue
                 now = time.monotonic()
                 gives_up_at = gives_up_at or now + BEGUN_SECONDS_MAX
@@ -103,28 +102,11 @@ class Answers:
                     return
                 await asyncio.sleep(PAUSES_SECONDS[1])
             else:
-                self._patience.answered()
+                self._reader.patience.answered()
                 return
 
     async def _receipt(self, message_id: str) -> Receipt | None:
         """Return what the session knows of a message, however long nobody is there to ask."""
-        timeout, unable = min(event_page_reader.LOST_TIMEOUT, event_page_reader.ASK_TIMEOUT), 0
-        while True:
-            try:
-                found = await self._session.query(
-                    RECEIPT_QUERY, message_id, result_type=cast("type", Receipt), rpc_timeout=timeout
-                )
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
-                    return None  # the server does not keep it for ever
-                timeout = event_page_reader.ASK_TIMEOUT
-                if error.status not in NO_WORKER:
-                    await self._patience.after(error, own_id(self._session.id))
-            except (WorkflowQueryFailedError, WorkflowQueryRejectedError):
-                unable += 1
-                if unable > event_page_reader.UNABLE_MAX:
-                    raise
-            else:
-                self._patience.answered()
-                return cast("Receipt | None", found)
-            await asyncio.sleep(event_page_reader.AGAIN_SECONDS)
+        with suppress(ExecutionNotFound):  # the server does not keep it for ever
+            return await self._reader.answer(RECEIPT_QUERY, message_id, Receipt)
+        return None

@@ -14,8 +14,8 @@ from temporalio.service import RPCError
 from holdfast.client.session_validation import check_query
 from holdfast.client.validation import check_limit
 from holdfast.client.waiting_calls import WAITING_RUNS
-from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import query_refusal
+from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.wire import search_attributes
 from holdfast.core.wire.contracts import AGENT_EXECUTION

@@ -16,8 +16,8 @@ from holdfast.client.runs import Runs
 from holdfast.client.session_updates import InitialSession
 from holdfast.client.session_validation import check_query, check_settings
 from holdfast.client.validation import check_definition, check_id, check_limit
-from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import query_refusal, refusal
+from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.agent import Agent, answers_of, definitions, with_subagents
 from holdfast.core.agent.answer_types import AnswerT
 from holdfast.core.agent.definition import AgentDefinition

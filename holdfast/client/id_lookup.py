@@ -18,8 +18,8 @@ from temporalio.client import WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.execution_summaries import agent_of
-from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import refusal
+from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.execution_state import checked_id
 from holdfast.core.base.bounds import CANDIDATES_MAX, NAME_CHARS_MAX
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput

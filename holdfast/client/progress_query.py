@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedError
-from temporalio.service import RPCError
-
-from holdfast.client.workflow_queries import UNREADABLE, queue_of, unreadable
+from holdfast.client.workflow_queries import queried
 from holdfast.connection.event_page_reader import Reader
-from holdfast.connection.rpc_errors import refusal
 from holdfast.core.agent.execution_state import call_name
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.wire.contracts import STATE_QUERY, EventsPage, PageRequest, StatePage
@@ -20,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.client.runs import Runs
 
 HEAD_SECONDS_MAX: Final = 3.0
-"""How long one question may take: it is asked again and again, so it is better given up than waited for."""
+"""How long the question how far a run is may take: it is asked again and again, so it is better given up."""
 
 BEYOND: Final = 2**31
 """A place behind all steps: what is told of them then is how many they are."""
@@ -30,7 +24,7 @@ async def head(
     client: Runs,
     execution_id: str,
     *,
-    steps_from: int | None = None,
+    steps_from: int = BEYOND,
     task_queue: str | None = None,
     seconds_max: float | None = None,
 ) -> StatePage:
@@ -41,23 +35,18 @@ async def head(
 
     Asked once: where no worker answers in time, that is told. Raises ExecutionNotFound, ServerUnavailable.
     """
-    wanted = PageRequest(messages_total=0, steps_from=BEYOND if steps_from is None else steps_from)
-    handle: Any = client.temporal.get_workflow_handle(execution_id)
     try:
-        seconds = HEAD_SECONDS_MAX if seconds_max is None else seconds_max
-        async with asyncio.timeout(seconds + 1):  # the SDK tries for longer where the server is away
-            limit = timedelta(seconds=seconds)
-            page: StatePage = await handle.query(STATE_QUERY, wanted, result_type=StatePage, rpc_timeout=limit)
+        return await queried(
+            client.temporal.get_workflow_handle(execution_id),
+            STATE_QUERY,
+            PageRequest(messages_total=0, steps_from=steps_from),
+            StatePage,
+            task_queue or client.settings.task_queue,
+            queue_known=task_queue is not None,
+            seconds_max=HEAD_SECONDS_MAX if seconds_max is None else seconds_max,
+        )
     except TimeoutError:
         raise ServerUnavailable(f"the Temporal server at {client.address} does not answer") from None
-    except RPCError as error:
-        queue = task_queue or await queue_of(handle, client.settings.task_queue)
-        raise refusal(error, execution_id, asks_worker=queue) from None
-    except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
-        raise ServerUnavailable(f"the worker cannot answer for run {execution_id}: {error}") from None
-    except UNREADABLE as error:
-        raise unreadable(error, execution_id) from None
-    return page
 
 
 async def text_so_far(client: Runs, execution_id: str, run_id: str, step_number: int) -> str:

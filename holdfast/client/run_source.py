@@ -19,8 +19,9 @@ from holdfast.client.id_lookup import check_run
 from holdfast.client.waiting_calls import WaitingCalls, waiting_below
 from holdfast.client.watch_events import AttemptFailed
 from holdfast.client.workflow_queries import queried
-from holdfast.connection.event_page_reader import ASK_TIMEOUT, Reader, next_attempt_at
+from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.rpc_errors import answered
+from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.execution_state import model_step
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import Conflict, ExecutionNotFound, RecordNotFound, ServerUnavailable, StorageFailed

@@ -40,12 +40,12 @@ from holdfast.client.worker_presence import cause_of_silence, is_served, last_se
 from holdfast.client.workflow_queries import UNREADABLE, not_readable, queried
 from holdfast.client.workflow_updates import Unanswered, UpdateQueues, lost, told_of, updated
 from holdfast.connection.event_page_cache import ClosedRuns
-from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import answered, refusal
 from holdfast.connection.search_attribute_check import complete
 from holdfast.connection.search_attribute_setup import attributes
 from holdfast.connection.settings import Settings
 from holdfast.connection.temporal_client import connect
+from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.agent.agent import Agent, AnyAgent, answers_of, with_subagents
 from holdfast.core.agent.answer_types import AnswerT, format_of
 from holdfast.core.agent.budget import ExecutionBudget

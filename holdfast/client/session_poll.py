@@ -6,18 +6,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final, Literal
 
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, WorkflowExecutionStatus
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.workflow.v1 import WorkflowExecutionInfo
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.client import Client
-from temporalio.service import RPCError
 
-from holdfast.connection.event_page_reader import ASK_TIMEOUT
-from holdfast.connection.history_poll import History, Patience
+from holdfast.connection.history_poll import History
+from holdfast.connection.workflow_reader import WorkflowReader
 from holdfast.core.wire.session_contracts import SessionView
-from holdfast.core.wire.workflow_ids import own_id
 
 AWAY_SECONDS: Final = 1.0
 """How often to look whether a session that has left the server is back: nothing tells that."""
@@ -79,7 +74,7 @@ async def executions_of(temporal: Client, workflow_id: str) -> AsyncGenerator[st
     The session must be there. While it is away (it was idle), its return is waited for; once it is closed, or was ended
     from outside, there is no more.
     """
-    info = await _info(temporal, workflow_id)
+    info = await WorkflowReader(temporal, workflow_id).info()
     run_id, past = info.execution.run_id, info.history_length
     while True:
         run = SessionRun(temporal, workflow_id, run_id, past)
@@ -99,7 +94,7 @@ async def later(temporal: Client, workflow_id: str) -> SessionRun | Literal["clo
 
     One that is away from the server is given some time to return.
     """
-    info = await _info(temporal, workflow_id)
+    info = await WorkflowReader(temporal, workflow_id).info()
     if info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED:
         if await _was_closed(temporal, workflow_id, info.execution.run_id):
             return "closed"
@@ -112,7 +107,7 @@ async def later(temporal: Client, workflow_id: str) -> SessionRun | Literal["clo
 async def _returned(temporal: Client, workflow_id: str, run_id: str) -> str | None:
     """Return the run that brings the session back after the run that has ended; none when nothing will."""
     while True:
-        info = await _info(temporal, workflow_id)
+        info = await WorkflowReader(temporal, workflow_id).info()
         if info.execution.run_id != run_id:
             return info.execution.run_id
         if info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED:
@@ -127,16 +122,3 @@ async def _was_closed(temporal: Client, workflow_id: str, run_id: str) -> bool:
     handle = temporal.get_workflow_handle(workflow_id, run_id=run_id, result_type=SessionView)
     view: SessionView = await handle.result(follow_runs=False)
     return view.status == "closed"
-
-
-async def _info(temporal: Client, workflow_id: str) -> WorkflowExecutionInfo:
-    """Return the facts of the session's latest run; a server that is away is waited for."""
-    execution, patience = WorkflowExecution(workflow_id=workflow_id), Patience()
-    request = DescribeWorkflowExecutionRequest(namespace=temporal.namespace, execution=execution)
-    while True:
-        try:
-            described = await temporal.workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
-        except RPCError as error:
-            await patience.after(error, own_id(workflow_id))
-        else:
-            return described.workflow_execution_info

@@ -7,7 +7,7 @@ from typing import Any, Final
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
 
-from holdfast.connection.event_page_reader import ASK_TIMEOUT
+from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.base.errors import PayloadRefused, StopRefused
 from holdfast.core.wire.contracts import STOP_SIGNAL, StopRequest
 

@@ -7,19 +7,19 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from pydantic import JsonValue
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowExecution, WorkflowQueryFailedError, WorkflowQueryRejectedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import WorkflowExecution
+from temporalio.service import RPCError
 
 from holdfast.client.validation import check_limit
-from holdfast.connection.event_page_reader import ASK_TIMEOUT
-from holdfast.connection.history_poll import SILENCE_SECONDS_MAX
+from holdfast.client.workflow_queries import queried
 from holdfast.connection.rpc_errors import answered, refusal
+from holdfast.connection.workflow_reader import ASK_TIMEOUT, SILENCE_SECONDS_MAX
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.errors import ServerUnavailable
+from holdfast.core.base.errors import ExecutionNotFound, HoldfastError, ServerUnavailable
 from holdfast.core.wire.contracts import AGENT_EXECUTION, HEAD_ALONE, STATE_QUERY, StatePage
 from holdfast.core.wire.search_attributes import FOR_APPROVAL, PARENT, WAITING
 from holdfast.core.wire.workflow_ids import SESSION_PREFIX, session_workflow_id, type_filter
@@ -164,18 +164,16 @@ def calls_of(state: AgentState) -> tuple[WaitingCall, ...]:
 
 async def _told(temporal: TemporalClient, found: WorkflowExecution, asked: asyncio.Semaphore) -> WaitingCalls:
     """Return what a run's worker says of its calls; a run that is gone meanwhile has none."""
-    handle: Any = temporal.get_workflow_handle(found.id, run_id=found.run_id)
-    async with asked:
-        try:
-            page: StatePage = await handle.query(
-                STATE_QUERY, HEAD_ALONE, result_type=StatePage, rpc_timeout=ASK_TIMEOUT
+    handle, seconds = temporal.get_workflow_handle(found.id, run_id=found.run_id), ASK_TIMEOUT.total_seconds()
+    try:
+        async with asked:
+            page = await queried(
+                handle, STATE_QUERY, HEAD_ALONE, StatePage, found.task_queue, queue_known=True, seconds_max=seconds
             )
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return WaitingCalls()
-            return WaitingCalls(unread=(found.id,))
-        except (WorkflowQueryFailedError, WorkflowQueryRejectedError):
-            return WaitingCalls(unread=(found.id,))
+    except ExecutionNotFound:
+        return WaitingCalls()
+    except (HoldfastError, TimeoutError):
+        return WaitingCalls(unread=(found.id,))
     return WaitingCalls(calls_of(page.head))
 
 

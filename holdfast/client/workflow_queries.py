@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
@@ -11,7 +13,7 @@ from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, Workflow
 from temporalio.service import RPCError
 
 from holdfast.client.id_lookup import foreign
-from holdfast.connection import event_page_reader
+from holdfast.connection import workflow_reader
 from holdfast.connection.rpc_errors import NO_WORKER, refusal
 from holdfast.core.base.errors import HoldfastError, InvalidInput, ServerUnavailable
 from holdfast.core.wire.workflow_ids import kind_of, own_id
@@ -23,23 +25,37 @@ UNREADABLE: Final = (ValidationError, RuntimeError)
 
 
 async def queried(
-    handle: WorkflowHandle[Any, Any], name: str, request: object, kind: type[T], task_queue: str, *, what: str = "run"
+    handle: WorkflowHandle[Any, Any],
+    name: str,
+    request: object,
+    kind: type[T],
+    task_queue: str,
+    *,
+    what: str = "run",
+    queue_known: bool = False,
+    seconds_max: float | None = None,
 ) -> T:
     """Return the answer, of type `kind`, to the query `name`; `task_queue` is where a worker of it is looked for.
 
-    `what` the workflow is, errors say: a `run` or a `session`. Raises ExecutionNotFound, ServerUnavailable.
+    Where it is not `queue_known` the server is asked for it. `what` the workflow is, errors say: a `run` or a
+    `session`. With `seconds_max` it is asked once, and the answer waited for no longer. Raises ExecutionNotFound,
+    ServerUnavailable, TimeoutError where the server is away for so long.
     """
     args = [] if request is None else [request]
     ask = partial(handle.query, name, args=args, result_type=kind)
     try:
+        if seconds_max is not None:
+            async with asyncio.timeout(seconds_max + 1):  # the SDK tries for longer where the server is away
+                return cast("T", await ask(rpc_timeout=timedelta(seconds=seconds_max)))
         try:
-            answer = await ask(rpc_timeout=min(event_page_reader.LOST_TIMEOUT, event_page_reader.ASK_TIMEOUT))
+            answer = await ask(rpc_timeout=min(workflow_reader.LOST_TIMEOUT, workflow_reader.ASK_TIMEOUT))
         except RPCError as error:
             if error.status not in NO_WORKER:
                 raise
-            answer = await ask(rpc_timeout=event_page_reader.ASK_TIMEOUT)
+            answer = await ask(rpc_timeout=workflow_reader.ASK_TIMEOUT)
     except RPCError as error:
-        raise refusal(error, own_id(handle.id), what=what, asks_worker=await queue_of(handle, task_queue)) from None
+        queue = task_queue if queue_known or error.status not in NO_WORKER else await _queue_of(handle, task_queue)
+        raise refusal(error, own_id(handle.id), what=what, asks_worker=queue) from None
     except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
         await _check_ours(handle)
         raise ServerUnavailable(f"the worker cannot answer for {what} {own_id(handle.id)}: {error}") from None
@@ -54,26 +70,21 @@ async def not_readable(handle: WorkflowHandle[Any, Any], error: Exception, what:
         await _check_ours(handle)
     except InvalidInput as foreign:
         return foreign
-    return unreadable(error, own_id(handle.id), what)
+    why, id_ = " ".join(str(error).split())[:200], own_id(handle.id)
+    return ServerUnavailable(f"the worker's answer for {what} {id_} cannot be read ({why}); is it of another version?")
 
 
 async def _check_ours(handle: WorkflowHandle[Any, Any]) -> None:
     """Raise InvalidInput where the server says that the workflow is none of ours."""
     with suppress(RPCError):
-        described = await handle.describe(rpc_timeout=event_page_reader.ASK_TIMEOUT)
+        described = await handle.describe(rpc_timeout=workflow_reader.ASK_TIMEOUT)
         if kind_of(described.workflow_type) is None:
             raise foreign(handle.id, described.workflow_type)
 
 
-def unreadable(error: Exception, id_: str, what: str = "run") -> ServerUnavailable:
-    """Return our error for an answer that is not understood, as of a worker that is older or younger than we are."""
-    said = " ".join(str(error).split())[:200]
-    return ServerUnavailable(f"the worker's answer for {what} {id_} cannot be read ({said}); is it of another version?")
-
-
-async def queue_of(handle: WorkflowHandle[Any, Any], otherwise: str) -> str:
+async def _queue_of(handle: WorkflowHandle[Any, Any], otherwise: str) -> str:
     """Return the task queue that the workflow's worker serves; `otherwise` where the server does not say."""
     try:
-        return (await handle.describe(rpc_timeout=event_page_reader.ASK_TIMEOUT)).task_queue
+        return (await handle.describe(rpc_timeout=workflow_reader.ASK_TIMEOUT)).task_queue
     except RPCError:
         return otherwise

@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Final
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistoryEventFilterType
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
-from holdfast.connection.rpc_errors import refusal
-
-POLL_TIMEOUT: Final = timedelta(seconds=40)
-"""How long one long poll may take; the server itself answers after 20 s when nothing has happened."""
-
-SILENCE_SECONDS_MAX: Final = 120.0
-"""How long a server may be away (restarting, cut off) before its watcher gives up."""
-
-BACKOFF_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""How long to wait before asking again a server that has just not answered; the last for every further time."""
-
-NEVER: Final = frozenset(
-    {
-        RPCStatusCode.NOT_FOUND,
-        RPCStatusCode.PERMISSION_DENIED,
-        RPCStatusCode.UNAUTHENTICATED,
-        RPCStatusCode.UNIMPLEMENTED,
-        RPCStatusCode.INVALID_ARGUMENT,
-    }
-)
-"""What a server says when asking again does not help."""
+from holdfast.connection.workflow_reader import POLL_TIMEOUT, Patience
 
 ENDS: Final = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: True,
@@ -45,28 +22,6 @@ ENDS: Final = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED: False,
 }
 """The last events of histories, and whether the run ended well."""
-
-
-class Patience:
-    """Waits between questions to a server that does not answer, longer each time, and at last no more."""
-
-    def __init__(self) -> None:
-        self._tries = 0
-        self._since = 0.0
-
-    def answered(self) -> None:
-        """Take note that the server has answered."""
-        self._tries = 0
-
-    async def after(self, error: RPCError, execution_id: str) -> None:
-        """Wait before the next try; raise what `error` means when there is to be none."""
-        now = time.monotonic()
-        self._since = self._since if self._tries else now
-        if error.status in NEVER or now - self._since > SILENCE_SECONDS_MAX:
-            raise refusal(error, execution_id) from None
-        wait = BACKOFF_SECONDS[min(self._tries, len(BACKOFF_SECONDS) - 1)]
-        self._tries += 1
-        await asyncio.sleep(wait)
 
 
 class History:

@@ -14,9 +14,9 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSe
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import refusal, said
 from holdfast.connection.search_attribute_check import Attribute, Registration, compared
+from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 
 NOT_FOR_US: Final = frozenset(

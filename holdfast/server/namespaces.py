@@ -12,8 +12,8 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, Register
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import answered, said
+from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.base.errors import InvalidInput, ServerUnavailable
 
 RETENTION_DAYS_MAX: Final = 3_650

@@ -14,8 +14,9 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from holdfast.connection.event_page_cache import ClosedRuns
-from holdfast.connection.event_page_reader import ASK_TIMEOUT, Reader
+from holdfast.connection.event_page_reader import Reader
 from holdfast.connection.history_poll import History
+from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.wire.contracts import EventsPage
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.session_events import SessionEventsPage

@@ -10,7 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client as TemporalClient
 
-from holdfast.connection.event_page_reader import ASK_TIMEOUT
+from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.base.bounds import SINK_LISTED_MAX
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION

@@ -15,8 +15,8 @@ from temporalio.service import RPCError
 
 from holdfast.client.execution_summaries import ExecutionSummary, summary
 from holdfast.client.id_lookup import check_run
-from holdfast.connection.event_page_reader import ASK_TIMEOUT
 from holdfast.connection.rpc_errors import answered, refusal
+from holdfast.connection.workflow_reader import ASK_TIMEOUT
 from holdfast.core.base.bounds import DEPTH_MAX, TREE_RUNS_MAX
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.usage import Usage

@@ -20,7 +20,7 @@ from holdfast.client import Holdfast, Settings
 from holdfast.client.events_from_state import retold
 from holdfast.client.run_source import RunSource
 from holdfast.client.watch_events import AttemptFailed, TextDelta
-from holdfast.connection import event_page_reader
+from holdfast.connection import workflow_reader
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base import bounds
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput, ServerUnavailable
@@ -80,8 +80,8 @@ async def test_a_run_is_told_under_way_ended_without_a_worker_and_from_its_recor
     check_under_way(under_way)
     assert (facts["status"], facts["steps"]) == ("in_progress", 2)
     check_ended(ended, state, as_watched)
-    monkeypatch.setattr(event_page_reader, "LOST_TIMEOUT", event_page_reader.ASK_TIMEOUT / 20)
-    monkeypatch.setattr(event_page_reader, "ASK_TIMEOUT", event_page_reader.ASK_TIMEOUT / 10)
+    monkeypatch.setattr(workflow_reader, "LOST_TIMEOUT", workflow_reader.ASK_TIMEOUT / 20)
+    monkeypatch.setattr(workflow_reader, "ASK_TIMEOUT", workflow_reader.ASK_TIMEOUT / 10)
     without_worker = await read_report(await Holdfast.connect(settings), execution_id)
     assert (without_worker.told_by, without_worker.retold) == ("server", True)
     assert [*without_worker.events] == [*retold(state, "lead")]
@@ -200,8 +200,8 @@ async def test_what_is_no_run_is_told_as_such(settings: Settings) -> None:
 async def test_a_run_under_way_without_a_worker_is_not_guessed_at(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_page_reader, "LOST_TIMEOUT", event_page_reader.ASK_TIMEOUT / 20)
-    monkeypatch.setattr(event_page_reader, "ASK_TIMEOUT", event_page_reader.ASK_TIMEOUT / 10)
+    monkeypatch.setattr(workflow_reader, "LOST_TIMEOUT", workflow_reader.ASK_TIMEOUT / 20)
+    monkeypatch.setattr(workflow_reader, "ASK_TIMEOUT", workflow_reader.ASK_TIMEOUT / 10)
     holdfast = await Holdfast.connect(settings)
     execution_id = await holdfast.start(SCOUT, "go")
     with pytest.raises(ServerUnavailable, match="no worker answers"):

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from temporalio.client import Client as TemporalClient
 
 from holdfast.client import ExecutionSummary, Holdfast, Settings
-from holdfast.connection import event_page_reader
+from holdfast.connection import workflow_reader
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
@@ -276,7 +276,7 @@ async def test_what_only_a_worker_knows_is_not_waited_for_without_end(
 ) -> None:
     client = await Holdfast.connect(settings)
     chosen = await client.start(CLERK, "hi")
-    monkeypatch.setattr(event_page_reader, "ASK_TIMEOUT", timedelta(seconds=0.5))
+    monkeypatch.setattr(workflow_reader, "ASK_TIMEOUT", timedelta(seconds=0.5))
     with pytest.raises(ServerUnavailable, match="no worker answers"):
         await client.state(chosen)
 

@@ -20,7 +20,7 @@ import pytest
 
 from holdfast.client import Holdfast, Settings
 from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched, to_dict
-from holdfast.connection import event_page_reader, history_poll
+from holdfast.connection import workflow_reader
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
@@ -409,7 +409,7 @@ async def test_a_run_that_the_server_ends_is_raised_after_what_could_be_told(ser
 async def test_a_run_that_no_worker_ever_saw_is_raised_when_the_server_ends_it(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_page_reader, "ENDED_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(workflow_reader, "ENDED_SECONDS_MAX", 0.2)
     client = await Holdfast.connect(settings)
     execution_id = await client.start(AGENT, "hi")
     watching = asyncio.create_task(all_of(client, execution_id))
@@ -425,8 +425,8 @@ async def test_a_run_that_has_ended_does_not_wait_for_a_worker_without_end(
     async with serve([say("done")]) as served:
         execution_id = (await served.client.run(AGENT, "hi")).execution_id
         client = served.client
-    monkeypatch.setattr(event_page_reader, "ENDED_SECONDS_MAX", 0.2)
-    monkeypatch.setattr(event_page_reader, "ASK_TIMEOUT", event_page_reader.ASK_TIMEOUT / 10)
+    monkeypatch.setattr(workflow_reader, "ENDED_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(workflow_reader, "ASK_TIMEOUT", workflow_reader.ASK_TIMEOUT / 10)
     with pytest.raises(ServerUnavailable, match="no worker answers for run"):
         await all_of(client, execution_id)
 
@@ -524,7 +524,7 @@ async def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
 async def test_a_server_that_stays_away_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_poll, "SILENCE_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(workflow_reader, "SILENCE_SECONDS_MAX", 1.0)
     with EmbeddedServer.start(tmp_path / "data", port=0, ui_port=0) as server:
         client = await Holdfast.connect(Settings(address=server.address.address, data_dir=tmp_path / "data"))
         execution_id = await client.start(AGENT, "hi")

@@ -1,0 +1,147 @@
+"""Asking the server about a workflow, and its worker by query: who is away is waited for, with one patience.
+
+All that reads (events, receipts, where a session is) reads through this, so how long it waits stands here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import Any, Final, TypeVar, cast
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, DescribeWorkflowExecutionResponse
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.connection.rpc_errors import NO_WORKER, refusal
+from holdfast.core.base.errors import ServerUnavailable
+from holdfast.core.wire.workflow_ids import own_id
+
+T = TypeVar("T")
+
+ASK_TIMEOUT: Final = timedelta(seconds=10)
+"""How long one question to the server or, by query, to a worker may take."""
+
+LOST_TIMEOUT: Final = timedelta(seconds=3)
+"""How long the first try of a query may take: the SDK loses one that arrives at the moment at which a run ends."""
+
+POLL_TIMEOUT: Final = timedelta(seconds=40)
+"""How long one long poll may take; the server itself answers after 20 s when nothing has happened."""
+
+SILENCE_SECONDS_MAX: Final = 120.0
+"""How long a server may be away (restarting, cut off) before its watcher gives up."""
+
+BACKOFF_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""How long to wait before asking again a server that has just not answered; the last for every further time."""
+
+AGAIN_SECONDS: Final = 0.2
+"""How long to wait before asking again a worker that was not there."""
+
+ENDED_SECONDS_MAX: Final = 15.0
+"""How long a run that has ended waits for a worker that gives its events."""
+
+UNABLE_MAX: Final = 10
+"""How often in a row a worker may say that it cannot answer (it may be about to end) before that is believed."""
+
+NEVER: Final = frozenset(
+    {
+        RPCStatusCode.NOT_FOUND,
+        RPCStatusCode.PERMISSION_DENIED,
+        RPCStatusCode.UNAUTHENTICATED,
+        RPCStatusCode.UNIMPLEMENTED,
+        RPCStatusCode.INVALID_ARGUMENT,
+    }
+)
+"""What a server says when asking again does not help."""
+
+RUNNING: Final = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
+
+
+class Patience:
+    """Waits between questions to a server that does not answer, longer each time, and at last no more."""
+
+    def __init__(self) -> None:
+        self._tries = 0
+        self._since = 0.0
+
+    def answered(self) -> None:
+        """Take note that the server has answered."""
+        self._tries = 0
+
+    async def after(self, error: RPCError, id_: str) -> None:
+        """Wait before the next try; raise what `error` means when there is to be none."""
+        now = time.monotonic()
+        self._since = self._since if self._tries else now
+        if error.status in NEVER or now - self._since > SILENCE_SECONDS_MAX:
+            raise refusal(error, id_) from None
+        wait = BACKOFF_SECONDS[min(self._tries, len(BACKOFF_SECONDS) - 1)]
+        self._tries += 1
+        await asyncio.sleep(wait)
+
+
+class WorkflowReader:
+    """Asks about one workflow; a server that is away is waited for as `Patience` does."""
+
+    def __init__(self, temporal: TemporalClient, workflow_id: str) -> None:
+        self._temporal = temporal
+        self._workflow_id = workflow_id
+        self._id = own_id(workflow_id)
+        self.patience = Patience()
+
+    async def described(self, run_id: str = "") -> DescribeWorkflowExecutionResponse:
+        """Return what the server knows of a Temporal run, of the latest one by default. Raises RPCError."""
+        # not the SDK's own `describe`, which fails for a paused run
+        execution = WorkflowExecution(workflow_id=self._workflow_id, run_id=run_id)
+        request = DescribeWorkflowExecutionRequest(namespace=self._temporal.namespace, execution=execution)
+        return await self._temporal.workflow_service.describe_workflow_execution(request, timeout=ASK_TIMEOUT)
+
+    async def info(self, run_id: str = "") -> WorkflowExecutionInfo:
+        """Return the facts of a Temporal run, of the latest one by default. Raises ExecutionNotFound."""
+        while True:
+            try:
+                described = await self.described(run_id)
+            except RPCError as error:
+                await self.patience.after(error, self._id)
+            else:
+                self.patience.answered()
+                return described.workflow_execution_info
+
+    async def answer(
+        self, query: str, request: object, kind: type[T], run_id: str = "", *, ended_seconds_max: float | None = None
+    ) -> T:
+        """Return what a worker answers to a query; its absence is waited out.
+
+        With `ended_seconds_max` not for longer than that once the workflow has ended. Raises ExecutionNotFound,
+        ServerUnavailable, also where the worker cannot answer.
+        """
+        handle: WorkflowHandle[Any, Any] = self._temporal.get_workflow_handle(self._workflow_id, run_id=run_id or None)
+        began, unable, timeout = time.monotonic(), 0, min(LOST_TIMEOUT, ASK_TIMEOUT)
+        while True:
+            try:
+                found = await handle.query(query, request, result_type=cast("type", kind), rpc_timeout=timeout)
+            except RPCError as error:
+                timeout = ASK_TIMEOUT
+                if error.status not in NO_WORKER:
+                    await self.patience.after(error, self._id)
+                    continue
+                if ended_seconds_max is not None and time.monotonic() - began > ended_seconds_max:
+                    await self._check_running(error)
+            except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
+                unable += 1
+                if unable > UNABLE_MAX:
+                    raise ServerUnavailable(f"the worker cannot answer for {self._id}: {error}") from None
+            else:
+                self.patience.answered()
+                return cast("T", found)
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _check_running(self, error: RPCError) -> None:
+        """Raise where the workflow has ended: what a worker does not answer then, none may ever."""
+        info = await self.info()
+        if info.status != RUNNING:
+            raise refusal(error, self._id, asks_worker=info.task_queue) from None
