@@ -5,16 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager, suppress
-from datetime import datetime
 
 from holdfast.cli.busy_indicator import Busy
 from holdfast.cli.screens import output
 from holdfast.client.watch_events import Watched
-from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.errors import HoldfastError
-from holdfast.core.conversation.amounts import moment
-from holdfast.core.conversation.decision_text import marked
-from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.wire.execution_events import ApprovalRequested
 
 
@@ -36,11 +31,4 @@ async def _tell(events: AsyncGenerator[Watched, None], showing: Busy) -> None:
             async for each in watched:
                 if isinstance(each, ApprovalRequested):
                     showing.done()
-                    output.hint(waiting_text(each.execution_id, each.call, each.expires_at))
-
-
-def waiting_text(execution_id: str, call: ToolCall, expires_at: datetime | None) -> str:
-    """Return that a call waits for a person, with what it would do and how to decide."""
-    until = "" if expires_at is None else f" until {moment(expires_at)}"
-    told = f"waits for a person{until}: {call.name} {marked(call.arguments_text, output.WAITING_CHARS_MAX)}"
-    return f"{told}; holdfast approve {execution_id} {call.id} --digest {short_digest(call.digest)}"
+                    output.hint(output.waiting_text(each.execution_id, each.call, each.expires_at))

@@ -12,8 +12,7 @@ import pytest
 from pydantic import JsonValue
 from rich.console import Console
 
-from holdfast.cli.commands import top
-from holdfast.cli.screens import output, pending_calls, run_views, session_views
+from holdfast.cli.screens import output, pending_calls, run_views, session_views, top_columns
 from holdfast.cli.screens.listing_table import Column, print_listing
 from holdfast.client.waiting_calls import WaitingCall, WaitingCalls
 
@@ -45,7 +44,7 @@ def lines_of(columns: Sequence[Column], row: Sequence[str], width: int) -> list[
         (session_views.SESSION_COLUMNS, SESSION),
         (session_views.RECORD_COLUMNS, RECORD),
         (pending_calls.COLUMNS[:-1], WAITING),
-        (top.LISTED, AT_WORK),
+        (top_columns.COLUMNS, AT_WORK),
     ],
     ids=["runs", "unpriced", "sessions", "records", "waiting", "top"],
 )

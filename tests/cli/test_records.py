@@ -63,7 +63,7 @@ def test_a_record_has_the_conversation_as_the_agent_had_it(project: Project, tol
         ("tool", "42"),
         ("assistant", "it is 42"),
     ]
-    assert 'multiply{"a":6,"b":7}' in plain.out
+    assert 'multiply({"a":6,"b":7})' in plain.out
 
 
 def test_a_record_that_is_not_there_has_its_exit_code(project: Project, dev: Running) -> None:  # noqa: ARG001

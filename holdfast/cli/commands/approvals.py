@@ -50,7 +50,7 @@ def waiting(
     """List the tool calls that wait for a person, over all runs: those that wait longest first."""
     found = asked(settings, lambda holdfast: holdfast.waiting(limit))
     if as_json:
-        output.as_json({"calls": [pending_calls.line(each) for each in found], "unread": list(found.unread)})
+        output.as_json({"calls": [output.json_line(each) for each in found], "unread": list(found.unread)})
         return
     pending_calls.table(found)
     pending_calls.unread(found)

@@ -8,10 +8,11 @@ import typer
 
 from holdfast.cli.command_context import agent_id_of, asked, asked_agent, run_id_of
 from holdfast.cli.options import AgentId, AsJson, ExecutionId, Limit, with_server
-from holdfast.cli.screens import output, session_views
+from holdfast.cli.screens import output, run_views, session_views
 from holdfast.cli.shell_completion import run_ids
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.state import AgentState
+from holdfast.core.conversation.messages import DEFAULT_SECTION
 from holdfast.core.wire.records import ExecutionRecord
 
 if TYPE_CHECKING:
@@ -58,8 +59,11 @@ def record(
         output.as_json(_json(found, state))
         return
     session_views.record(found)
-    for each in () if state is None else state.messages:
-        session_views.message(each)
+    if state is not None:
+        output.console().print()
+        printed = run_views.Transcript(full=True)
+        for each in state.messages:
+            printed.show(DEFAULT_SECTION, each)
 
 
 @with_server()

@@ -13,7 +13,7 @@ from uuid import uuid4
 import typer
 from pydantic import JsonValue
 
-from holdfast.cli.approval_hints import approval_hints, waiting_text
+from holdfast.cli.approval_hints import approval_hints
 from holdfast.cli.busy_indicator import ASKING, busy
 from holdfast.cli.command_context import asked, connected, meant, metadata_of, page_of, read, state_of
 from holdfast.cli.limit_options import with_limits
@@ -105,7 +105,7 @@ def list_runs(
     """List the latest runs: those under way first, then the latest to end."""
     found = asked(settings, lambda holdfast: holdfast.runs(limit, query, waiting=waiting))
     if as_json:
-        output.as_json([output.line(each) for each in found])
+        output.as_json([output.json_line(each) for each in found])
     else:
         nothing = "no run waits for a person" if waiting else output.NO_RUNS
         output.table(found, none=output.NONE_MATCHES.format("run") if query else nothing)
@@ -192,7 +192,7 @@ async def _followed(client: Holdfast, execution_id: str, page: str | None, *, as
                     if each.execution_id != execution_id:
                         if isinstance(each, ApprovalRequested):
                             waiting.done()
-                            output.hint(waiting_text(each.execution_id, each.call, each.expires_at))
+                            output.hint(output.waiting_text(each.execution_id, each.call, each.expires_at))
                         continue
                     if isinstance(each, TextDelta) and not live:
                         continue

@@ -100,7 +100,7 @@ async def _whole(holdfast: Holdfast, execution_id: str, *, as_json: bool) -> Non
     if as_json:
         waits: dict[str, object] = {} if wait is None else {"model_wait": to_dict(wait)}
         if below:
-            waits["subagents_waiting"] = [pending_calls.line(each) for each in below]
+            waits["subagents_waiting"] = [output.json_line(each) for each in below]
         output.as_json({**output.outcome(state), **waits, "state": state.to_dict()})
     else:
         page = await page_of(holdfast, execution_id) if run.record is None else None

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,7 @@ from holdfast.cli.busy_indicator import ASKING, busy
 from holdfast.cli.command_context import connected
 from holdfast.cli.options import AsJson, Limit, with_server
 from holdfast.cli.screens import output
-from holdfast.cli.screens.listing_table import Column, id_column, print_listing
+from holdfast.cli.screens.listing_table import print_listing
 from holdfast.connection.settings import Settings
 from holdfast.core.base.bounds import TOP_ROWS
 from holdfast.core.base.errors import MissingPart
@@ -22,21 +22,6 @@ from holdfast.core.base.errors import MissingPart
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
     from holdfast.view.server_overview import Overview
-
-LISTED: Final = (
-    Column("agent", least=8),
-    id_column("id"),
-    Column("status", least=8),
-    Column("steps", rank=1, right=True),
-    Column("tokens", rank=5, right=True),
-    Column("cost", rank=4, right=True),
-    Column("budget", rank=2),
-    Column("elapsed", rank=3, right=True),
-    Column("waiting"),
-    Column("tenant", rank=6),
-    Column("parent", rank=7),
-)
-"""The columns as a terminal's width leaves room for them; what they say is `top_columns.COLUMNS`."""
 
 NOTHING: str = 'nothing is under way; start a run with: holdfast run AGENT "question"'
 
@@ -104,7 +89,7 @@ async def _print(client: Holdfast, found: Overview, *, as_json: bool) -> None:
         cells = {each.name: each.text(row, now, glyphs_of(screen)) for each in COLUMNS}
         cells["id"].plain = row.listed.id
         lines.append([each.markup for each in cells.values()])
-    print_listing(screen, LISTED, lines)
+    print_listing(screen, COLUMNS, lines)
     if found.in_all > len(told):
         output.hint(f"{found.in_all - len(told):,} more are under way: --limit, or --query")
 

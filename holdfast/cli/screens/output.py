@@ -29,6 +29,8 @@ from holdfast.core.wire.execution_record import asked_of
 from holdfast.view.run_view import RunView, run_view
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from holdfast.client.execution_summaries import ExecutionSummary
 
 LINE_CHARS_MAX: Final = 100
@@ -188,12 +190,22 @@ def results(step: AgentStep, seconds: float) -> None:
 
 def waiting(execution_id: str, call: ToolCall, expires_at: datetime | None, *, agent: str = "") -> None:
     """Print that a call waits for a person, and how to decide; `agent` names the subagent whose call it is."""
+    told = waiting_text(execution_id, call, expires_at, agent=agent)
+    console().print(f"    [yellow]{escape(printable(told))}[/yellow]")
+
+
+def waiting_text(execution_id: str, call: ToolCall, expires_at: datetime | None, *, agent: str = "") -> str:
+    """Return that a call waits for a person, with what it would do and how to decide."""
     until = "" if expires_at is None else f" until {moment(expires_at)}"
     whose = f" of the subagent {agent}" if agent else ""
-    bound = f"{execution_id} {call.id} --digest {short_digest(call.digest)}"
     arguments = marked(call.arguments_text, WAITING_CHARS_MAX)
-    told = f"{call.name}{whose} waits for approval{until}: {arguments}\n    holdfast approve {bound}"
-    console().print(f"    [yellow]{escape(printable(told))}[/yellow]")
+    command = approve_command(execution_id, call.id, call.digest)
+    return f"{call.name}{whose} waits for approval{until}: {arguments}\n    {command}"
+
+
+def approve_command(execution_id: str, call_id: str, digest: str) -> str:
+    """Return the command that lets this very call run."""
+    return f"holdfast approve {execution_id} {call_id} --digest {short_digest(digest)}"
 
 
 def paged(about: str) -> None:
@@ -241,8 +253,7 @@ def print_end(screen: Console, run: RunView, why: str) -> None:
     """Print the last line of a run and its answer."""
     spent = used(run.step_count or 0, run.usage, run.cost, run.seconds, run.unpriced)
     words = escape(f" ({printable(why)})") if why else ""
-    colour = COLOURS[run.status]
-    screen.print(f"[{colour}]{run.status.replace('_', ' ')}[/{colour}]{words}  [dim]{escape(spent)}[/dim]")
+    screen.print(f"{coloured(run.status)}{words}  [dim]{escape(spent)}[/dim]")
     if run.answer:
         screen.print()
         screen.print(escape(printable(run.answer)))
@@ -267,11 +278,16 @@ def whole(state: AgentState, page: str | None, *, agent: str = "") -> None:
     ended(state)
 
 
-def line(summary: ExecutionSummary) -> dict[str, Any]:
-    """Return a line of the listing, JSON-ready."""
-    return {
-        name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in asdict(summary).items()
-    }
+def json_line(value: DataclassInstance) -> dict[str, Any]:
+    """Return a line of a listing, JSON-ready."""
+    fields = asdict(value)
+    return {name: each.isoformat() if isinstance(each, datetime) else each for name, each in fields.items()}
+
+
+def coloured(status: str, colours: Mapping[str, str] = COLOURS) -> str:
+    """Return where a run or session stands, in its colour; red is what we have no word of our own for."""
+    colour = colours.get(status, "red")
+    return f"[{colour}]{escape(status.replace('_', ' '))}[/{colour}]"
 
 
 def table(found: list[ExecutionSummary], none: str = NO_RUNS) -> None:
@@ -283,11 +299,10 @@ def table(found: list[ExecutionSummary], none: str = NO_RUNS) -> None:
 
 
 def _cells(run: ExecutionSummary) -> tuple[str, ...]:
-    colour = COLOURS.get(ExecutionStatus(run.status), "") if run.status in set(ExecutionStatus) else "red"
     return (
         run.execution_id,
         escape(run.agent or "-"),
-        f"[{colour}]{run.status.replace('_', ' ')}[/{colour}]",
+        coloured(run.status),
         run.stop_reason or "-",
         "-" if run.steps is None else str(run.steps),
         "-" if run.tokens is None else f"{ESTIMATED if run.estimated_tokens else ''}{run.tokens:,}",

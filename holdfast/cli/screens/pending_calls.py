@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable
-from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.markup import escape
 from rich.text import Text
@@ -42,12 +41,6 @@ MARK_CHARS: Final = 24
 
 ARGUMENTS_CHARS_MIN: Final = 24
 """Where less than this is left of a line, the arguments have the line below."""
-
-
-def line(call: WaitingCall) -> dict[str, Any]:
-    """Return a call of the listing, JSON-ready; its arguments are whole."""
-    times = {name: None if at is None else at.isoformat() for name, at in _times(call).items()}
-    return {**asdict(call), "arguments": dict(call.arguments), **times}
 
 
 async def of_session(holdfast: Holdfast, agent_id: str) -> tuple[SessionView, WaitingCalls | None]:
@@ -110,7 +103,7 @@ def table(found: WaitingCalls) -> None:
 
 def _cells(call: WaitingCall) -> tuple[str, ...]:
     cells = (call.execution_id, call.agent or "-", call.call_id, call.tool, short_digest(call.digest))
-    return tuple(escape(printable(cell)) for cell in (*cells, *map(_moment, _times(call).values())))
+    return tuple(escape(printable(cell)) for cell in (*cells, _moment(call.asked_at), _moment(call.expires_at)))
 
 
 def _arguments(call: WaitingCall, room: int) -> str:
@@ -123,10 +116,6 @@ def whole(execution_id: str, call: ToolCall) -> str:
     arguments = json.dumps(dict(call.arguments), indent=2, ensure_ascii=False)
     about = f"{call.name} of run {execution_id}, call {call.id}, digest {short_digest(call.digest)}"
     return printable(f"{about}\n{arguments}")
-
-
-def _times(call: WaitingCall) -> dict[str, datetime | None]:
-    return {"asked_at": call.asked_at, "expires_at": call.expires_at}
 
 
 def _moment(at: datetime | None) -> str:

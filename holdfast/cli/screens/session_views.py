@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -12,12 +12,11 @@ from rich.tree import Tree
 
 from holdfast.cli.screens import pending_calls
 from holdfast.cli.screens.listing_table import Column, id_column, print_listing
-from holdfast.cli.screens.output import COLOURS, console, hint, print_end, say, short, tables, tokens, used
 from holdfast.cli.screens.output import as_json as print_json
+from holdfast.cli.screens.output import coloured, console, hint, json_line, print_end, say, short, tables, tokens, used
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.amounts import counted, moment, token_count
-from holdfast.core.conversation.messages import Message
 from holdfast.core.wire.records import ExecutionRecord
 from holdfast.core.wire.session_contracts import Branch, Receipt, SessionView
 from holdfast.view.run_view import RunView, recorded_run
@@ -53,7 +52,7 @@ RECORD_COLUMNS: Final = (
 def shown_session(view: SessionView, calls: WaitingCalls | None = None, *, as_json: bool) -> None:
     """Print a session, for people or for programs; with the `calls` that wait for a person."""
     if as_json:
-        waits = {"calls_waiting": [pending_calls.line(each) for each in calls]} if calls else {}
+        waits = {"calls_waiting": [json_line(each) for each in calls]} if calls else {}
         print_json({**view.model_dump(mode="json"), **waits})
         return
     screen, colour = console(), SESSION_COLOURS[view.status]
@@ -115,7 +114,7 @@ def sessions(found: Sequence[tuple[SessionSummary, SessionView | None]], none: s
             (
                 each.agent_id,
                 escape(printable(each.agent or "-")),
-                _coloured(each.status, SESSION_COLOURS),
+                coloured(each.status, SESSION_COLOURS),
                 *("-" if seen[name] is None else f"{seen[name]:,}" for name in ("executions", "waiting")),
                 moment(seen["updated_at"] or each.started_at),
             )
@@ -160,7 +159,7 @@ def records(found: Sequence[ExecutionRecord]) -> None:
         (
             each.execution_id,
             str(each.number),
-            _coloured(each.status, COLOURS),
+            coloured(each.status),
             str(each.step_count),
             token_count(each.usage),
             moment(each.completed_at),
@@ -178,16 +177,6 @@ def record(found: ExecutionRecord) -> None:
     screen.print(f"    [dim]{escape(found.agent)}, {moment(found.started_at)}[/dim]")
     screen.print(f"[bold]asked[/bold] {escape(printable(found.task))}")
     print_end(screen, run, run.why_stopped if found.why else "")
-
-
-def message(each: Message) -> None:
-    """Print one message of a transcript."""
-    screen = console()
-    screen.print(f"\n[bold]{each.role}[/bold]")
-    if each.text:
-        screen.print(escape(printable(each.text)))
-    for call in each.tool_calls:
-        screen.print(f"  [cyan]{escape(call.name)}[/cyan]{escape(printable(call.arguments_text))}")
 
 
 # --- trees
@@ -210,17 +199,10 @@ def _label(found: RunView) -> str:
     spent = used(found.step_count or 0, found.usage, found.cost, found.seconds, found.unpriced)
     why = f" ({escape(short(found.why))})" if found.why else ""
     name = escape(printable(found.agent or "-"))
-    return (
-        f"[bold]{name}[/bold] {found.execution_id} {_coloured(found.status, COLOURS)}{why} [dim]{escape(spent)}[/dim]"
-    )
+    return f"[bold]{name}[/bold] {found.execution_id} {coloured(found.status)}{why} [dim]{escape(spent)}[/dim]"
 
 
 # --- pieces
-
-
-def _coloured(status: str, colours: Mapping[Any, str]) -> str:
-    colour = colours.get(status, "red")
-    return f"[{colour}]{escape(status)}[/{colour}]"
 
 
 def _last(view: SessionView) -> str | None:

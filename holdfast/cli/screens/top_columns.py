@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
+from holdfast.cli.screens import listing_table
+from holdfast.cli.screens.listing_table import SHORT_ID_CHARS
 from holdfast.cli.screens.output import COLOURS, short
 from holdfast.cli.screens.progress_bars import Glyphs, bar, told_share
 from holdfast.cli.screens.session_views import SESSION_COLOURS
@@ -26,14 +28,12 @@ WIDE_CHARS: Final = 120
 """How wide a terminal must be for all columns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column(listing_table.Column):
     """One column: its text and its place in the order; `falling` is how it is ordered at first."""
 
-    name: str
     text: Callable[[Row, datetime, Glyphs], Text]
     order: Callable[[Row, datetime], Any]
-    right: bool = False
     falling: bool = False
 
 
@@ -117,32 +117,46 @@ def _used(row: Row, now: datetime) -> float:
     return _last(share.fraction if (share := scarce(row, now)) else None)
 
 
+def _number(name: str, rank: int, text: Callable[[Row], Text], value: Callable[[Row], float | None]) -> Column:
+    """Return a column of numbers, the largest on top."""
+    return Column(name, rank=rank, right=True, text=_of(text), order=lambda row, _: _last(value(row)), falling=True)
+
+
 COLUMNS: Final = (
-    Column("agent", _of(lambda row: _told(_agent(row))), lambda row, _: _agent(row)),
-    Column("id", _of(lambda row: Text(row.listed.id[:ID_CHARS], "dim")), lambda row, _: row.listed.id),
-    Column("status", _of(_status), lambda row, _: (row.listed.kind, row.listed.status)),
-    Column("steps", _of(lambda row: _told(steps(row))), lambda row, _: _last(steps(row)), right=True, falling=True),
+    Column("agent", least=8, text=_of(lambda row: _told(_agent(row))), order=lambda row, _: _agent(row)),
     Column(
-        "tokens",
-        _of(_tokens),
-        lambda row, _: _last(tokens(row)),
+        "id",
+        least=SHORT_ID_CHARS,
+        text=_of(lambda row: Text(row.listed.id[:ID_CHARS], "dim")),
+        order=lambda row, _: row.listed.id,
+    ),
+    Column("status", least=8, text=_of(_status), order=lambda row, _: (row.listed.kind, row.listed.status)),
+    _number("steps", 1, lambda row: _told(steps(row)), steps),
+    _number("tokens", 5, _tokens, tokens),
+    _number("cost", 4, _cost, cost),
+    Column("budget", rank=2, text=_budget, order=_used, falling=True),
+    Column(
+        "elapsed",
+        rank=3,
         right=True,
-        falling=True,
+        text=lambda row, now, _: Text(duration(row.elapsed(now))),
+        order=lambda row, now: row.elapsed(now),
     ),
-    Column("cost", _of(_cost), lambda row, _: _last(cost(row)), right=True, falling=True),
-    Column("budget", _budget, _used, falling=True),
+    Column("waiting", text=_of(_waiting), order=lambda row, _: waiting(row), falling=True),
     Column(
-        "elapsed", lambda row, now, _: Text(duration(row.elapsed(now))), lambda row, now: row.elapsed(now), right=True
+        "tenant",
+        rank=6,
+        text=_of(lambda row: _told(row.listed.tenant)),
+        order=lambda row, _: row.listed.tenant or "",
     ),
-    Column("waiting", _of(_waiting), lambda row, _: waiting(row), falling=True),
-    Column("tenant", _of(lambda row: _told(row.listed.tenant)), lambda row, _: row.listed.tenant or ""),
     Column(
         "parent",
-        _of(lambda row: _told((row.listed.parent or "")[:ID_CHARS])),
-        lambda row, _: row.listed.parent or "",
+        rank=7,
+        text=_of(lambda row: _told((row.listed.parent or "")[:ID_CHARS])),
+        order=lambda row, _: row.listed.parent or "",
     ),
 )
-"""From left to right."""
+"""From left to right; `rank` and `least` say how they give way where the table is printed once."""
 
 NAMES: Final = tuple(each.name for each in COLUMNS)
 FIRST: Final = NAMES.index("elapsed")

@@ -11,11 +11,10 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.screens.output import COLOURS, arguments_line, short, tokens
+from holdfast.cli.screens.output import COLOURS, approve_command, arguments_line, short, tokens
 from holdfast.cli.screens.progress_bars import LABEL_CHARS, Glyphs, spinner, told_share
 from holdfast.client.watch_events import retry_line
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.amounts import counted, duration, moment, token_count
 from holdfast.core.conversation.decision_text import decision_text
@@ -136,8 +135,8 @@ class Picture:
             until = "" if call.expires_at is None else f" until {moment(call.expires_at)}"
             told = f"{self.glyphs.waiting} {call.tool}({_arguments(call)}) waits for approval{until}"
             yield from _folded(printable(told), self.width, "yellow")
-            bound = f"{run.execution_id} {call.id} --digest {short_digest(call.digest)}"
-            yield from _folded(f"  holdfast approve {bound}", self.width, "bold yellow")
+            command = approve_command(run.execution_id, call.id, call.digest)
+            yield from _folded(f"  {command}", self.width, "bold yellow")
         if len(waiting) > WAITING_SHOWN:
             told = f"  {self.glyphs.more} and {len(waiting) - WAITING_SHOWN} more: holdfast waiting"
             yield Text(told, "yellow")
