@@ -19,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.execution_summaries import agent_of
 from holdfast.connection.rpc_errors import refusal
-from holdfast.connection.workflow_reader import ASK_TIMEOUT
+from holdfast.connection.workflow_reader import ASK_TIMEOUT, listed
 from holdfast.core.agent.execution_state import checked_id
 from holdfast.core.base.bounds import CANDIDATES_MAX, NAME_CHARS_MAX
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput
@@ -194,15 +194,11 @@ async def _latest(temporal: TemporalClient, query: str) -> list[Match]:
 async def _listed(temporal: TemporalClient, query: str, limit: int = LISTED_ROWS_MAX) -> list[Match]:
     """Return what of ours the list has, each once, the latest first."""
     found: dict[tuple[WorkflowKind, str], Match] = {}
-    try:
-        rows = temporal.list_workflows(f"{query} AND {NOT_CONTINUED}", limit=limit, rpc_timeout=ASK_TIMEOUT)
-        async for each in rows:
-            if (match := _match(each)) is not None:
-                found.setdefault((match.kind, match.id), match)
-            if len(found) > CANDIDATES_MAX:
-                break
-    except RPCError as error:
-        raise refusal(error) from None
+    for each in await listed(temporal, f"{query} AND {NOT_CONTINUED}", limit):
+        if (match := _match(each)) is not None:
+            found.setdefault((match.kind, match.id), match)
+        if len(found) > CANDIDATES_MAX:
+            break
     return list(found.values())
 
 

@@ -12,12 +12,11 @@ from typing import Final
 from pydantic import JsonValue
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecution
-from temporalio.service import RPCError
 
 from holdfast.client.validation import check_limit
 from holdfast.client.workflow_queries import queried
-from holdfast.connection.rpc_errors import answered, refusal
-from holdfast.connection.workflow_reader import ASK_TIMEOUT, SILENCE_SECONDS_MAX
+from holdfast.connection.rpc_errors import answered
+from holdfast.connection.workflow_reader import ASK_TIMEOUT, SILENCE_SECONDS_MAX, listed
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.errors import ExecutionNotFound, HoldfastError, ServerUnavailable
 from holdfast.core.wire.contracts import AGENT_EXECUTION, HEAD_ALONE, STATE_QUERY, StatePage
@@ -87,11 +86,7 @@ async def waiting_calls(temporal: TemporalClient, limit: int = 20, *, among: str
     InvalidInput for a limit out of range, ServerUnavailable.
     """
     check_limit(limit)
-    try:
-        runs = f"{WAITING_RUNS} AND {among}" if among else WAITING_RUNS
-        found = [each async for each in temporal.list_workflows(runs, limit=limit, rpc_timeout=ASK_TIMEOUT)]
-    except RPCError as error:
-        raise refusal(error) from None
+    found = await listed(temporal, f"{WAITING_RUNS} AND {among}" if among else WAITING_RUNS, limit)
     asked = asyncio.Semaphore(ASKED_AT_ONCE)
     told = await asyncio.gather(*(_told(temporal, each, asked) for each in found))
     calls = sorted((call for each in told for call in each.calls), key=_since)

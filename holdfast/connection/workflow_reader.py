@@ -15,6 +15,7 @@ from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, DescribeWorkflowExecutionResponse
 from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowExecution as ListedExecution
 from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -60,6 +61,14 @@ NEVER: Final = frozenset(
 """What a server says when asking again does not help."""
 
 RUNNING: Final = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
+
+
+async def listed(temporal: TemporalClient, query: str, limit: int) -> list[ListedExecution]:
+    """Return at most `limit` of what the server's list has for a query of ours. Raises ServerUnavailable."""
+    try:
+        return [each async for each in temporal.list_workflows(query, limit=limit, rpc_timeout=ASK_TIMEOUT)]
+    except RPCError as error:
+        raise refusal(error) from None
 
 
 class Patience:

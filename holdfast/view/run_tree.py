@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
 
 from holdfast.client.execution_summaries import ExecutionSummary, summary
 from holdfast.client.id_lookup import check_run
-from holdfast.connection.rpc_errors import answered, refusal
-from holdfast.connection.workflow_reader import ASK_TIMEOUT
+from holdfast.connection.rpc_errors import answered
+from holdfast.connection.workflow_reader import ASK_TIMEOUT, listed
 from holdfast.core.base.bounds import DEPTH_MAX, TREE_RUNS_MAX
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.usage import Usage
@@ -102,20 +101,16 @@ async def _children(client: Runs, parents: Sequence[str]) -> AsyncIterator[Workf
         names = ", ".join(f"'{each}'" for each in parents[start : start + PARENTS_AT_ONCE])
         query = f"ParentWorkflowId IN ({names}) AND {type_filter(AGENT_EXECUTION)}"
         query = f"{query} AND ExecutionStatus != 'ContinuedAsNew'"  # a run that went on in a new one is none of its own
-        try:
-            async for each in client.temporal.list_workflows(query, limit=TREE_RUNS_MAX, rpc_timeout=ASK_TIMEOUT):
-                yield each
-        except RPCError as error:
-            raise refusal(error) from None
+        for each in await listed(client.temporal, query, TREE_RUNS_MAX):
+            yield each
 
 
-async def _read(client: Runs, listed: WorkflowExecution, at_once: asyncio.Semaphore) -> RunView:
+async def _read(client: Runs, found: WorkflowExecution, at_once: asyncio.Semaphore) -> RunView:
     """Return what a run has done, as far as anybody can tell."""
     async with at_once:
-        found = listed
-        handle = client.temporal.get_workflow_handle(listed.id)
-        if listed.status is WorkflowExecutionStatus.RUNNING:  # the list can be late, the run itself is not
-            found = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), listed.id)
+        handle = client.temporal.get_workflow_handle(found.id)
+        if found.status is WorkflowExecutionStatus.RUNNING:  # the list can be late, the run itself is not
+            found = await answered(handle.describe(rpc_timeout=ASK_TIMEOUT), found.id)
         run = _listed(found)
         if found.status is WorkflowExecutionStatus.RUNNING:
             return await _so_far(client, run)

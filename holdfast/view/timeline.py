@@ -6,7 +6,7 @@ From steps alone a step is one bar; with the run's events model calls and waits 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -69,7 +69,7 @@ def timeline(run: RunView, events: Sequence[AnyObserved] = ()) -> Timeline:
 
     A subagent stands below the call that began it, one whose call is not known at the end.
     """
-    models, waits = _model_calls(events), _approvals(events)
+    models, waits = _spans(events)
     spawned = {each.execution_id: each for each in run.children}
     rows: list[Row] = []
     for step in run.steps:
@@ -133,23 +133,19 @@ def _after(began: datetime, seconds: float) -> datetime:
     return began + timedelta(seconds=seconds)
 
 
-def _model_calls(events: Iterable[AnyObserved]) -> dict[int, Span]:
-    """Return when the model was asked, and had answered, by step."""
-    found: dict[int, Span] = {}
+def _spans(events: Iterable[AnyObserved]) -> tuple[dict[int, Span], dict[str, Span]]:
+    """Return when models were asked and had answered, by step, and when calls waited for a person, by call."""
+    models, waits = dict[int, Span](), dict[str, Span]()
     for event in events:
-        if isinstance(event, InferenceRequestStarted):
-            found[event.step_number] = Span(event.at, None)
-        elif isinstance(event, InferenceResponseReceived) and event.step_number in found:
-            found[event.step_number] = Span(found[event.step_number].began, event.at)
-    return found
-
-
-def _approvals(events: Iterable[AnyObserved]) -> dict[str, Span]:
-    """Return when calls began to wait for a person, and when somebody had decided, by call."""
-    found: dict[str, Span] = {}
-    for event in events:
-        if isinstance(event, ApprovalRequested):
-            found[event.call.id] = Span(event.at, None)
-        elif isinstance(event, ApprovalResolved) and event.call_id in found:
-            found[event.call_id] = Span(found[event.call_id].began, event.at)
-    return found
+        match event:
+            case InferenceRequestStarted():
+                models[event.step_number] = Span(event.at, None)
+            case InferenceResponseReceived() if event.step_number in models:
+                models[event.step_number] = replace(models[event.step_number], ended=event.at)
+            case ApprovalRequested():
+                waits[event.call.id] = Span(event.at, None)
+            case ApprovalResolved() if event.call_id in waits:
+                waits[event.call_id] = replace(waits[event.call_id], ended=event.at)
+            case _:
+                pass
+    return models, waits
