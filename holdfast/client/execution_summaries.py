@@ -64,7 +64,7 @@ class SessionSummary:
 
 def session_summary(execution: WorkflowExecution) -> SessionSummary:
     """Return the line of one session."""
-    known = _known(execution)
+    known = search_values(execution)
     status, shown = (
         execution.status.name.lower() if execution.status else "unknown",
         known.get(search_attributes.STATUS),
@@ -85,7 +85,7 @@ def session_summary(execution: WorkflowExecution) -> SessionSummary:
 
 def summary(execution: WorkflowExecution) -> ExecutionSummary:
     """Return the line of one run."""
-    known = _known(execution)
+    known = search_values(execution)
     status = execution.status.name.lower() if execution.status else "unknown"
     # Ours is finer where a run is under way or ended well; of any other end the server knows, and ours may be stale.
     if status == "running":
@@ -109,7 +109,7 @@ def summary(execution: WorkflowExecution) -> ExecutionSummary:
 
 def agent_of(execution: WorkflowExecution) -> str:
     """Return the agent's name; empty where the server does not know it."""
-    return str(_known(execution).get(search_attributes.AGENT, "")) or agent_in(execution.workflow_type)
+    return str(search_values(execution).get(search_attributes.AGENT, "")) or agent_in(execution.workflow_type)
 
 
 def at_start(agent: str | None, *, tenant: str = "", status: str = "") -> TypedSearchAttributes:
@@ -120,7 +120,8 @@ def at_start(agent: str | None, *, tenant: str = "", status: str = "") -> TypedS
     )
 
 
-def _known(execution: WorkflowExecution) -> dict[str, Any]:
+def search_values(execution: WorkflowExecution) -> dict[str, Any]:
+    """Return the search attributes of a run or session, by their names."""
     return {
         pair.key.name: pair.value  # pyright: ignore[reportUnknownMemberType]  # the SDK's generic is left open
         for pair in cast("Iterable[SearchAttributePair[Any]]", execution.typed_search_attributes)

@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from temporalio.client import WorkflowExecution
-from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.client.execution_summaries import ExecutionSummary, session_summary, summary
+from holdfast.client.execution_summaries import ExecutionSummary, search_values, session_summary, summary
 from holdfast.client.progress_query import head
 from holdfast.client.session_validation import check_query
 from holdfast.client.validation import check_limit
@@ -167,20 +166,15 @@ async def asked(client: Holdfast, listed: Listed) -> Row:
 
 def _listed(found: WorkflowExecution) -> Listed:
     is_session = kind_of(found.workflow_type) == "session"
-    session = session_summary(found)
-    run = summary(found)
+    session, run, known = session_summary(found), summary(found), search_values(found)
     return Listed(
         id=session.agent_id if is_session else found.id,
         run_id=found.run_id,
         kind="session" if is_session else "run",
         status=session.status if is_session else run.status,
         summary=run,
-        waiting=_known(found, search_attributes.WAITING) == search_attributes.FOR_APPROVAL,
-        tenant=_known(found, search_attributes.TENANT),
-        parent=_known(found, search_attributes.PARENT),
+        waiting=known.get(search_attributes.WAITING) == search_attributes.FOR_APPROVAL,
+        tenant=known.get(search_attributes.TENANT),
+        parent=known.get(search_attributes.PARENT),
         task_queue=found.task_queue,
     )
-
-
-def _known(found: WorkflowExecution, name: str) -> Any:  # noqa: ANN401  # the server's own word
-    return found.typed_search_attributes.get(SearchAttributeKey.for_keyword(name))

@@ -289,6 +289,6 @@ def test_a_command_that_waits_for_a_run_says_that_the_run_waits_for_a_person(
         assert project.run("approve", *rest.split()).code == 0
         ended = waits.ended()
     assert ended.code == 0
-    assert "for a person" in ended.err or not options
+    assert "waits for approval" in ended.err or not options
     if options:
         assert ended.document["status"] == "completed", "standard output stays JSON alone"

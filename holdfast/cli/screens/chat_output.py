@@ -8,6 +8,7 @@ from typing import Final
 from rich.markup import escape
 
 from holdfast.cli.screens.output import MARKS, called, console, note, short, text, tokens
+from holdfast.cli.screens.run_progress import StreamedText
 from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.base.safe_text import printable
@@ -27,7 +28,7 @@ class Talk:
         self._execution_id = ""
         self._call: ToolCall | None = None
         """The call behind whose line the cursor stands."""
-        self._in_text = False
+        self._text = StreamedText()
         self._said = ""
         """The text of this execution's latest answer as far as it was printed."""
         self._used: tuple[Usage, float, tuple[str, ...]] | None = None
@@ -75,19 +76,19 @@ class Talk:
 
     def end(self) -> None:
         """Begin a new line where something stands on this one."""
-        if self._in_text or self._call is not None:
+        self._text.end()
+        if self._call is not None:
             text("\n")
-        self._in_text, self._call = False, None
+        self._call = None
 
     def _stream(self, told: TextDelta | AttemptFailed) -> None:
         if isinstance(told, AttemptFailed):
             self.note(told.line(datetime.now(UTC)))
             self._said = ""
             return
-        if not self._in_text:
+        if not self._text.under_way:
             self.end()
-        text((f"[{told.skipped:,} characters] " if told.skipped else "") + told.text)
-        self._in_text = True
+        self._text.show(told)
         self._said += told.text
 
     def _begin(self, call: ToolCall) -> None:

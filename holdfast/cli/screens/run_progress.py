@@ -15,7 +15,7 @@ ID_CHARS: Final = 8
 """How much of an execution's id stands on an event's line: enough to tell a run from its subagents'."""
 
 
-class _Text:
+class StreamedText:
     """Text that is printed as it comes, on lines of its own."""
 
     def __init__(self) -> None:
@@ -24,9 +24,11 @@ class _Text:
 
     @property
     def under_way(self) -> bool:
+        """Whether the cursor stands behind a text."""
         return bool(self._within)
 
     def show(self, delta: TextDelta) -> None:
+        """Print what has come, on a line of its own where another's text stands."""
         if self._within != delta.execution_id:
             self.end()
         left_out = f"[{delta.skipped:,} characters] " if delta.skipped else ""
@@ -48,7 +50,7 @@ class Steps:
 
     def __init__(self, *, live: bool) -> None:
         self._live = live
-        self._text = _Text()
+        self._text = StreamedText()
         self._began: datetime | None = None
         self._announced = 0
         self.streamed = ""
@@ -127,7 +129,7 @@ class Lines:
     """Prints one line per event, and text as it comes between them."""
 
     def __init__(self) -> None:
-        self._text = _Text()
+        self._text = StreamedText()
 
     def show(self, watched: Watched) -> None:
         """Print what is new."""

@@ -83,7 +83,7 @@ class TreeView:
         finally:
             self._leave()
         root = self._view.root
-        return root is not None and root.status is ExecutionStatus.STOPPED
+        return root is not None and root.status == ExecutionStatus.STOPPED
 
     def _take(self, each: Watched) -> None:
         self._view = after(self._view, each)
