@@ -6,7 +6,7 @@ Long ones are read page by page. What was read of a run that has ended never cha
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from holdfast.client.holdfast import Holdfast
 from holdfast.client.id_lookup import check_run
 from holdfast.client.waiting_calls import WaitingCalls, waiting_below
 from holdfast.client.watch_events import AttemptFailed
-from holdfast.client.workflow_queries import queried
+from holdfast.client.workflow_queries import event_pages, queried
 from holdfast.connection.event_page_reader import Reader, next_attempt_at
 from holdfast.connection.rpc_errors import answered
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
@@ -155,14 +155,12 @@ class RunSource:
         Raises ServerUnavailable where no worker can tell them; `tells_events` says so before, and `retold_events` has
         what is known without one.
         """
+        queue = self.holdfast.client.settings.task_queue
         for run_id, first in await self.runs():
-            place = first
-            while (page := await self._events(run_id, place)).events:
-                for event in page.events:
-                    yield event
-                place = page.start + len(page.events)
-                if place >= page.total:
-                    break
+            async with aclosing(event_pages(self._handle(run_id), EventsPage, queue, first)) as pages:
+                async for page in pages:
+                    for event in page.events:
+                        yield event
 
     async def retold_events(self) -> list[AnyObserved]:
         """Return the events made up again from the state, which has some of them."""

@@ -6,9 +6,8 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from holdfast.client.workflow_queries import queried
+from holdfast.client.workflow_queries import event_pages
 from holdfast.core.base.errors import ExecutionNotFound
-from holdfast.core.wire.contracts import EVENTS_QUERY, EventsRequest
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.session_events import SessionEventsPage
 from holdfast.core.wire.workflow_ids import session_workflow_id
@@ -45,11 +44,8 @@ async def session_events(client: Runs, agent_id: str) -> list[NumberedEvent]:
 async def _of_run(client: Runs, agent_id: str, run_id: str | None) -> tuple[list[NumberedEvent], str | None]:
     """Return the events of a Temporal run of the session, by default its latest, and which one has those before."""
     handle = client.temporal.get_workflow_handle(session_workflow_id(agent_id), run_id=run_id)
-    queue, events, start = client.settings.task_queue, list[NumberedEvent](), 0
-    while True:
-        request = EventsRequest(start=start)
-        page = await queried(handle, EVENTS_QUERY, request, SessionEventsPage, queue, what="session")
+    events, previous = list[NumberedEvent](), None
+    async for page in event_pages(handle, SessionEventsPage, client.settings.task_queue, what="session"):
         events += [NumberedEvent(sequence, each) for sequence, each in enumerate(page.events, page.start + 1)]
-        start = page.start + len(page.events)
-        if start >= page.total or not page.events:
-            return events, page.previous_run_id
+        previous = page.previous_run_id
+    return events, previous

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -14,8 +15,10 @@ from temporalio.service import RPCError
 
 from holdfast.client.id_lookup import foreign
 from holdfast.connection import workflow_reader
+from holdfast.connection.event_page_cache import PageT
 from holdfast.connection.rpc_errors import NO_WORKER, refusal
 from holdfast.core.base.errors import HoldfastError, InvalidInput, ServerUnavailable
+from holdfast.core.wire.contracts import EVENTS_QUERY, EventsRequest
 from holdfast.core.wire.workflow_ids import kind_of, own_id
 
 T = TypeVar("T")
@@ -62,6 +65,18 @@ async def queried(
     except UNREADABLE as error:
         raise await not_readable(handle, error, what) from None
     return cast("T", answer)
+
+
+async def event_pages(
+    handle: WorkflowHandle[Any, Any], kind: type[PageT], task_queue: str, start: int = 0, *, what: str = "run"
+) -> AsyncGenerator[PageT]:
+    """Yield the events of a Temporal run from a place on, page by page; one page at least. Raises as `queried`."""
+    while True:
+        page = await queried(handle, EVENTS_QUERY, EventsRequest(start=start), kind, task_queue, what=what)
+        yield page
+        start = page.start + len(page.events)
+        if start >= page.total or not page.events:
+            return
 
 
 async def not_readable(handle: WorkflowHandle[Any, Any], error: Exception, what: str = "run") -> HoldfastError:
