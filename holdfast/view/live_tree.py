@@ -28,6 +28,11 @@ from holdfast.core.conversation.steps import AgentStep, CallStage, Outcome, Tool
 from holdfast.core.wire import execution_events
 from holdfast.view.run_view import CallView, RunView, StepView, ended_call, step_view
 
+KNOWN_AT_END: Final = (
+    *("kind", "model", "started_at", "completed_at", "seconds", "errors", "usage", "cost", "unpriced", "asking"),
+)
+"""What a step's end says of it; its text and its calls, with what has come of them, have been told before."""
+
 NO_RUNS: Final[Mapping[str, RunView]] = MappingProxyType({})
 
 
@@ -144,10 +149,11 @@ def _run_after(run: RunView, told: Watched) -> RunView:  # noqa: C901, PLR0912  
             decided = {"outcome": CallStage.WAITING, "approval": told.approval}
             return _called(run, told, told.call_id, lambda call: _as_now(call, told.call, **decided))
         case execution_events.ToolCallCompleted() | execution_events.ToolCallBlocked():
-            done = told.tool_execution
-            return _called(run, told, done.call.id, lambda call: _ended(call, done))
+            ended = told.tool_execution
+            return _called(run, told, ended.call.id, lambda call: _ended(call, ended))
         case execution_events.AgentStepCompleted():
-            complete = {"completed_at": told.at, "asking": False, "usage": told.step.usage}
+            done = step_view(told.step, told.started_at, told.at)
+            complete = {name: getattr(done, name) for name in KNOWN_AT_END}
             stepped = _step(_stepped(run, told), told.step_number, lambda step: replace(step, **complete))
             return with_changes(stepped, step_count=max(run.step_count or 0, told.step_number))
         case execution_events.TokenUsageReported():
@@ -155,9 +161,9 @@ def _run_after(run: RunView, told: Watched) -> RunView:  # noqa: C901, PLR0912  
         case execution_events.StopSignalReceived():
             return with_changes(run, stop_reason=told.signal.reason, why=told.signal.message[:ERROR_CHARS_MAX])
         case execution_events.AgentExecutionCompleted():
-            ended = with_changes(_over(run, told), status=told.status, answer=told.answer)
+            over = with_changes(_over(run, told), status=told.status, answer=told.answer)
             why = told.message[:ERROR_CHARS_MAX]
-            return with_changes(ended, stop_reason=told.reason, why=why) if told.reason.forced else ended
+            return with_changes(over, stop_reason=told.reason, why=why) if told.reason.forced else over
         case execution_events.AgentExecutionFailed():
             why = ": ".join(filter(None, (told.error.type, told.error.message[:ERROR_CHARS_MAX])))
             return with_changes(_over(run, told), status=ExecutionStatus.FAILED, stop_reason=None, why=why)
