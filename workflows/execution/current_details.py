@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Final, TypeVar
 
 from holdfast.core.agent.budget import COST, LIMITS, SECONDS, STEPS, TOKENS
@@ -19,7 +17,6 @@ from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.base import bounds
 from holdfast.core.base.call_digest import short_digest
 from holdfast.core.base.frozen import replace
-from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import ESTIMATED, dollars, duration, in_full, moment, short_dollars, token_count
 from holdfast.core.conversation.decision_text import DONE
 from holdfast.core.conversation.display_text import call_line
@@ -28,7 +25,6 @@ from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import (
     AgentStep,
     CallStage,
-    ErrorRecord,
     OpenCall,
     Outcome,
     StepExecution,
@@ -65,24 +61,11 @@ Child = tuple[ToolCall, str, str]
 """A subagent: the call that began it, how it stands, the id of its run."""
 
 
-@dataclass(frozen=True, slots=True)
-class EndedStep:
-    """What is told of a step that is over; that never changes."""
-
-    row: Row
-    started_at: datetime
-    usage: Usage
-    cost: float
-    unpriced: tuple[str, ...]
-    errors: tuple[ErrorRecord, ...]
-    subagents: tuple[Child, ...]
-
-
 class Story:
-    """Tells of one execution, again and again: what was told of a step that is over is kept."""
+    """Tells of one execution, again and again: the row of a step that is over is kept."""
 
     def __init__(self) -> None:
-        self._steps: dict[int, EndedStep] = {}
+        self._rows: dict[int, Row] = {}
         self._widths = list(WIDTHS)
 
     def told(self, state: AgentState, agent: str, wait: ModelWait | None = None) -> str:
@@ -93,34 +76,21 @@ class Story:
         done = execution.step_executions[-bounds.STORY_STEPS_MAX :]
         while True:
             width = self._widths[0]
-            steps = [self._step(each, width) for each in done]
-            told = "\n\n".join(filter(None, _parts(state, execution, agent, steps, width, wait)))
+            rows = [self._row(each, width) for each in done]
+            told = "\n\n".join(filter(None, _parts(state, execution, agent, done, rows, width, wait)))
             fits = len(told) * 4 <= bounds.STORY_BYTES_MAX or len(told.encode()) <= bounds.STORY_BYTES_MAX
             if fits or len(self._widths) == 1:
                 return bounded(told)
-            self._steps.clear()  # from here on it is told in fewer words
+            self._rows.clear()  # from here on it is told in fewer words
             del self._widths[0]
 
-    def _step(self, done: StepExecution, width: int) -> EndedStep:
+    def _row(self, done: StepExecution, width: int) -> Row:
         number = done.step.number
-        if number not in self._steps:
-            if len(self._steps) >= 2 * bounds.STORY_STEPS_MAX:
-                self._steps.clear()
-            self._steps[number] = _told_step(done, width)
-        return self._steps[number]
-
-
-def _told_step(done: StepExecution, width: int) -> EndedStep:
-    step = done.step
-    return EndedStep(
-        row=_row(step, width, duration(done.duration.total_seconds())),
-        started_at=done.started_at,
-        usage=step.usage,
-        cost=step.cost,
-        unpriced=step.unpriced,
-        errors=step.all_errors,
-        subagents=_ended_subagents(step),
-    )
+        if number not in self._rows:
+            if len(self._rows) >= 2 * bounds.STORY_STEPS_MAX:
+                self._rows.clear()
+            self._rows[number] = _row(done.step, width, duration(done.duration.total_seconds()))
+        return self._rows[number]
 
 
 def bounded(told: str) -> str:
@@ -147,7 +117,8 @@ def _parts(
     state: AgentState,
     execution: ExecutionState,
     agent: str,
-    steps: Sequence[EndedStep],
+    done: Sequence[StepExecution],
+    rows: Sequence[Row],
     width: int,
     wait: ModelWait | None,
 ) -> Iterator[str]:
@@ -159,10 +130,10 @@ def _parts(
     yield _approvals(state, execution, chars)
     yield _stops(execution, chars)
     yield _waiting_messages(execution, chars)
-    yield _subagents(execution, steps, width)
-    yield _problems(state, execution, steps, chars)
+    yield _subagents(execution, done, width)
+    yield _problems(state, execution, done, chars)
     yield _answer(state)
-    yield _steps(state, execution, steps, width)  # last: the longest is what is cut first
+    yield _steps(state, execution, done, rows, width)  # last: the longest is what is cut first
 
 
 def _status(state: AgentState, execution: ExecutionState, agent: str) -> str:
@@ -279,10 +250,12 @@ def _waiting_messages(execution: ExecutionState, chars: int) -> str:
     return listed("Messages for the next model call", execution.waiting_messages, lambda each: code(each.text, chars))
 
 
-def _steps(state: AgentState, execution: ExecutionState, steps: Sequence[EndedStep], width: int) -> str:
-    rows = [each.row for each in steps]
-    if len(execution.step_executions) > len(steps):
-        rows.insert(0, _older_row(state, execution, steps))
+def _steps(
+    state: AgentState, execution: ExecutionState, done: Sequence[StepExecution], shown: Sequence[Row], width: int
+) -> str:
+    rows = [*shown]
+    if len(execution.step_executions) > len(done):
+        rows.insert(0, _older_row(state, execution, done))
     now = execution.current_step
     if now is not None and now.inference_response is not None:
         rows.append(_row(now, width, "…"))
@@ -295,12 +268,10 @@ def _row(step: AgentStep, width: int, took: str) -> Row:
     return str(step.number), _deeds(step, width), took, tokens, short_dollars(step.cost, step.unpriced)
 
 
-def _older_row(state: AgentState, execution: ExecutionState, shown: Sequence[EndedStep]) -> Row:
+def _older_row(state: AgentState, execution: ExecutionState, shown: Sequence[StepExecution]) -> Row:
     """Return the steps before those that are shown, told together: what all used, less what these did."""
-    used, cost, now = [each.usage for each in shown], sum(each.cost for each in shown), execution.current_step
-    if now is not None:
-        used.append(now.usage)
-        cost += now.cost
+    steps = [each.step for each in shown] + ([execution.current_step] if execution.current_step else [])
+    used, cost = [each.usage for each in steps], sum(each.cost for each in steps)
     tokens_in = state.usage.input_tokens - sum(each.input_tokens for each in used)
     tokens_out = state.usage.output_tokens - sum(each.output_tokens for each in used)
     took = duration((shown[0].started_at - execution.started_at).total_seconds())
@@ -355,9 +326,9 @@ def _ended_subagents(step: AgentStep) -> tuple[Child, ...]:
     return tuple((each.call, each.outcome.value, each.id) for each in ended)
 
 
-def _subagents(execution: ExecutionState, steps: Sequence[EndedStep], width: int) -> str:
+def _subagents(execution: ExecutionState, done: Sequence[StepExecution], width: int) -> str:
     """Return the latest subagents, each with the id of its run."""
-    told, now = [child for each in steps for child in each.subagents], execution.current_step
+    told, now = [child for each in done for child in _ended_subagents(each.step)], execution.current_step
     if now is not None:
         told += _ended_subagents(now)
         for each in execution.open_calls:
@@ -373,9 +344,9 @@ def _subagents(execution: ExecutionState, steps: Sequence[EndedStep], width: int
     return listed("Subagents", told, line)
 
 
-def _problems(state: AgentState, execution: ExecutionState, steps: Sequence[EndedStep], chars: int) -> str:
+def _problems(state: AgentState, execution: ExecutionState, done: Sequence[StepExecution], chars: int) -> str:
     """Return the latest errors and what a person should know besides."""
-    errors = [error for each in steps for error in each.errors]
+    errors = [error for each in done for error in each.step.all_errors]
     if execution.error is not None and execution.error not in errors:
         errors.append(execution.error)
     told = listed("Errors", errors, lambda each: f"{code(each.type, chars)}: {code(each.message, chars)}")
