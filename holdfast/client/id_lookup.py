@@ -18,6 +18,7 @@ from temporalio.client import WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.execution_summaries import agent_of
+from holdfast.client.workflow_queries import foreign
 from holdfast.connection.rpc_errors import refusal
 from holdfast.connection.workflow_reader import ASK_TIMEOUT, listed
 from holdfast.core.agent.execution_state import checked_id
@@ -222,11 +223,6 @@ def check_run(described: DescribedT) -> DescribedT:
     if kind_of(described.workflow_type) != "run":
         raise foreign(described.id, described.workflow_type)
     return described
-
-
-def foreign(workflow_id: str, workflow_type: str) -> InvalidInput:
-    """Return what to say of a workflow that is none of ours."""
-    return InvalidInput(f"{workflow_id} is a workflow of the type {workflow_type!r}, neither a run nor a session")
 
 
 def _match(found: WorkflowExecution) -> Match | None:

@@ -155,7 +155,7 @@ class RunSource:
         Raises ServerUnavailable where no worker can tell them; `tells_events` says so before, and `retold_events` has
         what is known without one.
         """
-        queue = self.holdfast.client.settings.task_queue
+        queue = self.holdfast.settings.task_queue
         for run_id, first in await self.runs():
             async with aclosing(event_pages(self._handle(run_id), EventsPage, queue, first)) as pages:
                 async for page in pages:

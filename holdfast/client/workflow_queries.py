@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError
 
-from holdfast.client.id_lookup import foreign
 from holdfast.connection import workflow_reader
 from holdfast.connection.event_page_cache import PageT
 from holdfast.connection.rpc_errors import NO_WORKER, refusal
@@ -103,3 +102,8 @@ async def _queue_of(handle: WorkflowHandle[Any, Any], otherwise: str) -> str:
         return (await handle.describe(rpc_timeout=workflow_reader.ASK_TIMEOUT)).task_queue
     except RPCError:
         return otherwise
+
+
+def foreign(workflow_id: str, workflow_type: str) -> InvalidInput:
+    """Return what to say of a workflow that is none of ours."""
+    return InvalidInput(f"{workflow_id} is a workflow of the type {workflow_type!r}, neither a run nor a session")
