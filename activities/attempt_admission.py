@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.async_completion import heartbeat_directly
 from activities.guardian_link import Details
-from activities.heartbeats import Pulse, pulse
+from activities.heartbeats import HeartbeatDetails, pulse
 from activities.stale_attempts import LATE_SECONDS_MAX, refuse_if_unwanted
 from holdfast.core.agent.tools import (
     ToolReply,
@@ -131,14 +131,14 @@ def attempts_used() -> int:
     return _until_now(pulse()).own
 
 
-def _until_now(here: Pulse) -> ToolAttempts:
+def _until_now(here: HeartbeatDetails) -> ToolAttempts:
     """Return what became of the attempts before this one; one that the server had to end counts as the tool's."""
     attempts = ToolAttempts.after(activity.info().heartbeat_details)
     return attempts.after_failure() if here.repetition.timed_out else attempts
 
 
 @asynccontextmanager
-async def _turn(here: Pulse, attempts: ToolAttempts) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
+async def _turn(here: HeartbeatDetails, attempts: ToolAttempts) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
     """Have a call that may have killed a worker wait for its turn; yield what tells the guardian that it begins."""
 
     async def tell(*, turn: bool) -> None:
@@ -176,7 +176,9 @@ async def _turn(here: Pulse, attempts: ToolAttempts) -> AsyncGenerator[Callable[
 
 
 @asynccontextmanager
-async def _paced(here: Pulse, attempts: ToolAttempts, traits: ToolTraits, until: float) -> AsyncGenerator[None]:
+async def _paced(
+    here: HeartbeatDetails, attempts: ToolAttempts, traits: ToolTraits, until: float
+) -> AsyncGenerator[None]:
     """Have the call begin when no other one is at it, and this process does not stand still; wait for it till then."""
     try:
         # waiting counts toward start-to-close on the server, which knows no queue within a worker
@@ -198,7 +200,7 @@ async def _paced(here: Pulse, attempts: ToolAttempts, traits: ToolTraits, until:
         here.pacing.give()
 
 
-async def _refuse_if_unwanted_by_now(here: Pulse, attempts: ToolAttempts, traits: ToolTraits) -> None:
+async def _refuse_if_unwanted_by_now(here: HeartbeatDetails, attempts: ToolAttempts, traits: ToolTraits) -> None:
     """Raise ApplicationError for a call that has waited here, where the server may have given it to another worker.
 
     Or the run may have been stopped meanwhile. Other calls wait for the answer, so it must come soon.
@@ -212,7 +214,7 @@ async def _refuse_if_unwanted_by_now(here: Pulse, attempts: ToolAttempts, traits
         raise _postponed(here, attempts, UNHEARD)
 
 
-def _postponed(here: Pulse, attempts: ToolAttempts, why: str) -> AttemptFailure:
+def _postponed(here: HeartbeatDetails, attempts: ToolAttempts, why: str) -> AttemptFailure:
     """Return how an attempt ends that is not begun now; it counts for nothing."""
     here.leave(attempts.after_postponement())
     here.beat()

@@ -21,7 +21,7 @@ from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from activities.async_completion import heartbeat_directly, to_its_end
-from activities.crash_isolation import Turns
+from activities.crash_isolation import CrashIsolation
 from activities.guardian_link import Details, GuardedAttempt, GuardianLink
 from activities.stale_attempts import ASK_TIMEOUT, FIRST, late_seconds, refuse_if_unwanted
 from activities.tool_start_pacing import Pacer
@@ -40,13 +40,13 @@ PUSHED_SECONDS: Final = 10.0
 """The interval where it does: three within the time after which a silent machine is taken for lost."""
 
 
-class Pulse:
+class HeartbeatDetails:
     """What the heartbeats of one activity carry: what the attempt before it left, unless the activity says more."""
 
     def __init__(
-        self, guarded: GuardedAttempt | None = None, turns: Turns | None = None, pacing: Pacer | None = None
+        self, guarded: GuardedAttempt | None = None, turns: CrashIsolation | None = None, pacing: Pacer | None = None
     ) -> None:
-        self.turns: Final = turns or Turns()
+        self.turns: Final = turns or CrashIsolation()
         self.pacing: Final = pacing or Pacer()
         self._carried: Callable[[], object] | None = None
         self._spent: Callable[[], SpentSoFar | None] = lambda: None
@@ -95,15 +95,15 @@ class Pulse:
             await self._guarded.tell(details or Details(next(iter(self.details()), None), spent=self._spent()))
 
 
-_PULSE: ContextVar[Pulse] = ContextVar("pulse")
-_beating: Final = set[Pulse]()
+_PULSE: ContextVar[HeartbeatDetails] = ContextVar("pulse")
+_beating: Final = set[HeartbeatDetails]()
 
 
-def pulse() -> Pulse:
+def pulse() -> HeartbeatDetails:
     """Return the running activity's; one that only the activity itself beats where no interceptor is."""
     found = _PULSE.get(None)
     if found is None:
-        found = Pulse()
+        found = HeartbeatDetails()
         _PULSE.set(found)
     return found
 
@@ -113,7 +113,7 @@ class Heartbeats(Interceptor):
 
     def __init__(self, guardian: GuardianLink | None = None) -> None:
         self.guardian = guardian
-        self.turns: Final = Turns()
+        self.turns: Final = CrashIsolation()
         self.pacing: Final = Pacer()
         self.pushed = False
         """Whether the server pushes cancels to this worker."""
@@ -145,7 +145,7 @@ class _HeartbeatTask(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         guardian = self._heartbeats.guardian
         guarded = guardian.attempt() if guardian else None
-        pulse = Pulse(guarded, self._heartbeats.turns, self._heartbeats.pacing)
+        pulse = HeartbeatDetails(guarded, self._heartbeats.turns, self._heartbeats.pacing)
         _PULSE.set(pulse)
         late = late_seconds()
         beating = asyncio.create_task(_keep_beating(pulse, pushed=self._heartbeats.pushed, late=late > 0))
@@ -177,7 +177,7 @@ def _cancelled() -> BaseException:
     return asyncio.CancelledError()
 
 
-async def _keep_beating(pulse: Pulse, *, pushed: bool, late: bool) -> None:
+async def _keep_beating(pulse: HeartbeatDetails, *, pushed: bool, late: bool) -> None:
     """Heartbeat as long as the activity runs: at once when it has something new, else as often as a stop needs."""
     _beating.add(pulse)
     carried = pulse.details()

@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 
 from activities.heartbeats import pulse
 from activities.instrumented_model import InstrumentedModel
-from activities.retry_deadline import TELL_TIMEOUT, Patience
+from activities.retry_deadline import TELL_TIMEOUT, RetryDeadline
 from activities.transcript_cache import Transcript, TranscriptCache
 from holdfast.core.agent.context_view import CompilerContext
 from holdfast.core.agent.model import Model, ModelRequest
@@ -170,7 +170,7 @@ class Inference:
         return await self._asked(request, wanted, progress)
 
 
-def _observed(patience_seconds: float) -> tuple[Progress, Patience]:
+def _observed(patience_seconds: float) -> tuple[Progress, RetryDeadline]:
     """Begin where the attempt before left off, and have the heartbeats tell how far this one comes.
 
     Raises ApplicationError for a call that is lost with its worker again and again: it may be what ends them.
@@ -182,7 +182,7 @@ def _observed(patience_seconds: float) -> tuple[Progress, Patience]:
     if lost_for_good(losses, seconds):
         text = f"the model call was lost with its worker {losses} times in {seconds:.0f} s; what ends its workers?"
         raise ApplicationError(text, progress.failed_usage, type="ModelTimeout", non_retryable=True)
-    patience = Patience(patience_seconds, progress.begun_at)
+    patience = RetryDeadline(patience_seconds, progress.begun_at)
     progress.begun_at = patience.begun_at
 
     def spent() -> SpentSoFar | None:
@@ -200,7 +200,7 @@ def _is_not_wanted() -> bool:
     return why is not None and why.cancel_requested and not (why.worker_shutdown or why.not_found or why.paused)
 
 
-async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress, patience: Patience) -> AnswerT:
+async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress, patience: RetryDeadline) -> AnswerT:
     """Return the answer; a failure goes out with its type, bounded and encodable, and with what was used."""
     try:
         return await answer
@@ -216,7 +216,7 @@ async def _typed_failures(answer: Awaitable[AnswerT], progress: Progress, patien
     raise await _failure(raised, progress, patience) from None
 
 
-async def _failure(failure: ModelFailure, progress: Progress, patience: Patience) -> ApplicationError:
+async def _failure(failure: ModelFailure, progress: Progress, patience: RetryDeadline) -> ApplicationError:
     """Return how an attempt fails: the server makes the next one after the wait that it names, or none any more."""
     used, text = _failed(progress, failure.usage, free=failure.free), failure.message
     wait = patience.next_wait(failure.after) if failure.again else None

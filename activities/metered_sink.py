@@ -16,7 +16,7 @@ KINDS: Final[Mapping[type[Exception], str]] = {Away: "away", Refused: "refused"}
 """What a sink says by its errors; any other is `failed`."""
 
 
-class CountedSink:
+class MeteredSink:
     """Delivers to `sink`."""
 
     def __init__(self, sink: Sink) -> None:

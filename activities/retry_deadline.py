@@ -28,7 +28,7 @@ SOONEST: Final = timedelta(milliseconds=1)
 """What stands for no wait at all before the next attempt: to Temporal zero means that nothing was said."""
 
 
-class Patience:
+class RetryDeadline:
     """That of one model call, as an attempt of it finds it.
 
     `begun_at` is when the first attempt began, none for that one itself. Moments are the server's; what passes within

@@ -10,7 +10,7 @@ from typing import Final
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.metered_sink import CountedSink
+from activities.metered_sink import MeteredSink
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.wire.contracts import WORKER_SHUTDOWN
 from holdfast.core.wire.sink_contracts import DELIVER_ACTIVITY, HEARTBEAT_SECONDS, TURN_SECONDS, SinkStart
@@ -25,7 +25,7 @@ class EventSinks:
     """The sinks that a worker has, by their names."""
 
     def __init__(self, sinks: Iterable[Sink], records: Records) -> None:
-        self._sinks: Final = {each.name: CountedSink(each) for each in sinks}
+        self._sinks: Final = {each.name: MeteredSink(each) for each in sinks}
         self._records = records
 
     @activity.defn(name=DELIVER_ACTIVITY)

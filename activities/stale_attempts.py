@@ -34,7 +34,7 @@ ASK_TIMEOUT: Final = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
-class Repetition:
+class PreviousAttempt:
     """What an attempt knows of the one before it, and of its run.
 
     `timed_out` is whether that one took longer than the server allows, `unheard` whether the run has not yet taken note
@@ -45,11 +45,11 @@ class Repetition:
     unheard: bool = False
 
 
-FIRST: Final = Repetition()
+FIRST: Final = PreviousAttempt()
 """That of an attempt with none before it."""
 
 
-async def refuse_if_unwanted(*, late: bool = False) -> Repetition:
+async def refuse_if_unwanted(*, late: bool = False) -> PreviousAttempt:
     """Raise for an attempt that begins after the run's time limit, or a repeated or late one that is not waited for.
 
     That is one of a run that has ended, and one that the server has given up meanwhile: a worker that was frozen takes
@@ -78,14 +78,14 @@ async def refuse_if_unwanted(*, late: bool = False) -> Repetition:
                 raise _refused("the run has ended; this attempt was not started")
         described = await _described(info)
     if described is None:
-        return Repetition(unheard=True)
+        return PreviousAttempt(unheard=True)
     mine = next((each for each in described.pending_activities if _is_this(each, info)), None)
     if described.workflow_execution_info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
         raise _refused("the run has ended; this attempt was not started")
     if mine is None:
         raise _refused("the server no longer waits for this attempt; it was not started")
     timeout = mine.last_failure.timeout_failure_info.timeout_type
-    return Repetition(
+    return PreviousAttempt(
         timed_out=timeout == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE,
         unheard=described.HasField("pending_workflow_task"),
     )

@@ -35,7 +35,7 @@ class Tree:
     def __call__(self, event: Observed) -> None:
         """Print one line."""
         if isinstance(event, AgentExecutionStarted):
-            self.depths[event.agent_id] = self.depths.get(event.parent_id or "", -1) + 1
+            self.depths[event.agent_id] = self.depths.get(event.parent_agent_id or "", -1) + 1
         self.lines.append("    " * self.depths[event.agent_id] + f"{event.step_number} {type(event).__name__}")
         print(self.lines[-1])
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.core.base.bounds import CONTINUE_BYTES
 from holdfast.core.base.errors import HoldfastError, PayloadRefused
 from holdfast.core.wire.refused_input import RefusedStart
+
+CONTINUE_BYTES: Final = 4 * 1024 * 1024
+"""So many bytes of history do it, too: Temporal warns at 10 MB and terminates at 50; a step can bring some 2 MB."""
 
 # Faults of our own end a run with their cause instead of repeating its task for ever. Not plain Exception: that would
 # take in the SDK's NondeterminismError, after which a run must wait for a worker with the right code.

@@ -6,17 +6,24 @@ They are told when the status changes, at the end, and how far a run has come at
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
 
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.bounds import LISTED_MODEL_SECONDS, LISTED_STEPS, WORD_CHARS_MAX
+from holdfast.core.base.bounds import WORD_CHARS_MAX
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire import run_metadata, search_attributes
 from holdfast.core.wire.workflow_ids import own_id
+
+LISTED_STEPS: Final = 20
+LISTED_MODEL_SECONDS: Final = 30.0
+"""After so many steps, or seconds of model calls, a run under way is listed anew by how far it has come.
+
+One event each time: 12.05 events a step for quick ones, 13 at most where each takes half a minute.
+"""
 
 STATUS = SearchAttributeKey.for_keyword(search_attributes.STATUS)
 STOP_REASON = SearchAttributeKey.for_keyword(search_attributes.STOP_REASON)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager, suppress
 
-from holdfast.cli.busy_indicator import Busy
+from holdfast.cli.busy_indicator import BusyIndicator
 from holdfast.cli.screens import output
 from holdfast.client.watch_events import Watched
 from holdfast.core.base.errors import HoldfastError
@@ -14,7 +14,7 @@ from holdfast.core.wire.execution_events import ApprovalRequested
 
 
 @asynccontextmanager
-async def approval_hints(events: AsyncGenerator[Watched, None], showing: Busy) -> AsyncGenerator[None]:
+async def approval_hints(events: AsyncGenerator[Watched, None], showing: BusyIndicator) -> AsyncGenerator[None]:
     """Within the block, tell of each call among `events` that waits for a person; a watch that fails tells of none."""
     telling = asyncio.create_task(_tell(events, showing))
     try:
@@ -25,7 +25,7 @@ async def approval_hints(events: AsyncGenerator[Watched, None], showing: Busy) -
             await telling
 
 
-async def _tell(events: AsyncGenerator[Watched, None], showing: Busy) -> None:
+async def _tell(events: AsyncGenerator[Watched, None], showing: BusyIndicator) -> None:
     with suppress(HoldfastError):
         async with aclosing(events) as watched:
             async for each in watched:

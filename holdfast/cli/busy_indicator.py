@@ -20,7 +20,7 @@ QUIET_SECONDS: Final = 1.0
 ASKING: Final = "asking the server"
 
 
-class Busy:
+class BusyIndicator:
     """Words that turn up a second after `says`, and go away with `done` or before anything else is printed."""
 
     def __init__(self) -> None:
@@ -56,9 +56,9 @@ class Busy:
 
 
 @contextmanager
-def busy(words: str) -> Generator[Busy]:
+def busy(words: str) -> Generator[BusyIndicator]:
     """Say what the block does once it has taken a second; nothing may be printed within it without `done`."""
-    showing = Busy()
+    showing = BusyIndicator()
     showing.says(words)
     try:
         yield showing

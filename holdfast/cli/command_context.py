@@ -39,7 +39,7 @@ RETRIED: Final = re.compile(r"gRPC call \w+ retried \d+ times")
 
 RETRIES_HINT_SECONDS: Final = 60.0
 
-STORY_TAB: Final = "user-metadata"
+DETAILS_TAB: Final = "user-metadata"
 """The tab of the Web UI that shows a run's summary, its details and its current details."""
 
 
@@ -150,7 +150,7 @@ async def page_of(client: Holdfast, execution_id: str) -> str | None:
     page = f"{server.ui}/namespaces/{quote(client.temporal.namespace, safe='')}/workflows/{execution_id}"
     with suppress(RPCError):
         described = await client.temporal.get_workflow_handle(execution_id).describe(rpc_timeout=ASK_TIMEOUT)
-        page += f"/{described.run_id}/{STORY_TAB}"
+        page += f"/{described.run_id}/{DETAILS_TAB}"
     return page
 
 

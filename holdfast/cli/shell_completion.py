@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from holdfast.connection.settings import DEFAULT_AGENTS_DIR
-from holdfast.core.base.bounds import COMPLETED_IDS_MAX
 
 if TYPE_CHECKING:
     from holdfast.client import Holdfast
+
+COMPLETED_IDS_MAX: Final = 50
+"""The most ids that the shell is offered to complete a word with."""
 
 Offered = list[tuple[str, str]]
 """What a word can become, each with a few words about it."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from holdfast.cli.busy_indicator import Busy
+from holdfast.cli.busy_indicator import BusyIndicator
 from holdfast.cli.screens import output
 from holdfast.core.base.errors import HoldfastError, ServerUnavailable
 
@@ -26,7 +26,7 @@ WAIT_SECONDS_MAX: Final = 600.0
 """How long a command waits for the first worker; Ctrl-C leaves at any time."""
 
 
-async def when_served(client: Holdfast, ask: Callable[[], Awaitable[T]], waiting: Busy, what: str) -> T:
+async def when_served(client: Holdfast, ask: Callable[[], Awaitable[T]], waiting: BusyIndicator, what: str) -> T:
     """Return what `ask` gives, which can be repeated; `what` is the subject of the sentence that says what waits.
 
     Where no worker serves, that is said once, and it is asked again until one has come. Raises what `ask` does, also
@@ -47,7 +47,7 @@ async def when_served(client: Holdfast, ask: Callable[[], Awaitable[T]], waiting
         await asyncio.gather(hinting, return_exceptions=True)
 
 
-async def _hint(client: Holdfast, waiting: Busy, what: str) -> None:
+async def _hint(client: Holdfast, waiting: BusyIndicator, what: str) -> None:
     await asyncio.sleep(HINT_SECONDS)
     if await _unserved(client):
         waiting.done()

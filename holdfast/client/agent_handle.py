@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.client.answer_wait import Answers
+from holdfast.client.answer_wait import AnswerWait
 from holdfast.client.definition_files import find_subagents
 from holdfast.client.runs import Runs
 from holdfast.client.session_event_reader import session_events
@@ -165,7 +165,7 @@ class AgentHandle(Generic[AnswerT]):
         ExecutionFailed when that execution failed; SessionRefused when the session knows nothing of the message (any
         more); ServerUnavailable.
         """
-        execution_id = await Answers(self._client, self._handle()).execution_of(receipt)
+        execution_id = await AnswerWait(self._client, self._handle()).execution_of(receipt)
         return await self._ended(execution_id)
 
     # --- steering

@@ -27,7 +27,7 @@ BEGUN_SECONDS_MAX: Final = 5.0
 """How long an execution may be unknown to the server that its session has begun."""
 
 
-class Answers:
+class AnswerWait:
     """Waits for what becomes of messages to one session."""
 
     def __init__(self, client: Runs, session: WorkflowHandle[Any, Any]) -> None:

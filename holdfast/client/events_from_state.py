@@ -29,7 +29,7 @@ def retold(state: AgentState, agent: str) -> Iterator[AnyObserved]:
         return {
             "agent_id": state.agent_id,
             "execution_id": execution.execution_id,
-            "parent_id": state.parent_agent_id,
+            "parent_agent_id": state.parent_agent_id,
             "at": at,
             "step_number": step_number,
         }

@@ -22,7 +22,7 @@ from holdfast.client.workflow_queries import foreign
 from holdfast.connection.rpc_errors import refusal
 from holdfast.connection.workflow_reader import ASK_TIMEOUT, listed
 from holdfast.core.agent.execution_state import checked_id
-from holdfast.core.base.bounds import CANDIDATES_MAX, NAME_CHARS_MAX
+from holdfast.core.base.bounds import NAME_CHARS_MAX
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION
@@ -36,6 +36,9 @@ from holdfast.core.wire.workflow_ids import (
     session_workflow_id,
     type_filter,
 )
+
+CANDIDATES_MAX: Final = 5
+"""How many runs or sessions an error names that the beginning of an id can mean."""
 
 DescribedT = TypeVar("DescribedT", bound=WorkflowExecution)
 

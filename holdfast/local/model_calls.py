@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from holdfast.core.agent.context_view import CompilerContext, View
+from holdfast.core.agent.context_view import CompilerContext, ContextView
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.model import Model, ModelRequest
 from holdfast.core.agent.retries import OutputLimits, allowed_output, given_up, next_wait_seconds
@@ -43,7 +43,7 @@ class ModelCalls:
         self._tools: tuple[ToolSchema, ...] = tuple(tool.schema for tool in equipment.tools.values())
         if subagents:
             self._tools = (*self._tools, spawn_schema(subagents))
-        self._view: View | None = None
+        self._view: ContextView | None = None
 
     async def answer(self, state: AgentState, asked: OutputLimits, progress: Progress) -> InferenceResponse:
         """Return the model's answer to the conversation in `state`; `progress` takes note of it as it comes."""
@@ -79,7 +79,7 @@ class ModelCalls:
         execution_id = state.running.execution_id
         view = self._view
         if view is None or view.execution_id != execution_id:
-            view = View.of(state.store, self._policy, execution_id)
+            view = ContextView.of(state.store, self._policy, execution_id)
         else:
             view = view.advanced(state.store)
         self._view = view

@@ -18,7 +18,7 @@ import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from holdfast.core.agent.definition import LLM
-from holdfast.core.base.bounds import ERROR_CHARS_MAX, PRICES_FILE_BYTES_MAX, PRICES_MAX
+from holdfast.core.base.bounds import ERROR_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
+
+PRICES_MAX: Final = 1_000
+"""The most models that a worker's file of prices may name, and"""
+
+PRICES_FILE_BYTES_MAX: Final = 1024 * 1024
+"""the largest such file: no other one is that long."""
 
 INPUT_PRICES: Final = ("input_mtok", "input_image_mtok")
 """What the table calls the prices that can apply to what a model reads."""

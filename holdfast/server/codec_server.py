@@ -29,15 +29,16 @@ from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
-from holdfast.core.base.bounds import (
-    CODEC_BODY_BYTES_MAX,
-    CODEC_PAYLOADS_MAX,
-    CODEC_TOKEN_CHARS_MAX,
-    CODEC_TOKEN_CHARS_MIN,
-)
+from holdfast.core.base.bounds import CODEC_TOKEN_CHARS_MAX, CODEC_TOKEN_CHARS_MIN
 from holdfast.core.base.errors import HoldfastError, InvalidInput, PayloadRefused, ServerUnavailable
 from holdfast.server.ports import port_taken
 from holdfast.storage.bound_codec import SEALED_ENCODING
+
+CODEC_BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The largest request to the codec server: the Web UI sends one event's payloads, 4 MB at the most, as base64."""
+
+CODEC_PAYLOADS_MAX: Final = 1_000
+"""The most payloads in one of its requests."""
 
 ACTIONS: Final = ("decode", "encode", "download")
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.core.base.bounds import SINK_REFUSALS_MAX, SINK_TRIES_MAX
 from holdfast.core.wire.event_envelope import NumberedEvent
-from holdfast.sinks.position import Place
+from holdfast.sinks.position import ConsumerPosition
 from holdfast.sinks.sink import Away, Batch, Refused, Sink
 
 LOGGER: Final = logging.getLogger("holdfast.sinks")
@@ -25,7 +25,7 @@ TOLD_AT: Final = (0, 10)
 class BatchDelivery:
     """Offers what the place has as its batch."""
 
-    def __init__(self, place: Place, sink: Sink, consumer: str) -> None:
+    def __init__(self, place: ConsumerPosition, sink: Sink, consumer: str) -> None:
         self._place, self._sink, self._consumer = place, sink, consumer
 
     async def offer(self, *, again: bool = False) -> None:

@@ -14,23 +14,23 @@ from pydantic_core import to_json
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
-from holdfast.core.base.bounds import (
-    SINK_BATCH_BYTES_MAX,
-    SINK_BATCH_EVENTS_MAX,
-    SINK_FOLLOW_TRIES_MAX,
-    SINK_FOLLOWED_MAX,
-    SINK_WAITING_MAX,
-)
+from holdfast.core.base.bounds import SINK_BATCH_BYTES_MAX, SINK_BATCH_EVENTS_MAX, SINK_FOLLOWED_MAX
 from holdfast.core.base.errors import ExecutionNotFound
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.sinks.batch_delivery import BatchDelivery, backoff, said
 from holdfast.sinks.event_follower import EventFollower, Mark, Readers
 from holdfast.sinks.event_stream import EventStream
-from holdfast.sinks.position import Place, Superseded
+from holdfast.sinks.position import ConsumerPosition, Superseded
 from holdfast.sinks.sink import Sink
 from holdfast.sinks.stream_discovery import Discovery
 from holdfast.storage.records import Records
+
+SINK_WAITING_MAX: Final = 256
+"""How many events wait for a sink; beyond that the reading of runs waits, and the runs do not."""
+
+SINK_FOLLOW_TRIES_MAX: Final = 12
+"""How often the events of an execution that has ended are asked for before it is passed over: some eight minutes."""
 
 LOGGER: Final = logging.getLogger("holdfast.sinks")
 
@@ -72,7 +72,7 @@ class Delivery:
     def __init__(self, temporal: TemporalClient, records: Records, start: SinkStart, sink: Sink) -> None:
         self._sink = sink
         self._consumer: Final = start.consumer
-        self._place = Place(records, temporal.namespace, start)
+        self._place = ConsumerPosition(records, temporal.namespace, start)
         self._offering = BatchDelivery(self._place, sink, self._consumer)
         self._looking = Discovery(temporal, start.task_queue, self._place)
         self._readers = Readers(temporal)

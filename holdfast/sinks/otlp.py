@@ -127,7 +127,7 @@ def _attributes(numbered: NumberedEvent) -> Attributes:
 
 
 def _of_execution(event: AnyObserved) -> Mapping[str, Any]:
-    ids = {"holdfast.execution.id": event.execution_id, "holdfast.parent.id": event.parent_id}
+    ids = {"holdfast.execution.id": event.execution_id, "holdfast.parent.id": event.parent_agent_id}
     return {**ids, "holdfast.step": event.step_number, **_own(event)}
 
 

@@ -1,4 +1,4 @@
-"""`Place`: how far a sink has got, kept in the record store: what it was given last, of whom it has heard how much.
+"""`ConsumerPosition`: how far a sink has got, kept in the record store: what it got last, and how much it has of whom.
 
     sinks/NAMESPACE/QUEUE/CONSUMER/place      all of it, written before each batch is delivered
     sinks/NAMESPACE/QUEUE/CONSUMER/aside/ID   what the sink would not take, or an execution that could not be read
@@ -19,13 +19,15 @@ from uuid import uuid4
 from pydantic import AwareDatetime, JsonValue, ValidationError
 from pydantic_core import to_json
 
-from holdfast.core.base.bounds import SINK_STATE_BYTES_MAX
 from holdfast.core.base.errors import StorageFailed
 from holdfast.core.base.frozen import Frozen, canonical
 from holdfast.core.wire.event_envelope import NumberedEvent, from_dict, to_dict
 from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.sinks.event_stream import EventStream
 from holdfast.storage.records import Records
+
+SINK_STATE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The most that a sink's place is read as: far more than SINK_FOLLOWED_MAX cursors and one batch."""
 
 MARGIN: Final = timedelta(minutes=5)
 """How long after its end an execution may be missing in the server's lists; so long it is remembered as done."""
@@ -47,7 +49,7 @@ class Superseded(Exception):
     """Another worker delivers to this consumer now."""
 
 
-class Place:
+class ConsumerPosition:
     """What one runner knows of its consumer. Not to be shared between runners: the last one to load it owns it."""
 
     def __init__(self, records: Records, namespace: str, start: SinkStart) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from holdfast.core.base.bounds import SINKS_MAX
 from holdfast.core.base.did_you_mean import suggestion
 from holdfast.core.base.errors import InvalidInput, MissingPart
 from holdfast.core.wire.sink_contracts import checked_consumer
@@ -17,6 +16,9 @@ from holdfast.runtime.imports import imported_object
 from holdfast.sinks.jsonl import JsonLines
 from holdfast.sinks.sink import Sink
 from holdfast.telemetry.settings import tells_content
+
+SINKS_MAX: Final = 16
+"""The most sinks of one worker: each has pollers and slots of its own."""
 
 FORM: Final = (
     "write jsonl:FILE, webhook:URL, webhook:$VARIABLE, otlp or python:MODULE:NAME, with NAME= before it or not"

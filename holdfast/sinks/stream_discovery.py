@@ -11,12 +11,14 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client as TemporalClient
 
 from holdfast.connection.workflow_reader import ASK_TIMEOUT
-from holdfast.core.base.bounds import SINK_LISTED_MAX
 from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION
 from holdfast.core.wire.workflow_ids import base_type, type_filter
 from holdfast.sinks.event_stream import EventStream
-from holdfast.sinks.position import MARGIN, Place
+from holdfast.sinks.position import MARGIN, ConsumerPosition
+
+SINK_LISTED_MAX: Final = 1_000
+"""How many ended executions a sink looks through at once; where there are more it looks at a shorter time."""
 
 SHALLOW: Final = timedelta(seconds=5)
 """How far back every look reaches; each DEEP_LOOKS-th one reaches back MARGIN, for what was listed late."""
@@ -46,7 +48,7 @@ Wanted = Callable[[str], bool]
 class Discovery:
     """Lists the streams of one task queue for one consumer, those that began first before the others."""
 
-    def __init__(self, temporal: TemporalClient, task_queue: str, place: Place) -> None:
+    def __init__(self, temporal: TemporalClient, task_queue: str, place: ConsumerPosition) -> None:
         self._temporal, self._place = temporal, place
         queue = task_queue.replace("\\", "\\\\").replace("'", "\\'")
         self._ours = f"TaskQueue = '{queue}'"

@@ -49,7 +49,7 @@ from holdfast.core.wire.refused_input import RefusedStart
 from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.storage.bound_codec import REFUSED_ENCODING, SEALED_ENCODING, codec_for_run
 from holdfast.storage.keys import KEY_FILE
-from holdfast.storage.lru_cache import Recent, digest_of
+from holdfast.storage.lru_cache import LruCache, digest_of
 from holdfast.storage.objects import Objects, objects_at
 from holdfast.storage.records import Records
 
@@ -298,7 +298,7 @@ class PayloadDriver(StorageDriver):
         self.records = records or Records(objects)
         self._opened = opened
         self._objects = objects
-        self._recent = Recent(cache_bytes_max)
+        self._recent = LruCache(cache_bytes_max)
 
     def name(self) -> str:
         """Return what histories call this driver."""

@@ -26,10 +26,15 @@ from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from holdfast.core.base.bounds import DECODED_BYTES_MAX, ENCODED_IN_PLACE_BYTES_MAX
 from holdfast.core.base.errors import PayloadRefused
 from holdfast.storage.bound_codec import SEALED_ENCODING, refused_payload
 from holdfast.storage.keys import KEY_FILE, KeyRing
+
+ENCODED_IN_PLACE_BYTES_MAX: Final = 128 * 1024
+"""Payloads up to here are encrypted on the event loop (some 0.3 ms at the most), longer ones in a thread."""
+
+DECODED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""The most that a compressed payload may come to: twice RESULT_KEPT_BYTES_MAX, the largest thing that we keep."""
 
 KEY: Final = "key"
 FOR: Final = "for"

@@ -12,19 +12,22 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.agent.tools import AnyTool, ToolContext, tool
-from holdfast.core.base.bounds import (
-    FETCHED_BYTES_MAX,
-    RESULT_KEEPING_SECONDS_MAX,
-    RESULT_KEPT_BYTES_MAX,
-    TOOL_RESULT_BYTES_MAX,
-    TOOL_RESULT_CHARS_MAX,
-)
+from holdfast.core.base.bounds import TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX
 from holdfast.core.base.errors import HoldfastError, InvalidArguments, ObjectMissing
 from holdfast.core.base.safe_text import clamped, clamped_json, json_size
 from holdfast.core.base.truncation import FETCH_TOOL, Reference
 
 if TYPE_CHECKING:
     from holdfast.storage.parts import EncodedParts
+
+RESULT_KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The most that is kept of one tool result, in UTF-8 bytes; the model sees TOOL_RESULT_CHARS_MAX of it at once."""
+
+RESULT_KEEPING_SECONDS_MAX: Final = 15.0
+"""How long keeping one may take; then the model is told that it was not kept."""
+
+FETCHED_BYTES_MAX: Final = 40_000
+"""The most that one `fetch_result` reads, in UTF-8 bytes; it fits a result together with its last line."""
 
 _REF: Final = re.compile(r"[0-9a-f]{24}")
 """As `EncodedParts` gives them: short enough to copy, and proof that what is read is what the tool returned."""

@@ -21,8 +21,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NoReturn
 
-from holdfast.core.base.bounds import ENCRYPTION_KEYS_MAX, KEY_FILE_BYTES_MAX
 from holdfast.core.base.errors import InvalidInput
+
+ENCRYPTION_KEYS_MAX: Final = 16
+"""The most keys of one key file; a key that nothing is encrypted with any more can go."""
+
+KEY_FILE_BYTES_MAX: Final = 8 * 1024
+"""The largest key file: that many keys and comments."""
 
 KEY_BYTES: Final = 32
 """AES-256."""

@@ -1,4 +1,4 @@
-"""`Recent`: the content that was last used, by its digest, in bounded memory."""
+"""`LruCache`: the content that was last used, by its digest, in bounded memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hashlib import sha256
 from threading import Lock
 
 
-class Recent:
+class LruCache:
     """At most `bytes_max` bytes, the least recently used go first. Safe to use from any thread."""
 
     def __init__(self, bytes_max: int) -> None:

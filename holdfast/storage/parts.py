@@ -17,12 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from holdfast.core.base.bounds import RESULT_PART_BYTES
 from holdfast.core.base.errors import PayloadRefused, StorageFailed
 from holdfast.storage.bound_codec import SEALED_ENCODING, codec_for_object
 from holdfast.storage.keys import KEY_FILE
 from holdfast.storage.lru_cache import digest_of
 from holdfast.storage.objects import Objects
+
+RESULT_PART_BYTES: Final = 1024 * 1024
+"""An encrypted result is kept in parts of so many bytes: whoever reads on in it decrypts one or two."""
 
 ENCODING: Final = b"binary/plain"
 

@@ -13,13 +13,19 @@ from typing import Final
 from holdfast.core.agent.capabilities import Capability
 from holdfast.core.agent.tools import AnyTool, ToolContext, tool
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.bounds import RECORD_SHOWN_CHARS_MAX, RECORDED_CALL_CHARS_MAX, RECORDED_TEXT_CHARS_MAX
+from holdfast.core.base.bounds import RECORDED_TEXT_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments, InvalidInput, RecordNotFound
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.truncation import RECORDS_TOOL
 from holdfast.core.conversation.steps import AgentStep
 from holdfast.core.wire.record_store import ExecutionStore
 from holdfast.core.wire.records import ExecutionRecord
+
+RECORD_SHOWN_CHARS_MAX: Final = 20_000
+"""The most of its records that an agent is shown at once, in characters."""
+
+RECORDED_CALL_CHARS_MAX: Final = 500
+"""How much of a call's arguments, and of its result, it sees of a step in them."""
 
 CAPABILITY: Final = "records"
 """What an agent names to get the tool; without, it has to name the tool itself."""

@@ -45,7 +45,7 @@ from holdfast.core.wire.records import ExecutionRecord, Part, Snapshot
 from holdfast.core.wire.session_contracts import Branched, BranchRequest
 from holdfast.storage.bound_codec import SEALED_ENCODING, codec_for_object
 from holdfast.storage.keys import KEY_FILE
-from holdfast.storage.lru_cache import Recent, digest_of
+from holdfast.storage.lru_cache import LruCache, digest_of
 from holdfast.storage.objects import Objects
 
 PARTS: Final = "parts"
@@ -78,7 +78,7 @@ class Records:
     ) -> None:
         self.codec = codec
         self._objects = objects
-        self._recent = Recent(cache_bytes_max)
+        self._recent = LruCache(cache_bytes_max)
         self._sealed: dict[str, SealedHistory] = {}
 
     @classmethod

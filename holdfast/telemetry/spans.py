@@ -18,11 +18,14 @@ from pydantic_core import to_json
 from temporalio import activity
 
 from holdfast.core.agent.model import ModelRequest
-from holdfast.core.base.bounds import SPAN_MESSAGES_MAX, SPAN_TEXT_CHARS_MAX
+from holdfast.core.base.bounds import SPAN_TEXT_CHARS_MAX
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
+
+SPAN_MESSAGES_MAX: Final = 50
+"""So many of the latest messages are told in a model call's span, where content is told at all."""
 
 SCOPE: Final = "holdfast"
 OPERATION: Final = "gen_ai.operation.name"

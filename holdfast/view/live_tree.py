@@ -15,18 +15,21 @@ from typing import Final
 from holdfast.client.watch_events import AttemptFailed, TextDelta, Watched
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.bounds import (
-    ERROR_CHARS_MAX,
-    LIVE_RESULT_CHARS_MAX,
-    LIVE_RUNS_MAX,
-    LIVE_STEPS_KEPT,
-    LIVE_TEXT_CHARS_MAX,
-)
+from holdfast.core.base.bounds import ERROR_CHARS_MAX, LIVE_TEXT_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import AgentStep, CallStage, Outcome, ToolExecution
 from holdfast.core.wire import execution_events
 from holdfast.view.run_view import CallView, RunView, StepView, ended_call, step_view
+
+LIVE_STEPS_KEPT: Final = 50
+"""How many of a run's latest steps a live view holds; of those before it knows how many they were."""
+
+LIVE_RUNS_MAX: Final = 2_000
+"""How many runs of a tree a live view holds; beyond them it forgets those that ended first."""
+
+LIVE_RESULT_CHARS_MAX: Final = 500
+"""How much of a call's result, or of an error, a live view holds: it shows one line."""
 
 KNOWN_AT_END: Final = (
     *("kind", "model", "started_at", "completed_at", "seconds", "errors", "usage", "cost", "unpriced", "asking"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import AwareDatetime, JsonValue
 
@@ -16,7 +16,6 @@ from holdfast.client.watch_events import to_dict
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.bounds import EXPORTED_EVENTS_MAX
 from holdfast.core.base.errors import ExecutionNotFound, InvalidInput
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.usage import Usage
@@ -26,6 +25,9 @@ from holdfast.core.wire.execution_events import AnyObserved
 from holdfast.core.wire.execution_record import asked_of
 from holdfast.view.run_tree import tree
 from holdfast.view.run_view import RunView, StepView, run_view, step_views, subagent_calls
+
+EXPORTED_EVENTS_MAX: Final = 100_000
+"""The most events that an exported run has, the first ones; a run of a thousand steps has ten thousand or so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from holdfast.client.execution_summaries import ExecutionSummary, summary
 from holdfast.client.id_lookup import check_run
 from holdfast.connection.rpc_errors import answered
 from holdfast.connection.workflow_reader import ASK_TIMEOUT, listed
-from holdfast.core.base.bounds import DEPTH_MAX, TREE_RUNS_MAX
+from holdfast.core.base.bounds import DEPTH_MAX
 from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.usage import Usage
 from holdfast.core.wire.contracts import AGENT_EXECUTION
@@ -26,6 +26,9 @@ from holdfast.view.run_view import RunView
 
 if TYPE_CHECKING:
     from holdfast.client.runs import Runs
+
+TREE_RUNS_MAX: Final = 2_000
+"""The most runs that one reading of a run's tree shows."""
 
 ASKED_AT_ONCE: Final = 8
 """How many runs are asked for their facts side by side."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Final, Literal
 
 from holdfast.core.agent.execution_state import call_name, named_id
-from holdfast.core.base.bounds import TIMELINE_ROWS_MAX
 from holdfast.core.conversation.amounts import counted, token_count, tokens_in_and_out
 from holdfast.core.conversation.steps import Outcome
 from holdfast.core.wire.execution_events import (
@@ -22,6 +21,9 @@ from holdfast.core.wire.execution_events import (
     InferenceResponseReceived,
 )
 from holdfast.view.run_view import CallView, RunView, StepView
+
+TIMELINE_ROWS_MAX: Final = 400
+"""The most rows of a timeline's picture, each some 20 px high: beyond it nobody scrolls; the tables have all."""
 
 Kind = Literal["step", "model", "tool", "failed", "blocked", "approval", "subagent", "under_way"]
 """What a bar stands for, which decides its colour."""

@@ -19,7 +19,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 from activities import async_completion, attempt_admission, heartbeats
 from activities.attempt_admission import AttemptFailure
 from activities.heartbeats import Heartbeats, pulse
-from activities.stale_attempts import Repetition
+from activities.stale_attempts import PreviousAttempt
 from activities.tools import ToolSlots, tool_activities
 from holdfast import tool
 from holdfast.core.conversation.attempt_tally import LOST_ATTEMPTS_MAX, POSTPONED, ToolAttempts
@@ -46,7 +46,7 @@ async def test_a_call_whose_last_attempt_the_server_ended_is_not_begun_beyond_it
     environment.info = dataclasses.replace(environment.info, attempt=own + 2, heartbeat_details=details)
 
     async def attempt() -> object:
-        pulse().repetition = Repetition(timed_out=True)
+        pulse().repetition = PreviousAttempt(timed_out=True)
         return await activity({})
 
     if begun and slots:
@@ -111,11 +111,11 @@ async def test_a_call_that_has_waited_for_long_is_begun_if_the_server_still_wait
     async def heartbeat_directly(_: object) -> None:
         asked.append("heartbeat")
 
-    async def refuse_if_unwanted(*, late: bool) -> Repetition:
+    async def refuse_if_unwanted(*, late: bool) -> PreviousAttempt:
         assert late
         if server == "waits no more":
             raise ApplicationError("the server no longer waits for this attempt; it was not started")
-        return Repetition(unheard=server == "does not answer")
+        return PreviousAttempt(unheard=server == "does not answer")
 
     monkeypatch.setattr(attempt_admission, "heartbeat_directly", heartbeat_directly)
     monkeypatch.setattr(attempt_admission, "refuse_if_unwanted", refuse_if_unwanted)
@@ -190,8 +190,8 @@ async def test_the_server_waits_anew_for_what_a_busy_worker_comes_to_late(
     async def heartbeat_directly(_: object) -> None:
         asked.append("heartbeat")
 
-    async def refuse_if_unwanted() -> Repetition:
-        return Repetition()
+    async def refuse_if_unwanted() -> PreviousAttempt:
+        return PreviousAttempt()
 
     class Reporting:
         async def complete(self, *_: object, **__: object) -> None:

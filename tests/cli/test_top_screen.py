@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from holdfast.cli.screens.top_prompts import Question
-from holdfast.cli.screens.top_screen import Board, Rows
+from holdfast.cli.screens.top_screen import Rows, TopScreen
 from holdfast.client import Holdfast, Settings
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import LLM, AgentDefinition
@@ -58,7 +58,7 @@ def payer(name: str) -> AgentDefinition:
 class Screen:
     """The board as somebody in front of it sees it."""
 
-    def __init__(self, board: Board, pilot: Pilot[int]) -> None:
+    def __init__(self, board: TopScreen, pilot: Pilot[int]) -> None:
         self.board = board
         self.pilot = pilot
 
@@ -117,7 +117,7 @@ class Screen:
 @asynccontextmanager
 async def screen(client: Holdfast, query: str = "", list_seconds: float = 0.2) -> AsyncGenerator[Screen]:
     found = await overview(client, query or None)
-    board = Board(client, found, query=query, limit=100, list_seconds=list_seconds)
+    board = TopScreen(client, found, query=query, limit=100, list_seconds=list_seconds)
     async with board.run_test(size=(140, 40)) as pilot:
         yield Screen(board, pilot)
 

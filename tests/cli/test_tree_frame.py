@@ -43,7 +43,7 @@ def at_work() -> LiveView:
     story.tell(ApprovalRequested, call=refund, expires_at=moment(600), digest=refund.digest)
     story.runs(spawn)
     story.tell(SubagentSpawned, call_id="c3", index=2, agent="clerk", task="one")
-    child = Story(named_id(ROOT, call_name(2, 2)), parent_id="a", seconds=story.seconds).begins("clerk").asks()
+    child = Story(named_id(ROOT, call_name(2, 2)), parent_agent_id="a", seconds=story.seconds).begins("clerk").asks()
     child.told += [
         AttemptFailed(child.execution_id, 1, 1, "429"),
         TextDelta(child.execution_id, 1, 2, "the first line\nand a second"),
@@ -165,7 +165,7 @@ def test_steps_of_subagents_that_count_are_told_beside_the_bar() -> None:
     spawn = asked("c1", "spawn", agent="clerk", task="one")
     story = Story().begins("lead").asks().answers("", spawn).runs(spawn)
     story.tell(SubagentSpawned, call_id="c1", index=0, agent="clerk", task="one")
-    child = Story(named_id(ROOT, call_name(1, 0)), parent_id="a").begins("clerk").asks().answers("1")
+    child = Story(named_id(ROOT, call_name(1, 0)), parent_agent_id="a").begins("clerk").asks().answers("1")
     limits = ExecutionBudget(max_steps=8, max_tokens=1_000)
     before = picture(limited(seen([*story.told, *child.told]), limits))
     child.completes()

@@ -14,9 +14,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from holdfast.client.definition_files import load_text
-from holdfast.core.agent.definition import AgentDefinition
+from holdfast.core.agent.definition import CAPABILITIES_MAX, SUBAGENTS_MAX, AgentDefinition
 from holdfast.core.agent.registry import AgentRegistry
-from holdfast.core.base.bounds import CAPABILITIES_MAX, HOOKS_MAX, SUBAGENTS_MAX, TOOLS_MAX
+from holdfast.core.base.bounds import HOOKS_MAX, TOOLS_MAX
 from holdfast.core.base.errors import DefinitionInvalid
 
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"

@@ -13,8 +13,7 @@ from temporalio.service import RPCError
 
 from holdfast import AgentDefinition
 from holdfast.client import Holdfast, Settings
-from holdfast.client.id_lookup import Match, look_up
-from holdfast.core.base.bounds import CANDIDATES_MAX
+from holdfast.client.id_lookup import CANDIDATES_MAX, Match, look_up
 from holdfast.core.base.errors import ExecutionExists, ExecutionNotFound, InvalidInput
 from holdfast.core.session.session_state import SessionInput
 from holdfast.core.wire.contracts import AGENT_EXECUTION

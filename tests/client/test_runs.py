@@ -40,6 +40,7 @@ from holdfast.core.base.errors import (
 from holdfast.core.conversation.stop_reasons import StopMode, StopReason
 from holdfast.core.wire.contracts import STATE_QUERY, PageRequest, StatePage
 from holdfast.core.wire.result_contracts import ExecutionResult
+from holdfast.storage.data_converter import converter
 from holdfast.testing.script import Reply, call, say
 from tests.serving import Serve, served
 
@@ -167,6 +168,8 @@ ASKED: dict[str, Callable[[Holdfast, str], Awaitable[object]]] = {
 
 class Unasked:
     """In place of a connection: any call of it is a fault."""
+
+    data_converter = converter("memory://", None)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         def called(*_: object, **__: object) -> None:

@@ -99,7 +99,7 @@ async def test_an_execution_that_was_under_way_in_process_ends_on_temporal_as_it
     assert [each.step.number for each in state.state.running.step_executions] == [1, 2, 3]
     assert sums == [3], "what had ended is done again"
     assert [each["role"] for each in told] == ["system", "user", "assistant", "tool"]
-    assert differences(state, locally) == []
+    assert differences(state.state, locally) == []
 
 
 async def test_a_call_that_was_under_way_is_made_again(serve: Serve) -> None:
@@ -140,7 +140,7 @@ async def test_an_agent_goes_on_with_its_conversation_in_another_execution(serve
     model, ids = ScriptedModel([say("as I said, 3")]), iter([state.execution_id])
     driver = LocalDriver(clerk(), model=model, tools=list(offer.tools), new_id=ids.__next__)
     locally = await driver.execute("Sure?", state=first)
-    assert differences(state, locally) == []
+    assert differences(state.state, locally) == []
 
 
 async def test_what_a_state_says_of_itself_counts_before_the_definition(serve: Serve) -> None:
@@ -161,7 +161,7 @@ async def test_what_a_state_says_of_itself_counts_before_the_definition(serve: S
     assert record.task == "Go."
     model, ids = ScriptedModel([say("gone")]), iter([state.state.agent_id, state.execution_id])
     locally = await LocalDriver(clerk(tools=[]), model=model, new_id=ids.__next__).execute(given)
-    assert differences(state, locally) == []
+    assert differences(state.state, locally) == []
 
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["open", "encrypted"])

@@ -232,7 +232,7 @@ def _assert_command_fits(loop: AgentLoop, after: AgentState, command: Command) -
         case Emit():
             envelope = command.event
             assert (envelope.agent_id, envelope.execution_id) == (after.agent_id, execution.execution_id)
-            assert envelope.parent_id == after.parent_agent_id
+            assert envelope.parent_agent_id == after.parent_agent_id
             assert loop.observed
         case StartTimer():
             assert command.fires_at == execution.time_limit_at

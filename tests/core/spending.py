@@ -229,8 +229,8 @@ class World:
             depth_left=depth_left,
         )
         id_ = str(UUID(int=len(self.agents) + 10))
-        parent_id = None if parent is None else AGENT_ID
-        state = new_agent(definition, agent_id=id_, at=START, parent_agent_id=parent_id)
+        parent_agent_id = None if parent is None else AGENT_ID
+        state = new_agent(definition, agent_id=id_, at=START, parent_agent_id=parent_agent_id)
         agent = Agent(definition, budget, parent, spawned_by, loop, state)
         self.agents.append(agent)
         return agent

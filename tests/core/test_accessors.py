@@ -14,8 +14,7 @@ from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import AgentContext, ExecutionState, ExecutionStatus
 from holdfast.core.agent.hooks import Changes, Trigger
 from holdfast.core.agent.policies import JsonObjectFormat
-from holdfast.core.agent.state import AgentState
-from holdfast.core.base.bounds import ERRORS_TOLD_MAX
+from holdfast.core.agent.state import ERRORS_TOLD_MAX, AgentState
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Prices, Usage
 from holdfast.core.conversation.messages import MessageStore, user_message

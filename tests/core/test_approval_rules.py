@@ -11,10 +11,9 @@ from pydantic import JsonValue, ValidationError
 
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.hooks import Changes
-from holdfast.core.agent.policies import ApprovalRule
+from holdfast.core.agent.policies import APPROVALS_MAX, ApprovalRule
 from holdfast.core.agent.tools import tool
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.bounds import APPROVALS_MAX
 from holdfast.core.base.errors import InvalidInput, UnknownTool
 from holdfast.core.base.usage import NOTHING_USED, Prices, Usage
 from holdfast.core.conversation.messages import ToolCall

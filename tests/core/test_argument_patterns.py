@@ -11,8 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from holdfast.core.base.argument_patterns import ArgumentPatterns, glob_matches, matches_all, matches_some
-from holdfast.core.base.bounds import ARGUMENT_PATTERN_CHARS_MAX, ARGUMENT_PATTERNS_MAX, ARGUMENT_PLACE_PARTS_MAX
+from holdfast.core.base.argument_patterns import (
+    ARGUMENT_PATTERN_CHARS_MAX,
+    ARGUMENT_PATTERNS_MAX,
+    ARGUMENT_PLACE_PARTS_MAX,
+    ArgumentPatterns,
+    glob_matches,
+    matches_all,
+    matches_some,
+)
 from tests.core.strategies import json_maps
 
 letters = st.text(alphabet="ab?*", max_size=12)

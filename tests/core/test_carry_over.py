@@ -16,7 +16,7 @@ from holdfast.core.conversation.messages import BUFFER_SECTION
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.core.loop.events import ModelAnswered, ToolReturned
 from holdfast.core.wire.carry_over import JOINED, SealedHistory
-from holdfast.core.wire.contracts import Carried, ToolCatalog
+from holdfast.core.wire.contracts import CarriedRun, ToolCatalog
 from holdfast.core.wire.paging import without_bulk
 from holdfast.core.wire.transcript_digest import TranscriptPrefix
 from tests.core.building import DEFINITION, START, Run, call
@@ -24,10 +24,10 @@ from tests.core.building import DEFINITION, START, Run, call
 OPENING = TranscriptPrefix(definition=DEFINITION, tools=())
 
 
-def carried(past: SealedHistory, state: AgentState) -> tuple[Carried, list[bytes]]:
+def carried(past: SealedHistory, state: AgentState) -> tuple[CarriedRun, list[bytes]]:
     """Return what `state` is handed on as, as it comes out of Temporal."""
     steps, messages = past.seal(state)
-    value = Carried(
+    value = CarriedRun(
         head=without_bulk(state),
         segments=tuple(each.segment for each in past.sealed),
         steps=steps,
@@ -38,10 +38,10 @@ def carried(past: SealedHistory, state: AgentState) -> tuple[Carried, list[bytes
         events_total=0,
         previous_run_id="one",
     )
-    return Carried.model_validate_json(canonical(value)), [each.data for each in past.sealed]
+    return CarriedRun.model_validate_json(canonical(value)), [each.data for each in past.sealed]
 
 
-def handed_on(past: SealedHistory, state: AgentState) -> tuple[SealedHistory, AgentState, Carried, list[bytes]]:
+def handed_on(past: SealedHistory, state: AgentState) -> tuple[SealedHistory, AgentState, CarriedRun, list[bytes]]:
     value, segments = carried(past, state)
     following = SealedHistory()
     return following, following.opened(value, segments), value, segments

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from holdfast.core.agent.context_view import Compiler, CompilerContext, View, compiled, compiler
+from holdfast.core.agent.context_view import Compiler, CompilerContext, ContextView, compiled, compiler
 from holdfast.core.agent.policies import ContextPolicy
 from holdfast.core.base.append_list import AppendList
 from holdfast.core.base.errors import CompilerFailed, InvalidInput
@@ -150,7 +150,7 @@ changes = (
 @given(policies, st.lists(changes, max_size=5))
 def test_a_view_kept_up_to_date_shows_what_compiling_anew_shows(policy: ContextPolicy, steps: list[Change]) -> None:
     store = MessageStore()
-    view = View.of(store, policy, NOW)
+    view = ContextView.of(store, policy, NOW)
     for change in steps:
         before = tuple(view.messages)
         store = change(store)
@@ -164,7 +164,7 @@ def test_a_view_kept_up_to_date_shows_what_compiling_anew_shows(policy: ContextP
 @given(st.lists(runs(), max_size=3))
 def test_messages_said_one_by_one_are_seen_as_if_said_at_once(said: list[tuple[Message, ...]]) -> None:
     store = MessageStore()
-    view = View.of(store, ContextPolicy(), NOW)
+    view = ContextView.of(store, ContextPolicy(), NOW)
     for message in (message for run in said for message in run):
         store = store.extended(message)
         view = view.advanced(store)
@@ -173,7 +173,7 @@ def test_messages_said_one_by_one_are_seen_as_if_said_at_once(said: list[tuple[M
 
 
 def test_a_view_of_a_store_that_only_grew_shares_what_was_shown_before() -> None:
-    first = View.of(CONVERSATION, ContextPolicy(), NOW)
+    first = ContextView.of(CONVERSATION, ContextPolicy(), NOW)
     second = first.advanced(CONVERSATION.extended(final("second", NOW)))
     assert second.messages.continues(first.messages)
     assert second.continues
@@ -182,7 +182,7 @@ def test_a_view_of_a_store_that_only_grew_shares_what_was_shown_before() -> None
 
 
 def test_a_view_says_when_the_beginning_has_changed() -> None:
-    first = View.of(CONVERSATION, ContextPolicy(), NOW)
+    first = ContextView.of(CONVERSATION, ContextPolicy(), NOW)
     summary = Section(name="summary", messages=AppendList([user("what was said")]))
     second = first.advanced(CONVERSATION.with_section(summary))
     assert not second.continues

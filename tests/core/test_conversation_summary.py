@@ -7,11 +7,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.core.agent.policies import SummaryPolicy
-from holdfast.core.base.bounds import MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, SUMMARY_BYTES_MAX, SUMMARY_REQUEST_BYTES_MAX
+from holdfast.core.base.bounds import PAYLOAD_BYTES_MAX, SUMMARY_BYTES_MAX
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.frozen import canonical
 from holdfast.core.base.safe_text import json_size
 from holdfast.core.conversation.messages import (
+    MESSAGE_BYTES_MAX,
     ImagePart,
     Message,
     MessageStore,
@@ -23,6 +24,7 @@ from holdfast.core.conversation.messages import (
 from holdfast.core.loop.conversation_summary import (
     INSTRUCTION,
     SUMMARY_HEAD,
+    SUMMARY_REQUEST_BYTES_MAX,
     due,
     summarised,
     summary_request,

@@ -11,9 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from holdfast.core.base.bounds import SUMMARY_LINE_BYTES_MAX
 from holdfast.core.conversation.amounts import amount, duration, in_full, moment
-from holdfast.core.conversation.display_text import CUT, HIDDEN, call_line, on_a_line, summary_line
+from holdfast.core.conversation.display_text import (
+    CUT,
+    HIDDEN,
+    SUMMARY_LINE_BYTES_MAX,
+    call_line,
+    on_a_line,
+    summary_line,
+)
 from holdfast.core.conversation.messages import ToolCall
 from tests.rendering import HOSTILE, STEERING, kinds
 

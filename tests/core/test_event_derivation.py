@@ -6,7 +6,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from holdfast.core.agent.definition import LLM
-from holdfast.core.base.bounds import STORY_WORDS_CHARS_MAX
+from holdfast.core.base.bounds import DETAILS_WORDS_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.session.event_derivation import session_events
 from holdfast.core.session.session_state import (
@@ -67,7 +67,7 @@ def test_a_message_is_accepted_once_wherever_it_goes_and_is_told_by_its_beginnin
     assert isinstance(event, MessageAccepted)
     assert (event.message_id, event.chars, event.while_running, event.at) == ("m1", 5_010, "queue", LATER)
     assert event.excerpt.startswith("two lines xxx")
-    assert len(event.excerpt) == STORY_WORDS_CHARS_MAX
+    assert len(event.excerpt) == DETAILS_WORDS_CHARS_MAX
     again, _ = sent(state, said("m1", "once more"), LATER)
     assert events(state, again) == []
     for policy in ("queue", "inject", "interrupt"):

@@ -88,7 +88,7 @@ def test_every_kind_is_told_by_some_run() -> None:
 def test_every_event_tells_whose_it_is_when_and_in_which_step() -> None:
     run = rich()
     execution_id = run.state.running.execution_id
-    assert {(event.agent_id, event.execution_id, event.parent_id) for event in run.events} == {
+    assert {(event.agent_id, event.execution_id, event.parent_agent_id) for event in run.events} == {
         (AGENT_ID, execution_id, None)
     }
     times = [event.at for event in run.events]
@@ -106,7 +106,7 @@ def test_a_subagents_events_name_its_parent() -> None:
     _, commands = run.loop.step(
         child, ExecutionStarted(str(UUID(int=5)), (user_message("x"),), ExecutionBudget(), moment(1))
     )
-    assert {command.event.parent_id for command in commands if isinstance(command, Emit)} == {parent}
+    assert {command.event.parent_agent_id for command in commands if isinstance(command, Emit)} == {parent}
 
 
 def test_without_listeners_nothing_is_told_and_the_state_is_the_same() -> None:

@@ -11,22 +11,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.append_list import AppendList
-from holdfast.core.base.bounds import (
-    ARGUMENTS_DEPTH_MAX,
-    CALL_ID_CHARS_MAX,
-    MALFORMED_CHARS_MAX,
-    MESSAGE_BYTES_MAX,
-    NAME_CHARS_MAX,
-    PARTS_MAX,
-    SECTIONS_MAX,
-)
+from holdfast.core.base.bounds import ARGUMENTS_DEPTH_MAX, CALL_ID_CHARS_MAX, MALFORMED_CHARS_MAX, NAME_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import canonical
 from holdfast.core.base.names import Name
 from holdfast.core.conversation.messages import (
     DEFAULT_SECTION,
+    MESSAGE_BYTES_MAX,
     NAME_PATTERN,
+    PARTS_MAX,
     SECTIONS,
+    SECTIONS_MAX,
     ImagePart,
     Message,
     MessageStore,

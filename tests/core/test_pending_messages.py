@@ -6,14 +6,10 @@ import pytest
 
 from holdfast.core.agent.hooks import Changes
 from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.base.bounds import (
-    HOOK_CHANGES_BYTES_MAX,
-    HOOK_CHANGES_STEP_BYTES_MAX,
-    MESSAGES_WAITING_BYTES_MAX,
-    METADATA_BYTES_MAX,
-)
+from holdfast.core.base.bounds import HOOK_CHANGES_BYTES_MAX, HOOK_CHANGES_STEP_BYTES_MAX, MESSAGES_WAITING_BYTES_MAX
 from holdfast.core.conversation.messages import Message, Role, user_message
 from holdfast.core.loop.events import MessageArrived
+from holdfast.core.loop.pending_messages import METADATA_BYTES_MAX
 from tests.core.building import FAILED, Run, call, hook_at
 
 

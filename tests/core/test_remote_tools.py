@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from holdfast.core.agent.remote_tools import RemoteTool, remote_tool
-from holdfast.core.agent.tools import AnyTool, ToolTraits, ended_without_answer, never_begun, tool
-from holdfast.core.base.bounds import LOCAL_TOOL_SECONDS_MAX, TOOL_DESCRIPTION_CHARS_MAX
+from holdfast.core.agent.tools import (
+    LOCAL_TOOL_SECONDS_MAX,
+    AnyTool,
+    ToolTraits,
+    ended_without_answer,
+    never_begun,
+    tool,
+)
+from holdfast.core.base.bounds import TOOL_DESCRIPTION_CHARS_MAX
 from holdfast.core.base.errors import HoldfastError, InvalidArguments, InvalidInput
 from holdfast.core.base.frozen import canonical
 

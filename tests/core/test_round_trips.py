@@ -31,7 +31,7 @@ from holdfast.core.wire.contracts import (
     ApprovalDecision,
     BufferPage,
     CallProgress,
-    Carried,
+    CarriedRun,
     CarriedState,
     EventsPage,
     EventsRequest,
@@ -142,7 +142,13 @@ catalogs = st.builds(
     hooks=st.lists(hook_traits, max_size=2).map(tuple),
     prompt=texts,
 )
-envelope = {"agent_id": ids, "execution_id": ids, "parent_id": st.none() | ids, "at": moments, "step_number": counts}
+envelope = {
+    "agent_id": ids,
+    "execution_id": ids,
+    "parent_agent_id": st.none() | ids,
+    "at": moments,
+    "step_number": counts,
+}
 observed = (
     st.builds(StopSignalReceived, **envelope, signal=signals)
     | st.builds(InferenceResponseReceived, **envelope, response=responses)
@@ -236,7 +242,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(Segment, series=st.none() | names, count=st.integers(1, 9), rank=counts),
     st.builds(CarriedState, **carried_parts),
     st.builds(
-        Carried,
+        CarriedRun,
         **carried_parts,
         opening=openings,
         told=st.none() | marks,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from holdfast import AgentDefinition, ExecutionBudget
-from holdfast.core.base.bounds import COVER_LINE_CHARS_MAX, SUMMARY_LINE_CHARS_MAX
+from holdfast.core.base.bounds import SUMMARY_LINE_CHARS_MAX
 from holdfast.core.wire import run_metadata
+from holdfast.core.wire.run_metadata import DESCRIPTION_LINE_CHARS_MAX
 from tests.rendering import HOSTILE, assert_tame, rows, words_in
 
 CLERK = AgentDefinition.model_validate({"name": "clerk", "description": f"Keeps {HOSTILE}", "llm": {"model": "gpt-x"}})
@@ -37,11 +38,11 @@ def test_hostile_words_are_words_and_long_ones_are_cut() -> None:
         child = run_metadata.of_execution(CLERK, 3, text, "1.0")
         assert_tame(made.details)
         assert len(made.details) < 2_500
-        assert len(made.summary) <= COVER_LINE_CHARS_MAX
+        assert len(made.summary) <= DESCRIPTION_LINE_CHARS_MAX
         assert len(child.summary) <= SUMMARY_LINE_CHARS_MAX
         assert child.summary.startswith("execution 3: ")
 
 
 def test_a_session_whose_agent_was_kept_is_introduced_without_it() -> None:
-    assert run_metadata.of_session(None, "1.0") == run_metadata.Cover("session", "", {"holdfast": "1.0"})
+    assert run_metadata.of_session(None, "1.0") == run_metadata.WorkflowDescription("session", "", {"holdfast": "1.0"})
     assert run_metadata.of_session(CLERK, "1.0").summary == "session of clerk"

@@ -7,13 +7,15 @@ import pytest
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.base.bounds import MESSAGE_IDS_KEPT, QUESTION_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MAX
+from holdfast.core.base.bounds import QUESTION_BYTES_MAX, QUEUE_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.session.session_state import (
     INTERRUPTED,
+    MESSAGE_IDS_KEPT,
+    QUEUE_BYTES_MAX,
     SessionCommand,
     SessionInput,
     SessionState,

@@ -15,11 +15,11 @@ from holdfast.core.agent import state_json
 from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus
 from holdfast.core.agent.initial_state import new_agent
 from holdfast.core.agent.state import AgentState
-from holdfast.core.agent.state_json import FORMAT
-from holdfast.core.base.bounds import MESSAGE_BYTES_MAX, PROBLEMS_READ_MAX, STATE_BYTES_MAX
+from holdfast.core.agent.state_json import FORMAT, PROBLEMS_READ_MAX
+from holdfast.core.base.bounds import STATE_BYTES_MAX
 from holdfast.core.base.errors import InvalidInput, StateInvalid
 from holdfast.core.base.frozen import replace
-from holdfast.core.conversation.messages import Message, ToolCall
+from holdfast.core.conversation.messages import MESSAGE_BYTES_MAX, Message, ToolCall
 from holdfast.core.conversation.steps import (
     AgentStep,
     ErrorRecord,

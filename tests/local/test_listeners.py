@@ -143,7 +143,7 @@ async def test_each_event_says_whose_it_is_and_when_and_in_which_step() -> None:
         new_id=lambda: next(made),
     )
     events, state = await told(driver)
-    assert {(event.agent_id, event.execution_id, event.parent_id) for event in events} == {
+    assert {(event.agent_id, event.execution_id, event.parent_agent_id) for event in events} == {
         (state.agent_id, state.running.execution_id, parent)
     }
     assert [event.step_number for event in events] == [0, *[1] * 8, *[2] * 8]
@@ -154,7 +154,7 @@ async def test_each_event_says_whose_it_is_and_when_and_in_which_step() -> None:
 
 def test_the_envelope_is_the_same_for_every_event() -> None:
     envelope = [field.name for field in dataclasses.fields(Observed)]
-    assert envelope == ["agent_id", "execution_id", "parent_id", "at", "step_number"]
+    assert envelope == ["agent_id", "execution_id", "parent_agent_id", "at", "step_number"]
     for kind in Observed.__subclasses__():
         assert [field.name for field in dataclasses.fields(kind)][: len(envelope)] == envelope
         assert typing.get_type_hints(kind)["at"] is datetime
@@ -174,7 +174,7 @@ async def test_a_childs_events_reach_its_parents_listeners() -> None:
     asking = [call("spawn", agent="child", task="A part."), say("done")]
     driver = LocalDriver(agent, model=ScriptedModel({"scripted": asking, "kid": [say("a part")]}), agents=[child])
     events, state = await told(driver)
-    theirs = [event for event in events if event.parent_id == state.agent_id]
+    theirs = [event for event in events if event.parent_agent_id == state.agent_id]
     ends = ["AgentExecutionStopped", "AgentExecutionCompleted"]
     assert names(theirs) == ["AgentExecutionStarted", *STEP, *STEP_END, *ends]
     ours = [name for name in names([event for event in events if event not in theirs]) if "Subagent" in name]

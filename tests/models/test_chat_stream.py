@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.agent.model import AnswerPart
-from holdfast.core.base.bounds import ANSWER_BYTES_MAX, CALLS_KEPT_MAX, STREAM_BYTES_MAX
+from holdfast.core.base.bounds import CALLS_KEPT_MAX
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.openai_chat.chat_completion import ErrorInAnswer, UnusableAnswer, read_answer
-from holdfast.models.openai_chat.chat_stream import AnswerCut, Lines, StreamedAnswer
+from holdfast.models.openai_chat.chat_stream import ANSWER_BYTES_MAX, STREAM_BYTES_MAX, AnswerCut, Lines, StreamedAnswer
 
 LINEAR_FACTOR_MAX = 30
 """How much longer ten times as much may take: ten, with room for a machine that does other things; not a hundred."""

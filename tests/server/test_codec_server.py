@@ -22,9 +22,9 @@ from holdfast import AgentDefinition
 from holdfast.client import Settings
 from holdfast.connection.temporal_client import converter_of
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.bounds import CODEC_BODY_BYTES_MAX, CODEC_PAYLOADS_MAX, STORED_BYTES_MIN
+from holdfast.core.base.bounds import STORED_BYTES_MIN
 from holdfast.core.base.errors import InvalidInput, PortTaken
-from holdfast.server.codec_server import Access, CodecServer
+from holdfast.server.codec_server import CODEC_BODY_BYTES_MAX, CODEC_PAYLOADS_MAX, Access, CodecServer
 from holdfast.storage.keys import create_key_file
 from holdfast.testing.script import say
 from tests.serving import Served, served

@@ -14,7 +14,7 @@ from temporalio.client import Client as TemporalClient
 
 from holdfast.connection.data_directory import ServerAddress
 from holdfast.server.doctor import server_findings
-from holdfast.server.doctor.dns_rebinding import Door, open_doors
+from holdfast.server.doctor.dns_rebinding import ExposedPort, open_doors
 from holdfast.server.doctor.findings import Level
 from holdfast.server.ports import choose_ports
 
@@ -123,7 +123,7 @@ def test_the_doctor_finds_nothing_open_at_our_own_server(temporal_server: Server
 def test_the_doctor_tells_of_a_server_that_leaves_its_api_open(plain_server: str) -> None:
     (door,) = open_doors(plain_server, "default")
     assert not door.web_ui
-    finding = server_findings.web_access((door, Door("127.0.0.1", 8233, web_ui=True)))
+    finding = server_findings.web_access((door, ExposedPort("127.0.0.1", 8233, web_ui=True)))
     assert finding.level is Level.WARNING
     assert f"127.0.0.1:{door.port} (HTTP API), 127.0.0.1:8233 (Web UI)" in finding.found
     assert "frontend.httpAllowedHosts" in finding.remedy

@@ -14,7 +14,7 @@ from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.sinks import Away, Batch, Refused, batch_delivery
 from holdfast.sinks.batch_delivery import BatchDelivery
-from holdfast.sinks.position import Place, Superseded
+from holdfast.sinks.position import ConsumerPosition, Superseded
 from holdfast.storage.objects import Objects
 from holdfast.storage.records import Records
 from tests.sinks.examples import EXECUTION, NUMBERED
@@ -52,13 +52,15 @@ def records(monkeypatch: pytest.MonkeyPatch) -> Records:
     return Records(Objects(f"memory://{uuid4()}"))
 
 
-async def loaded(records: Records) -> Place:
-    place = Place(records, "default", START)
+async def loaded(records: Records) -> ConsumerPosition:
+    place = ConsumerPosition(records, "default", START)
     await place.load(LONG_AGO)
     return place
 
 
-async def offered(place: Place, answer: Answer, events: tuple[NumberedEvent, ...] = NUMBERED[:3]) -> Scripted:
+async def offered(
+    place: ConsumerPosition, answer: Answer, events: tuple[NumberedEvent, ...] = NUMBERED[:3]
+) -> Scripted:
     sink = Scripted(answer)
     place.begin(events)
     await BatchDelivery(place, sink, "test").offer()

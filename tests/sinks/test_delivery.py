@@ -75,7 +75,7 @@ async def test_every_event_of_every_run_comes_once_and_in_order_to_the_file(sett
     assert len(expected) > 40
     assert in_order(events)
     assert [to_dict(from_dict(each)) for each in events] == events
-    assert {each["parent_id"] is None for each in events} == {True, False}, "a subagent's, too"
+    assert {each["parent_agent_id"] is None for each in events} == {True, False}, "a subagent's, too"
     assert len(stuck.offered) == 1
     histories = [await done_in(client.temporal, each) for each in (earlier[0], later[0])]
     assert histories[0] == histories[1], "neither a sink nor a stuck one is in a run's history"

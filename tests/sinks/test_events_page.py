@@ -44,7 +44,7 @@ def test_the_numbers_of_the_page_are_the_real_ones() -> None:
         f"At most {bounds.SINK_FOLLOWED_MAX} executions and sessions",
         f"{RESTED_AT_ONCE} a second",
         f"the {SESSION_EVENTS_MAX:,} latest",
-        f"first {bounds.STORY_WORDS_CHARS_MAX} characters",
+        f"first {bounds.DETAILS_WORDS_CHARS_MAX} characters",
         f"at most {bounds.SINK_BATCH_EVENTS_MAX} events or 1 MB",
         f"tried {bounds.SINK_TRIES_MAX} times",
         f"can take {TIMEOUT_SECONDS:g} s",

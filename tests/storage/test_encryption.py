@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload
 
-from holdfast.core.base.bounds import ENCODED_IN_PLACE_BYTES_MAX
 from holdfast.core.base.errors import PayloadRefused
 from holdfast.storage.bound_codec import REFUSED_ENCODING
-from holdfast.storage.encryption import EncryptionCodec
+from holdfast.storage.encryption import ENCODED_IN_PLACE_BYTES_MAX, EncryptionCodec
 from holdfast.storage.keys import Key, KeyRing
 
 OLD, NEW = Key("old", b"o" * 32), Key("new", b"n" * 32)

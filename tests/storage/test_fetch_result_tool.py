@@ -10,21 +10,15 @@ import pytest
 from holdfast import AgentDefinition, StopRun, tool
 from holdfast.core.agent.tools import AnyTool, ToolContext
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.bounds import (
-    FETCHED_BYTES_MAX,
-    RESULT_KEPT_BYTES_MAX,
-    RESULT_PART_BYTES,
-    TOOL_RESULT_BYTES_MAX,
-    TOOL_RESULT_CHARS_MAX,
-)
+from holdfast.core.base.bounds import TOOL_RESULT_BYTES_MAX, TOOL_RESULT_CHARS_MAX
 from holdfast.core.base.errors import InvalidArguments, InvalidInput
 from holdfast.core.base.safe_text import json_size
 from holdfast.core.base.truncation import FETCH_TOOL
 from holdfast.local import LocalDriver
 from holdfast.runtime.tool_runner import offer_reading, run_tool
-from holdfast.storage.fetch_result_tool import ResultStore
+from holdfast.storage.fetch_result_tool import FETCHED_BYTES_MAX, RESULT_KEPT_BYTES_MAX, ResultStore
 from holdfast.storage.objects import Objects
-from holdfast.storage.parts import EncodedParts
+from holdfast.storage.parts import RESULT_PART_BYTES, EncodedParts
 from holdfast.testing import ScriptedModel
 from tests.storage.reading import part_of, reads_on
 

@@ -10,9 +10,8 @@ import pytest
 
 from holdfast.client import Settings
 from holdfast.connection.temporal_client import codec_of
-from holdfast.core.base.bounds import ENCRYPTION_KEYS_MAX, KEY_FILE_BYTES_MAX
 from holdfast.core.base.errors import InvalidInput
-from holdfast.storage.keys import KeyRing, create_key_file
+from holdfast.storage.keys import ENCRYPTION_KEYS_MAX, KEY_FILE_BYTES_MAX, KeyRing, create_key_file
 
 ONE = f"one:{b64encode(b'1' * 32).decode()}"
 TWO = f"two:{b64encode(b'2' * 32).decode()}"

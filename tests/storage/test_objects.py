@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from holdfast.core.base.errors import InvalidInput, ObjectMissing, StorageFailed
-from holdfast.storage.lru_cache import Recent
+from holdfast.storage.lru_cache import LruCache
 from holdfast.storage.objects import Objects, objects_at
 from holdfast.storage.storage_url import checked_place, default_place, folder_of
 
@@ -210,7 +210,7 @@ def test_a_folder_is_local_and_a_bucket_is_not(tmp_path: Path) -> None:
 
 
 def test_recent_content_is_kept_within_its_bounds() -> None:
-    recent = Recent(10)
+    recent = LruCache(10)
     recent.put("a", b"1234")
     recent.put("b", b"1234")
     assert recent.get("a") == b"1234"

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.agent.tools import ToolContext
-from holdfast.core.base.bounds import RESULT_PART_BYTES
 from holdfast.core.base.errors import ObjectMissing, PayloadRefused, StorageFailed
 from holdfast.storage.encryption import EncryptionCodec
 from holdfast.storage.fetch_result_tool import ResultStore
 from holdfast.storage.keys import Key, KeyRing
 from holdfast.storage.objects import Objects
-from holdfast.storage.parts import EncodedParts
+from holdfast.storage.parts import RESULT_PART_BYTES, EncodedParts
 from tests.storage.reading import part_of
 
 CODEC = EncryptionCodec(KeyRing((Key("one", b"1" * 32),)))

@@ -42,10 +42,10 @@ class Story:
     """One run's events, in the order they are told."""
 
     def __init__(
-        self, execution_id: str = ROOT, *, parent_id: str | None = None, seconds: float = 0, step: int = 0
+        self, execution_id: str = ROOT, *, parent_agent_id: str | None = None, seconds: float = 0, step: int = 0
     ) -> None:
         self.execution_id = execution_id
-        self._parent_id = parent_id
+        self._parent_id = parent_agent_id
         self.seconds = seconds
         self._step = step
         self._used = Usage()
@@ -53,7 +53,7 @@ class Story:
 
     def tell(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401  # an event's own
         event = kind(
-            agent_id="a", execution_id=self.execution_id, parent_id=self._parent_id, at=moment(self.seconds),
+            agent_id="a", execution_id=self.execution_id, parent_agent_id=self._parent_id, at=moment(self.seconds),
             step_number=self._step, **fields,
         )  # fmt: skip
         self.seconds += 1

@@ -10,7 +10,7 @@ from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client.watch_events import AttemptFailed, TextDelta
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.bounds import LIVE_STEPS_KEPT, LIVE_TEXT_CHARS_MAX
+from holdfast.core.base.bounds import LIVE_TEXT_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, Outcome
@@ -32,7 +32,7 @@ from holdfast.testing.script import Call, calls, say
 from holdfast.testing.scripted_model import ScriptedModel
 from holdfast.view import live_tree
 from holdfast.view.budget_use import Share, Used, shares, tightest
-from holdfast.view.live_tree import LiveView, headed
+from holdfast.view.live_tree import LIVE_STEPS_KEPT, LiveView, headed
 from holdfast.view.run_view import RunView
 from tests.view.stories import BEGAN, ROOT, Story, asked, forced, limited, moment, natural, seen
 
@@ -143,7 +143,7 @@ def test_a_subagent_stands_below_the_call_that_has_started_it() -> None:
         ROOT,
         "pending",
     )
-    child = Story(child_id, parent_id="a", seconds=story.seconds).begins("clerk").asks().answers("1").completes()
+    child = Story(child_id, parent_agent_id="a", seconds=story.seconds).begins("clerk").asks().answers("1").completes()
     view = seen(child.told, view)
     assert (view.roots, view.root and view.root.execution_id, view.root and view.root.steps_used) == ((ROOT,), ROOT, 1)
     child.tell(AgentExecutionCompleted, **natural("1"))

@@ -17,13 +17,12 @@ from docs.pictures import timeline as example
 from holdfast.client.events_from_state import retold
 from holdfast.core.agent.budget import ExecutionBudget
 from holdfast.core.agent.state import AgentState
-from holdfast.core.base.bounds import REPORTED_TEXT_CHARS_MAX, TIMELINE_ROWS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import printable
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.amounts import counted, dollars
 from holdfast.core.conversation.decision_text import decision_text
-from holdfast.core.conversation.display_text import beginning
+from holdfast.core.conversation.display_text import REPORTED_TEXT_CHARS_MAX, beginning
 from holdfast.core.conversation.verdicts import Approval
 from holdfast.core.wire import execution_events
 from holdfast.testing.builders import a_call, a_state, a_step, assistant, user
@@ -34,7 +33,7 @@ from holdfast.view.markdown import fenced, plain, to_markdown
 from holdfast.view.report import Report, RunExport, reported, to_json_dict
 from holdfast.view.run_view import RunView, subagent_calls
 from holdfast.view.svg import WIDTH, drawn
-from holdfast.view.timeline import Timeline, timeline
+from holdfast.view.timeline import TIMELINE_ROWS_MAX, Timeline, timeline
 from tests.client.told import HOSTILE
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -197,7 +196,7 @@ def test_a_wait_for_a_person_has_a_bar_of_its_own() -> None:
     envelope: dict[str, Any] = {
         "agent_id": state.agent_id,
         "execution_id": state.running.execution_id,
-        "parent_id": None,
+        "parent_agent_id": None,
         "step_number": 1,
     }
     asked = execution_events.ApprovalRequested(

@@ -7,7 +7,7 @@ import pytest
 from holdfast import ExecutionBudget
 from holdfast.core.agent.execution_state import ExecutionStatus
 from holdfast.core.agent.policies import ApprovalRule
-from holdfast.core.base.bounds import STORY_BYTES_MAX, STORY_LISTED_MAX, STORY_STEPS_MAX, STORY_WORDS_CHARS_MAX
+from holdfast.core.base.bounds import DETAILS_BYTES_MAX, DETAILS_LISTED_MAX, DETAILS_STEPS_MAX, DETAILS_WORDS_CHARS_MAX
 from holdfast.core.conversation.markdown_escaping import GAP
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.conversation.steps import ErrorRecord
@@ -15,7 +15,7 @@ from holdfast.core.loop.events import Event
 from tests.core.building import DEFINITION, Run, call, hook_at, spawn
 from tests.core.sessions import begin, execution_id, finish, running, said, session, told
 from tests.rendering import HOSTILE, STEERING, assert_tame, rows
-from workflows.execution.current_details import Story
+from workflows.execution.current_details import CurrentDetails
 from workflows.session.current_details import session_details
 
 ASK = (ApprovalRule(tools=("add",)),)
@@ -35,7 +35,7 @@ def plain(told: str) -> str:
 
 
 def story(run: Run) -> str:
-    return plain(Story().told(run.state, "tester"))
+    return plain(CurrentDetails().told(run.state, "tester"))
 
 
 def lines(run: Run) -> list[str]:
@@ -60,7 +60,7 @@ def test_a_call_that_waits_for_a_person_is_told_with_its_id_until_it_is_decided_
 
 
 def test_where_several_wait_the_command_says_that_one_is_to_be_named() -> None:
-    run = Run(approvals=ASK).begin().answer("", *(call(f"c{n}") for n in range(STORY_LISTED_MAX + 2)))
+    run = Run(approvals=ASK).begin().answer("", *(call(f"c{n}") for n in range(DETAILS_LISTED_MAX + 2)))
     assert f"`holdfast approve {run.state.running.execution_id} CALL` lets it run" in story(run)
     assert "(2 more wait.)" in lines(run)
 
@@ -94,11 +94,11 @@ def test_a_step_is_told_with_what_ran_how_it_ended_how_long_it_took_and_what_it_
 
 
 def test_steps_of_long_ago_are_told_together_and_what_was_told_of_one_is_kept() -> None:
-    run, kept = Unchecked().begin(), Story()
+    run, kept = Unchecked().begin(), CurrentDetails()
     for n in range(60):
         run.answer("", call(f"c{n}")).returns(f"c{n}")
         assert plain(kept.told(run.state, "tester")) == story(run)
-    steps = [line for line in lines(run) if line.startswith("|") and "echo" not in line][-STORY_STEPS_MAX - 1 :]
+    steps = [line for line in lines(run) if line.startswith("|") and "echo" not in line][-DETAILS_STEPS_MAX - 1 :]
     assert steps[0] == "| 1 to 45 | (earlier steps) | 1 min 30 s | 4,500 / 900 | > 0.0000 |"
     assert [line.split(" | ")[0] for line in steps[1:]] == [f"| {n}" for n in range(46, 61)]
 
@@ -147,11 +147,11 @@ def test_an_agent_without_an_execution_has_no_story_yet() -> None:
 
 def hostile_run(text: str) -> Run:
     """A run in which everybody says `text`, wherever they can."""
-    words = text[:STORY_WORDS_CHARS_MAX]
+    words = text[:DETAILS_WORDS_CHARS_MAX]
     error = ErrorRecord(type=words, message=text[:500], source=words)
     helper = DEFINITION.model_copy(update={"name": "helper"})
     run = Unchecked(approvals=ASK, subagents=[helper]).begin(text[:9_000])
-    for n in range(STORY_STEPS_MAX + 2):
+    for n in range(DETAILS_STEPS_MAX + 2):
         odd = ToolCall(id=f"{words[:30]}{n}", name=words, arguments={words: text[:300], "z": [text[:300]]})
         calls = [
             ToolCall(id=f"c{n}-{m}", name="echo", arguments={words: text[:300], "z": text[:300]}) for m in range(9)
@@ -173,8 +173,8 @@ def test_hostile_words_break_no_table_make_no_link_and_have_a_bound(text: str) -
     stopped = story(run)
     for each in (waiting, stopped):
         assert_tame(each)
-        assert len(each.encode()) <= STORY_BYTES_MAX
-    assert [len(table) for table in rows(waiting)] == [5, STORY_LISTED_MAX + 1, STORY_STEPS_MAX + 3]
+        assert len(each.encode()) <= DETAILS_BYTES_MAX
+    assert [len(table) for table in rows(waiting)] == [5, DETAILS_LISTED_MAX + 1, DETAILS_STEPS_MAX + 3]
     answered = Run().begin().answer(text[:20_000])
     assert_tame(story(answered))
 
@@ -203,7 +203,7 @@ def test_a_session_tells_what_it_does_what_waits_and_how_its_executions_ended() 
 def test_hostile_words_are_words_in_a_session_too(text: str) -> None:
     made = hostile_session(text)
     assert_tame(made)
-    assert len(made.encode()) <= STORY_BYTES_MAX
+    assert len(made.encode()) <= DETAILS_BYTES_MAX
 
 
 def test_a_new_session_tells_its_settings() -> None:

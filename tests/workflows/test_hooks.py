@@ -16,11 +16,11 @@ from holdfast.client import Settings
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.agent.hooks import Changes, Hook, HookContext, HookFunction, Trigger, hook
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.bounds import LISTED_STEPS
 from holdfast.core.base.errors import ExecutionFailed
 from holdfast.testing.script import Call, Reply, call, calls, say, turn_number
 from tests.serving import Serve, served
 from tests.workflows.histories import history_of, markers, replayed, taken, written
+from workflows.search_attributes import LISTED_STEPS
 
 pytestmark = pytest.mark.temporal
 

@@ -13,7 +13,6 @@ from holdfast import AgentDefinition, tool
 from holdfast.client import Holdfast
 from holdfast.core.agent.hooks import Changes, HookContext, Trigger, hook
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.bounds import LISTED_MODEL_SECONDS, LISTED_STEPS
 from holdfast.core.base.usage import Prices
 from holdfast.core.wire import search_attributes
 from holdfast.core.wire.contracts import InferenceAnswer
@@ -21,7 +20,7 @@ from holdfast.testing.holds import Hold
 from holdfast.testing.script import Reply, call, say, turn_number
 from tests.serving import Serve
 from tests.workflows.histories import replayed
-from workflows.search_attributes import Rate
+from workflows.search_attributes import LISTED_MODEL_SECONDS, LISTED_STEPS, Rate
 
 STEPS = 2 * LISTED_STEPS + 3
 HELD_AT = LISTED_STEPS + 2

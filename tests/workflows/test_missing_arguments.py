@@ -6,9 +6,8 @@ import pytest
 
 from holdfast import AgentDefinition, AgentState, tool
 from holdfast.core.agent.remote_tools import remote_tool
-from holdfast.core.agent.tools import missing_arguments
+from holdfast.core.agent.tools import REQUIRED_ARGUMENTS_MAX, missing_arguments
 from holdfast.core.agent.toolset import Toolset
-from holdfast.core.base.bounds import REQUIRED_ARGUMENTS_MAX
 from holdfast.core.conversation.steps import Outcome
 from holdfast.local import LocalDriver
 from holdfast.testing.script import Call, calls, say

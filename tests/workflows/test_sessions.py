@@ -15,7 +15,6 @@ from holdfast import AgentDefinition, tool
 from holdfast.client.workflow_updates import UPDATES_AT_ONCE
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionStatus
-from holdfast.core.base.bounds import UPDATES_PER_RUN
 from holdfast.core.conversation.messages import Message
 from holdfast.core.session import session_state
 from holdfast.core.wire.contracts import StopRequest
@@ -38,6 +37,7 @@ from holdfast.core.wire.session_contracts import (
 from holdfast.testing.script import Reply, call, say
 from tests.serving import Serve
 from tests.workflows.chats import Chat, ids, texts
+from workflows.session.agent_session import UPDATES_PER_RUN
 from workflows.session.child_execution import ChildExecution
 
 pytestmark = pytest.mark.temporal

@@ -243,7 +243,7 @@ async def test_three_levels_are_heard_at_the_top_with_their_ids_and_parents(
         state = await at_work.client.result(execution_id)
         runs = [len(await chain_of(at_work.client, each)) for each in {each.execution_id for each in heard}]
     assert sum(runs) == (7 if continue_events > 1 else 14), "each execution has two steps"
-    parents = {each.agent_id: each.parent_id for each in heard}
+    parents = {each.agent_id: each.parent_agent_id for each in heard}
     assert len(parents) == 7
     depths = Counter(_depth(each, parents) for each in parents)
     assert depths == {0: 1, 1: 2, 2: 4}

@@ -56,7 +56,7 @@ from holdfast.core.loop.events import (
 from holdfast.core.loop.start import between_steps, may_change
 from holdfast.core.session.session_state import MESSAGE_ID
 from holdfast.core.wire.carry_over import SealedHistory
-from holdfast.core.wire.contracts import AGENT_EXECUTION, Carried, ExecutionInput, StopRequest, ToolCatalog
+from holdfast.core.wire.contracts import AGENT_EXECUTION, CarriedRun, ExecutionInput, StopRequest, ToolCatalog
 from holdfast.core.wire.execution_record import asked_of, without_record
 from holdfast.core.wire.paging import without_bulk
 from holdfast.core.wire.result_contracts import ExecutionResult
@@ -65,7 +65,7 @@ from workflows import summaries
 from workflows.continue_as_new import FAULTS, check_start, is_long
 from workflows.event_log import EventLog
 from workflows.execution.activity_calls import call_error, resolve_tools, take_up
-from workflows.execution.current_details import Story
+from workflows.execution.current_details import CurrentDetails
 from workflows.execution.definition_change import opening_of, priced, resolved
 from workflows.execution.executor import SHORTEST, Ends, Executor
 from workflows.execution.metrics import ExecutionMetrics
@@ -75,7 +75,7 @@ from workflows.execution.query_handlers import QueryHandlers
 from workflows.execution.request_delta import ModelTranscript
 from workflows.execution.result import SavedResult, result_of
 from workflows.execution.signal_handlers import SignalHandlers
-from workflows.execution.store_calls import Unkept, record
+from workflows.execution.store_calls import MissingRecord, record
 from workflows.search_attributes import Rate, ended, progress, show, tell
 
 CANCEL_PASSES = 5
@@ -104,7 +104,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         self._catalog: ToolCatalog | None = None
         self._tools: dict[str, ToolTraits] = {}
         self._waiting = PendingApprovals()
-        self._story = Story()
+        self._story = CurrentDetails()
         self._model_waits = ModelWaits(self._tell_story)
         self._metering = ExecutionMetrics(lambda: self._start.definition.name, lambda: self._tools)
         # The first task's now() is not the same in every replay (a query in it moves it); the start time is.
@@ -185,10 +185,10 @@ class AgentExecution(QueryHandlers, SignalHandlers):
         self._tell_surplus()
         self._snapshot = self._past.snapshot(self._state)
         kept = await record(self._start, asked_of(self._state), summaries.of_record(self._state))
-        if isinstance(kept, Unkept):
+        if isinstance(kept, MissingRecord):
             self._metering.count_unkept()
             self._state = without_record(self._state, kept.why)
-        digest = None if isinstance(kept, Unkept) else kept.snapshot
+        digest = None if isinstance(kept, MissingRecord) else kept.snapshot
         whole = self._start.session is None or digest is None
         return SavedResult(snapshot=digest, taken=self._said(), messages_before=self._messages_before, whole=whole)
 
@@ -316,7 +316,7 @@ class AgentExecution(QueryHandlers, SignalHandlers):
             error = ErrorRecord(type="HistoryLimit", message=text, source="driver")
             self._inbox.append(DriverFailed(error=error, at=workflow.now()))
             return
-        carried = Carried(
+        carried = CarriedRun(
             head=without_bulk(self._state),
             segments=tuple(each.segment for each in self._past.sealed),
             steps=steps,

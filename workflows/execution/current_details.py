@@ -61,7 +61,7 @@ Child = tuple[ToolCall, str, str]
 """A subagent: the call that began it, how it stands, the id of its run."""
 
 
-class Story:
+class CurrentDetails:
     """Tells of one execution, again and again: the row of a step that is over is kept."""
 
     def __init__(self) -> None:
@@ -69,16 +69,16 @@ class Story:
         self._widths = list(WIDTHS)
 
     def told(self, state: AgentState, agent: str, wait: ModelWait | None = None) -> str:
-        """Return the current details, at most STORY_BYTES_MAX bytes; `wait` is that of the model call under way."""
+        """Return the current details, at most DETAILS_BYTES_MAX bytes; `wait` is that of the model call under way."""
         execution = state.execution
         if execution is None:
             return f"**{state.status}** · agent `{agent}`"
-        done = execution.step_executions[-bounds.STORY_STEPS_MAX :]
+        done = execution.step_executions[-bounds.DETAILS_STEPS_MAX :]
         while True:
             width = self._widths[0]
             rows = [self._row(each, width) for each in done]
             told = "\n\n".join(filter(None, _parts(state, execution, agent, done, rows, width, wait)))
-            fits = len(told) * 4 <= bounds.STORY_BYTES_MAX or len(told.encode()) <= bounds.STORY_BYTES_MAX
+            fits = len(told) * 4 <= bounds.DETAILS_BYTES_MAX or len(told.encode()) <= bounds.DETAILS_BYTES_MAX
             if fits or len(self._widths) == 1:
                 return bounded(told)
             self._rows.clear()  # from here on it is told in fewer words
@@ -87,7 +87,7 @@ class Story:
     def _row(self, done: StepExecution, width: int) -> Row:
         number = done.step.number
         if number not in self._rows:
-            if len(self._rows) >= 2 * bounds.STORY_STEPS_MAX:
+            if len(self._rows) >= 2 * bounds.DETAILS_STEPS_MAX:
                 self._rows.clear()
             self._rows[number] = _row(done.step, width, duration(done.duration.total_seconds()))
         return self._rows[number]
@@ -96,10 +96,10 @@ class Story:
 def bounded(told: str) -> str:
     """Return `told`, where it is too long the lines that there is room for."""
     data = told.encode()
-    if len(data) <= bounds.STORY_BYTES_MAX:
+    if len(data) <= bounds.DETAILS_BYTES_MAX:
         return told
     note = "\n\n(There is more: `holdfast show` has all of it.)"
-    kept = data[: bounds.STORY_BYTES_MAX - len(note)]
+    kept = data[: bounds.DETAILS_BYTES_MAX - len(note)]
     return kept[: kept.rindex(b"\n")].decode() + note
 
 
@@ -107,7 +107,7 @@ def listed(heading: str, items: Sequence[ItemT], told: Callable[[ItemT], str]) -
     """Return a list of the last of `items` under its heading, and how many there were before them; nothing of none."""
     if not items:
         return ""
-    shown = items[-bounds.STORY_LISTED_MAX :]
+    shown = items[-bounds.DETAILS_LISTED_MAX :]
     before = len(items) - len(shown)
     lines = [f"({before:,} more before these)"] if before else []
     return "\n".join((f"**{heading}**", "", *(f"- {line}" for line in (*lines, *map(told, shown)))))
@@ -122,7 +122,7 @@ def _parts(
     width: int,
     wait: ModelWait | None,
 ) -> Iterator[str]:
-    chars = min(2 * width, bounds.STORY_WORDS_CHARS_MAX)
+    chars = min(2 * width, bounds.DETAILS_WORDS_CHARS_MAX)
     yield _status(state, execution, agent)
     yield _budget(state, execution)
     yield _model_wait(execution, wait, chars)
@@ -145,7 +145,7 @@ def _status(state: AgentState, execution: ExecutionState, agent: str) -> str:
     else:
         facts.append(f"since {moment(since)}; this is of {moment(state.updated_at, since)}")
     signal = state.stop_signal
-    why = f"\n\nWhy: {code(signal.message, bounds.STORY_WORDS_CHARS_MAX)}" if signal and signal.message else ""
+    why = f"\n\nWhy: {code(signal.message, bounds.DETAILS_WORDS_CHARS_MAX)}" if signal and signal.message else ""
     return " · ".join((f"**{ending(state.status, state.stop_reason)}**", *facts)) + why
 
 
@@ -223,7 +223,7 @@ def _approvals(state: AgentState, execution: ExecutionState, chars: int) -> str:
             f"`{short_digest(each.digest or each.call.digest)}`",
             moment(each.expires_at, since) if each.expires_at else "never",
         )
-        for each in waiting[: bounds.STORY_LISTED_MAX]
+        for each in waiting[: bounds.DETAILS_LISTED_MAX]
     ]
     more = f"\n\n({len(waiting) - len(rows):,} more wait.)" if len(waiting) > len(rows) else ""
     which = "" if len(waiting) == 1 else " CALL"
@@ -291,7 +291,7 @@ def _deeds(step: AgentStep, width: int) -> str:
             return f"✗ {code(step.errors[-1].type, width)}"
         return f"says {code(said.text, width)}" if said else "no answer"
     ended = {each.call.id: each for each in step.tool_executions}
-    most = bounds.STORY_LISTED_MAX
+    most = bounds.DETAILS_LISTED_MAX
     told = [_deed(call, ended.get(call.id), width) for call in calls[:most]]
     if len(calls) > most:
         outcomes = Counter(ended[call.id].outcome if call.id in ended else "open" for call in calls[most:])
@@ -357,4 +357,4 @@ def _problems(state: AgentState, execution: ExecutionState, done: Sequence[StepE
 def _answer(state: AgentState) -> str:
     if not state.final_response:
         return ""
-    return f"**Answer**\n\n{block(state.final_response, bounds.STORY_ANSWER_CHARS_MAX)}"
+    return f"**Answer**\n\n{block(state.final_response, bounds.DETAILS_ANSWER_CHARS_MAX)}"

@@ -15,7 +15,7 @@ from workflows.execution.activity_calls import resolve_tools
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedChange:
     """A change as this worker can carry it out: what it offers, what the model is told first, the core's event."""
 
     catalog: ToolCatalog
@@ -43,7 +43,7 @@ def priced(llm: LLM, catalog: ToolCatalog) -> LLM:
     return llm if llm.prices is not None else replace(llm, prices=catalog.prices)
 
 
-async def resolved(change: DefinitionChange) -> Resolved:
+async def resolved(change: DefinitionChange) -> ResolvedChange:
     """Return what `change` comes to on this worker, recorded.
 
     Raises a FailureError where the worker lacks what the definition names, and UnknownAgent.
@@ -51,4 +51,4 @@ async def resolved(change: DefinitionChange) -> Resolved:
     catalog = await resolve_tools(change.definition)
     opening = opening_of(change.definition, catalog, change.subagents)
     definition = replace(opening.definition, llm=priced(change.definition.llm, catalog))
-    return Resolved(catalog, opening, DefinitionChanged(definition, catalog.at, change.budget))
+    return ResolvedChange(catalog, opening, DefinitionChanged(definition, catalog.at, change.budget))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.agent.context_view import View
+from holdfast.core.agent.context_view import ContextView
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base import bounds
 from holdfast.core.base.frozen import replace
@@ -92,7 +92,7 @@ class ModelTranscript:
         return self._told if self._view is not None and self._view.advanced(state.store).continues else None
 
     @property
-    def _shown(self) -> View:
+    def _shown(self) -> ContextView:
         if self._view is None:
             raise ValueError("the model has not been asked yet")
         return self._view
@@ -102,5 +102,5 @@ class ModelTranscript:
         self._view = self._view.advanced(state.store) if self._view is not None else self._view_of(state)
         return (self._told if self._view.continues else None) or root(self.opening)
 
-    def _view_of(self, state: AgentState) -> View:
-        return View.of(state.store, self.opening.definition.context, state.running.execution_id)
+    def _view_of(self, state: AgentState) -> ContextView:
+        return ContextView.of(state.store, self.opening.definition.context, state.running.execution_id)

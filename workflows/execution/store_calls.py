@@ -16,13 +16,13 @@ from workflows.timeouts import RECORD, SESSION_RECORD
 
 
 @dataclass(frozen=True, slots=True)
-class Unkept:
+class MissingRecord:
     """Why there is no record."""
 
     why: str
 
 
-async def record(start: ExecutionInput, asked: str, caption: str) -> Recorded | Unkept:
+async def record(start: ExecutionInput, asked: str, caption: str) -> Recorded | MissingRecord:
     """Have the execution kept, within the time there is. What it was `asked` is told where its input says nothing.
 
     A cancel of the run does not reach it: what has ended is kept in any case.
@@ -30,7 +30,7 @@ async def record(start: ExecutionInput, asked: str, caption: str) -> Recorded | 
     return await in_any_case(_recorded(start, asked, caption))
 
 
-async def _recorded(start: ExecutionInput, asked: str, caption: str) -> Recorded | Unkept:
+async def _recorded(start: ExecutionInput, asked: str, caption: str) -> Recorded | MissingRecord:
     times = RECORD if start.session is None else SESSION_RECORD
     said = start.session.messages[-1].text if start.session and start.session.messages else start.question
     try:
@@ -46,5 +46,5 @@ async def _recorded(start: ExecutionInput, asked: str, caption: str) -> Recorded
             summary=caption,
         )
     except ActivityError as error:
-        return Unkept(call_error(error, "record").message)
+        return MissingRecord(call_error(error, "record").message)
     return recorded

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from holdfast.core.base.bounds import REASON_CHARS_MAX, UPDATES_MAX, UPDATES_PER_RUN
+from holdfast.core.base.bounds import REASON_CHARS_MAX
 from holdfast.core.base.errors import HoldfastError, RecordNotFound
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.session import session_state
@@ -58,6 +58,12 @@ from workflows.session.child_execution import ChildExecution
 from workflows.session.current_details import session_details
 from workflows.session.store_calls import branched, find_session, keep_session
 from workflows.shielding import in_any_case
+
+UPDATES_PER_RUN: Final = 500
+"""After so many requests a session that rests goes on in a new run: Temporal takes 2,000 updates in one run."""
+
+UPDATES_MAX: Final = 1_000
+"""So many in a run that cannot end yet, and only messages, stops and the close are taken still."""
 
 
 @workflow.defn(name=AGENT_SESSION, failure_exception_types=FAULTS)

@@ -10,11 +10,11 @@ from holdfast.core.wire.run_metadata import limits_of
 from workflows.execution.current_details import bounded, in_dollars, listed
 from workflows.summaries import ending
 
-_CHARS = bounds.STORY_WORDS_CHARS_MAX
+_CHARS = bounds.DETAILS_WORDS_CHARS_MAX
 
 
 def session_details(state: SessionState) -> str:
-    """Return what the session is and does, of at most STORY_BYTES_MAX bytes."""
+    """Return what the session is and does, of at most DETAILS_BYTES_MAX bytes."""
     parts = (_status(state), _under_way(state), _queue(state), _unanswered(state), _executions(state), _settings(state))
     return bounded("\n\n".join(filter(None, parts)))
 
@@ -48,7 +48,7 @@ def _queue(state: SessionState) -> str:
     """Return the messages that come next, and how many there are besides."""
     if not state.queue:
         return ""
-    shown = state.queue[: bounds.STORY_LISTED_MAX]
+    shown = state.queue[: bounds.DETAILS_LISTED_MAX]
     more = len(state.queue) - len(shown)
     lines = [f"{place}. {code(each.text, _CHARS)}" for place, each in enumerate(shown, 1)]
     if more:
@@ -65,7 +65,7 @@ def _executions(state: SessionState) -> str:
     """Return the latest executions, the newest first."""
     messages: dict[str, int] = {}
     for each in reversed(state.known):
-        if each.execution_id not in messages and len(messages) == bounds.STORY_LISTED_MAX:
+        if each.execution_id not in messages and len(messages) == bounds.DETAILS_LISTED_MAX:
             break
         messages[each.execution_id] = messages.get(each.execution_id, 0) + 1
     rows = [(f"`{id_}`", str(count), _standing(state, id_)) for id_, count in messages.items()]

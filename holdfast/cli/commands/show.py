@@ -165,10 +165,10 @@ async def _steps(run: RunSource, *, as_json: bool) -> None:
 
 async def _events(run: RunSource, *, as_json: bool) -> None:
     """Print the events page by page."""
-    from holdfast.cli.screens.run_progress import Lines
+    from holdfast.cli.screens.run_progress import EventLines
     from holdfast.client.watch_events import to_dict
 
-    lines = Lines()
+    lines = EventLines()
 
     def show(event: AnyObserved) -> None:
         output.as_json(to_dict(event)) if as_json else lines.show(event)

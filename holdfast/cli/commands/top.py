@@ -59,10 +59,10 @@ async def _show(client: Holdfast, found: Overview, query: str, limit: int) -> in
             "the screen of `top` needs textual, which is not installed: pip install 'holdfast[temporal]'; "
             "`holdfast top --once` does without"
         )
-    from holdfast.cli.screens.top_screen import INTERRUPTED, Board
+    from holdfast.cli.screens.top_screen import INTERRUPTED, TopScreen
     from holdfast.cli.terminal_restore import put_back
 
-    board = Board(client, found, query=query, limit=limit)
+    board = TopScreen(client, found, query=query, limit=limit)
     with put_back():
         code = await board.run_async()
     if code is not None:

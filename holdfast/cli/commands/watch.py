@@ -15,7 +15,7 @@ from holdfast.cli.command_context import joined, meant, session_of
 from holdfast.cli.commands.runs import STOPPED
 from holdfast.cli.options import AsJson, WatchedId, with_server
 from holdfast.cli.screens import output
-from holdfast.cli.screens.run_progress import Lines
+from holdfast.cli.screens.run_progress import EventLines
 from holdfast.client.watch_events import Watched, to_dict
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -67,7 +67,7 @@ def _draws() -> bool:
 
 async def _print_events(events: AsyncGenerator[Watched, None], *, as_json: bool) -> bool:
     """Print what happens until its end; return whether the last event was that of a stop."""
-    lines, stopped = Lines(), False
+    lines, stopped = EventLines(), False
     async with aclosing(events) as watched:
         async for each in watched:
             if as_json:

@@ -20,7 +20,7 @@ from holdfast.core.wire import execution_events
 ENDS: Final = (execution_events.AgentExecutionCompleted, execution_events.AgentExecutionFailed)
 
 
-class Talk:
+class ChatOutput:
     """Prints what one agent says and does; what its subagents say is theirs."""
 
     def __init__(self, agent_id: str) -> None:

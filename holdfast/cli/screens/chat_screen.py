@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pydantic import JsonValue, ValidationError
 
 from holdfast.cli.screens import output, session_views
-from holdfast.cli.screens.chat_output import ENDS, Talk
+from holdfast.cli.screens.chat_output import ENDS, ChatOutput
 from holdfast.cli.screens.terminal_input import Keyboard, LeaveRequest
 from holdfast.cli.tool_arguments import typed_arguments
 from holdfast.client.watch_events import Watched
@@ -49,7 +49,7 @@ class Conversation:
         self._while_running: WhileRunning | None = while_running
         self._by = by
         self._keyboard = Keyboard()
-        self._talk = Talk(agent.agent_id)
+        self._talk = ChatOutput(agent.agent_id)
         self._happened: asyncio.Queue[Happened] = asyncio.Queue()
         self._next: asyncio.Task[Happened] | None = None
         self._draft = ""

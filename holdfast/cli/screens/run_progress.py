@@ -125,7 +125,7 @@ def _doing(watched: Watched) -> str:
             return ""
 
 
-class Lines:
+class EventLines:
     """Prints one line per event, and text as it comes between them."""
 
     def __init__(self) -> None:

@@ -61,7 +61,7 @@ class Rows(DataTable[Text]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "app.details", "details")]
 
 
-class Board(App[int]):
+class TopScreen(App[int]):
     """The screen; it returns the exit code."""
 
     ENABLE_COMMAND_PALETTE = False

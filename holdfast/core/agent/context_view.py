@@ -77,7 +77,7 @@ def compiled(store: MessageStore, policy: ContextPolicy, execution_id: str) -> t
     Sections that `policy` names and the store lacks count as empty. A custom compiler is the driver's to apply
     (`Compiler.apply`): for one this is what `CompilerContext.of` is made of.
     """
-    return tuple(View.of(store, policy, execution_id).messages)
+    return tuple(ContextView.of(store, policy, execution_id).messages)
 
 
 def said_before(store: MessageStore, step_id: str) -> MessageStore:
@@ -93,7 +93,7 @@ def said_before(store: MessageStore, step_id: str) -> MessageStore:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
+class ContextView:
     """What `compiled` gives, kept up to date at the cost of what is new.
 
     `continues` says that everything the view before this one showed is still its beginning, so that only the rest
@@ -109,7 +109,7 @@ class View:
     """Whether an answer that comes next belongs to calls that are shown."""
 
     @classmethod
-    def of(cls, store: MessageStore, policy: ContextPolicy, execution_id: str) -> View:
+    def of(cls, store: MessageStore, policy: ContextPolicy, execution_id: str) -> ContextView:
         """Return the first view of `store`, in O(messages)."""
         sources = _sources(store, policy)
         seen: list[Message] = []
@@ -119,14 +119,14 @@ class View:
             seen += added
         return cls(policy, execution_id, AppendList(seen), continues=False, _sources=sources, _keeping=keeping)
 
-    def advanced(self, store: MessageStore) -> View:
+    def advanced(self, store: MessageStore) -> ContextView:
         """Return the view of what the store has become.
 
         It costs what is new when the store only grew at the end of the last section shown, else O(messages).
         """
         sources = _sources(store, self.policy)
         if not _only_grew(self._sources, sources):
-            anew = View.of(store, self.policy, self.execution_id)
+            anew = ContextView.of(store, self.policy, self.execution_id)
             return dataclasses.replace(anew, continues=_begins_with(anew.messages, self.messages))
         added: list[Message] = []
         keeping = self._keeping
@@ -135,7 +135,7 @@ class View:
             name = _names(store, self.policy)[-1]
             added, keeping = _shown(name, new, self.policy, self.execution_id, keeping=keeping)
         messages = self.messages.extend(added)
-        return View(self.policy, self.execution_id, messages, continues=True, _sources=sources, _keeping=keeping)
+        return ContextView(self.policy, self.execution_id, messages, continues=True, _sources=sources, _keeping=keeping)
 
 
 def _sources(store: MessageStore, policy: ContextPolicy) -> tuple[AppendList[Message], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol
+from typing import Annotated, Final, Protocol
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator
 
@@ -10,21 +10,28 @@ from holdfast.core.agent.budget import BudgetPolicy, ExecutionBudget
 from holdfast.core.agent.policies import ApprovalRules, ContextPolicy, ErrorPolicy, ResponseFormat, TextFormat
 from holdfast.core.agent.retries import MODEL_PATIENCE_SECONDS
 from holdfast.core.agent.tool_selection import HookChoice, ToolChoice, named
-from holdfast.core.base.bounds import (
-    CAPABILITIES_MAX,
-    DEPTH_MAX,
-    MODEL_PATIENCE_SECONDS_MAX,
-    OVERRIDES_MAX,
-    REASKS_MAX,
-    SUBAGENTS_MAX,
-    WORD_CHARS_MAX,
-)
+from holdfast.core.base.bounds import DEPTH_MAX, WORD_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_values import PortableMap
 from holdfast.core.base.names import Name, Names, distinct
 from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.stop_reasons import OVERRIDABLE, StopReason
+
+OVERRIDES_MAX: Final = 100
+"""The most stops of one execution that hooks may override, whatever a definition says: nothing loops for ever."""
+
+REASKS_MAX: Final = 10
+"""The most times an answer of the wrong form is asked for again, whatever a definition says."""
+
+CAPABILITIES_MAX: Final = 64
+"""The most capabilities one agent may name."""
+
+SUBAGENTS_MAX: Final = 64
+"""The most agents one agent may call by name."""
+
+MODEL_PATIENCE_SECONDS_MAX: Final = 24 * 3600
+"""How long a model call can be tried at the most: attempts that cost something each write a few events."""
 
 
 class Named(Protocol):

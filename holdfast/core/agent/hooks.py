@@ -24,7 +24,7 @@ from typing import Final
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.base.bounds import HOOK_SECONDS_MAX, MESSAGES_WAITING_MAX, NAME_CHARS_MAX, REASON_CHARS_MAX
+from holdfast.core.base.bounds import MESSAGES_WAITING_MAX, NAME_CHARS_MAX, REASON_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, replace
 from holdfast.core.base.json_values import JsonMap, ShallowMap
@@ -33,6 +33,9 @@ from holdfast.core.base.validation_errors import problem_text
 from holdfast.core.conversation.messages import NAME_PATTERN, Message, ToolCall
 from holdfast.core.conversation.steps import ErrorRecord, InferenceResponse, StepExecution, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopSignal
+
+HOOK_SECONDS_MAX: Final = 5.0
+"""The longest one hook may take, whatever it declares: a stop waits for it."""
 
 
 class Trigger(StrEnum):

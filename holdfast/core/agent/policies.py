@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from holdfast.core.base.argument_patterns import ArgumentPatterns, matches_all, matches_some
-from holdfast.core.base.bounds import APPROVALS_MAX, NAME_CHARS_MAX, PRICE_USD_MAX, SECONDS_MAX, TOOL_RESULT_CHARS_MAX
+from holdfast.core.base.bounds import NAME_CHARS_MAX, PRICE_USD_MAX, SECONDS_MAX, TOOL_RESULT_CHARS_MAX
 from holdfast.core.base.frozen import Frozen
 from holdfast.core.base.json_values import PortableMap
 from holdfast.core.base.names import Name, Names, distinct
+
+APPROVALS_MAX: Final = 64
+"""The most approval rules of one agent: every call is held against them."""
 
 ErrorPolicy = Literal["recover", "fatal"]
 """`recover`: a tool's error goes back to the model, and a good answer after it is `completed`. `fatal`: a step with any

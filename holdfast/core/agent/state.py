@@ -21,7 +21,6 @@ from holdfast.core.agent.execution_state import ExecutionState, ExecutionStatus,
 from holdfast.core.agent.hooks import ENDING, merged
 from holdfast.core.agent.policies import ContextPolicy, ResponseFormat
 from holdfast.core.base.append_list import AppendList
-from holdfast.core.base.bounds import ERRORS_TOLD_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.messages import Message, MessageStore
@@ -36,6 +35,9 @@ from holdfast.core.conversation.steps import (
     ToolExecution,
 )
 from holdfast.core.conversation.stop_reasons import OverrideRule, StopReason, StopSignal
+
+ERRORS_TOLD_MAX: Final = 20
+"""How many of the latest errors `debug` shows."""
 
 UNBORN_ID: Final = str(UUID(int=0))
 """What an agent has for its id before it is run for the first time."""

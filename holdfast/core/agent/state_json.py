@@ -19,18 +19,26 @@ from pydantic_core import to_json as spelled
 
 from holdfast.core.agent.execution_state import ExecutionState, SavedState
 from holdfast.core.agent.hooks import AROUND_TOOLS, ENDING, Trigger
-from holdfast.core.base.bounds import (
-    PATH_PARTS_MAX,
-    PROBLEM_CHARS_MAX,
-    PROBLEMS_READ_MAX,
-    PROBLEMS_TOLD_MAX,
-    STATE_BYTES_MAX,
-    VALUE_CHARS_MAX,
-)
+from holdfast.core.base.bounds import STATE_BYTES_MAX
 from holdfast.core.base.errors import StateInvalid
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.base.validation_errors import problem_text
 from holdfast.core.conversation.messages import DEFAULT_SECTION
+
+PROBLEMS_READ_MAX: Final = 10_000
+"""The most problems of one refused state that are looked at; with more of them it is something else altogether."""
+
+PROBLEMS_TOLD_MAX: Final = 5
+"""The most problems of one refused state that the error tells."""
+
+PROBLEM_CHARS_MAX: Final = 200
+"""The longest words about one problem."""
+
+VALUE_CHARS_MAX: Final = 60
+"""The most of a refused value that an error shows."""
+
+PATH_PARTS_MAX: Final = 16
+"""The most parts of a field's place that an error shows; a state's own fields lie at most ten deep."""
 
 StateT = TypeVar("StateT", bound=SavedState)
 

@@ -20,10 +20,7 @@ from pydantic_core import to_json
 from holdfast.core.agent.retries import TOOL_RETRIES
 from holdfast.core.base.bounds import (
     ERROR_CHARS_MAX,
-    LOCAL_TOOL_SECONDS_MAX,
     REASON_CHARS_MAX,
-    REQUIRED_ARGUMENTS_MAX,
-    TASK_QUEUE_CHARS_MAX,
     TOOL_DESCRIPTION_CHARS_MAX,
     TOOL_RESULT_BYTES_MAX,
     TOOL_RESULT_CHARS_MAX,
@@ -38,6 +35,15 @@ from holdfast.core.conversation.attempt_tally import LOST_SECONDS_MAX, WORKER_LO
 from holdfast.core.conversation.messages import NAME_PATTERN
 from holdfast.core.conversation.steps import ErrorRecord
 from holdfast.core.conversation.stop_reasons import StopContext
+
+REQUIRED_ARGUMENTS_MAX: Final = 32
+"""A tool that requires more arguments looks for missing ones itself: a run knows the names of so many."""
+
+LOCAL_TOOL_SECONDS_MAX: Final = 5.0
+"""All attempts of one `local` tool call together: a stop waits for them."""
+
+TASK_QUEUE_CHARS_MAX: Final = 200
+"""The longest name of a tool's task queue."""
 
 _STOP_CONTEXT: Final = TypeAdapter[Mapping[str, JsonValue]](StopContext)
 

@@ -11,10 +11,13 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from holdfast.core.base.bounds import NAME_CHARS_MAX, RUN_METADATA_BYTES_MAX
+from holdfast.core.base.bounds import NAME_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.validation_errors import problem_text
+
+RUN_METADATA_BYTES_MAX: Final = 16 * 1024
+"""The most metadata that one run, or message to a session, brings, in bytes of JSON."""
 
 RESERVED: Final = frozenset({"agent", "approval", "agent_id", "execution_id", "is_trace", "message_id", "step_id"})
 """What we write ourselves, into metadata of agents and messages."""

@@ -13,12 +13,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, JsonValue
 from pydantic_core import to_json
 
-from holdfast.core.base.bounds import ARGUMENT_PATTERN_CHARS_MAX, ARGUMENT_PATTERNS_MAX, ARGUMENT_PLACE_PARTS_MAX
+ARGUMENT_PATTERNS_MAX: Final = 16
+"""The most arguments that one approval rule has a pattern for."""
+
+ARGUMENT_PATTERN_CHARS_MAX: Final = 200
+"""The longest pattern on an argument, and the longest path to one."""
+
+ARGUMENT_PLACE_PARTS_MAX: Final = 8
+"""The most names in such a path."""
 
 
 def _checked_place(place: str) -> str:

@@ -25,9 +25,6 @@ CALL_ID_CHARS_MAX: Final = 40
 REASON_CHARS_MAX: Final = 1_000
 """The longest reason text of a stop."""
 
-STOP_CONTEXT_BYTES_MAX: Final = 2_000
-"""The most that a hook, a tool or a client can add to a stop signal, as JSON."""
-
 SOURCE_CHARS_MAX: Final = 200
 """The longest name of who asks for a stop or decides about a call: a person, a hook, a tool."""
 
@@ -52,44 +49,23 @@ REASONING_BYTES_MAX: Final = 16 * 1024
 ARGUMENTS_BYTES_MAX: Final = 64 * 1024
 """The most tool arguments of one answer together, in bytes; text, reasoning and these fit one payload."""
 
-ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
-"""The largest body of a model's answer that is read at all."""
-
 CALLS_PER_STEP_MAX: Final = 64
 """The most tool calls of one step that run; further ones are answered with an error."""
 
 CALLS_KEPT_MAX: Final = 128
 """The most tool calls of one model answer that are kept at all; OpenAI allows no more tools than that."""
 
-OVERRIDES_MAX: Final = 100
-"""The most stops of one execution that hooks may override, whatever a definition says: nothing loops for ever."""
-
-REASKS_MAX: Final = 10
-"""The most times an answer of the wrong form is asked for again, whatever a definition says."""
-
 DEPTH_MAX: Final = 10
 """The deepest nesting of subagents, whatever a definition says."""
 
-CAPABILITIES_MAX: Final = 64
-"""The most capabilities one agent may name."""
-
 REPORT_CHARS_MAX: Final = 20_000
 """The longest report on a whole folder of agents: ten files with as many problems as an error holds."""
-
-SUBAGENTS_MAX: Final = 64
-"""The most agents one agent may call by name."""
 
 MESSAGES_WAITING_MAX: Final = 64
 """The most messages kept for the next step; further ones are refused until it begins."""
 
 MESSAGES_WAITING_BYTES_MAX: Final = 2 * PAYLOAD_BYTES_MAX
 """The most they take together, in bytes of JSON: until the step begins they stand in every page of the state."""
-
-MESSAGE_BYTES_MAX: Final = 256 * 1024
-"""The largest content of one message, in UTF-8 bytes: what one payload holds."""
-
-SECTIONS_MAX: Final = 64
-"""The most sections of one message store."""
 
 WORD_CHARS_MAX: Final = 200
 """The longest word of a provider's that is kept: a finish reason, a model's name, an answer's id."""
@@ -106,9 +82,6 @@ PRICE_USD_MAX: Final = 1_000_000
 HOOKS_MAX: Final = 64
 """The most hooks of one agent."""
 
-HOOK_SECONDS_MAX: Final = 5.0
-"""The longest one hook may take, whatever it declares: a stop waits for it."""
-
 HOOK_CHANGES_BYTES_MAX: Final = 64 * 1024
 """The most that the changes of all hooks of one place take together, in bytes of JSON: one event holds them."""
 
@@ -117,16 +90,6 @@ HOOK_CHANGES_STEP_BYTES_MAX: Final = 768 * 1024
 
 EDITS_STEP_BYTES_MAX: Final = 768 * 1024
 """The same for what people make of the arguments of all calls of one step: decisions can come in one task, too."""
-
-METADATA_BYTES_MAX: Final = 256 * 1024
-"""The most that an agent's metadata take, in bytes of JSON: they stand in every page of the state."""
-
-RUN_METADATA_BYTES_MAX: Final = 16 * 1024
-"""The most metadata that one run, or message to a session, brings, in bytes of JSON."""
-
-HOOK_MESSAGES_MAX: Final = 10
-HOOK_STEPS_MAX: Final = 3
-"""How many of the latest messages, and completed steps, a hook is shown."""
 
 STOP_SIGNALS_MAX: Final = 16
 """The most stop signals from outside kept per execution; more would say nothing new."""
@@ -139,9 +102,6 @@ NAMES_TOLD_MAX: Final = 20
 
 MALFORMED_CHARS_MAX: Final = 200
 """The longest text about a call that cannot be used; there can be CALLS_KEPT_MAX of them in one payload."""
-
-JSON_DEPTH_MAX: Final = 64
-"""The deepest nesting of a definition's metadata or answer schema, for the same reason as that of arguments below."""
 
 ARGUMENTS_DEPTH_MAX: Final = 64
 """The deepest nesting of a tool's arguments; JSON readers give up at about 200 levels."""
@@ -170,20 +130,11 @@ CONTINUE_EVENTS: Final = 2_000
 CONTINUE_EVENTS_MAX: Final = 10_000
 """The most that can be set for that: Temporal warns at 10,240; a worker needs some 6 s to take up a run so long."""
 
-CONTINUE_BYTES: Final = 4 * 1024 * 1024
-"""So many bytes of history do it, too: Temporal warns at 10 MB and terminates at 50; a step can bring some 2 MB."""
-
 SEGMENT_BYTES_MIN: Final = 16 * 1024
 """How much must have come together to be sealed into a segment: the history holds a reference to it from there on."""
 
-SEGMENT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""The largest segment that others are joined into: one object of the store."""
-
 CARRIED_BYTES_MAX: Final = 128 * 1024 * 1024
 """Where an execution ends by itself: to take up so much again must stay below the 2 s that a task's code may take."""
-
-MODEL_PATIENCE_SECONDS_MAX: Final = 24 * 3600
-"""How long a model call can be tried at the most: attempts that cost something each write a few events."""
 
 MODEL_GRACE_SECONDS: Final = 1.0
 """How long an execution that is stopped waits for what had come of its model call."""
@@ -197,32 +148,14 @@ LATE_SECONDS: Final = 2 * MODEL_GRACE_SECONDS
 PROGRESS_CHARS_MAX: Final = 4_000
 """How much of the end of an answer that is still coming its heartbeats show: some 0.3 s of the fastest models."""
 
-ERRORS_TOLD_MAX: Final = 20
-"""How many of the latest errors `debug` shows."""
-
 TOOLS_MAX: Final = 128
 """The most tools of one agent, and"""
 
 TOOL_DESCRIPTION_CHARS_MAX: Final = 1_024
 """the longest description of one: OpenAI's limits, told when the tool is made instead of in every run."""
 
-REQUIRED_ARGUMENTS_MAX: Final = 32
-"""A tool that requires more arguments looks for missing ones itself: a run knows the names of so many."""
-
-LOCAL_TOOL_SECONDS_MAX: Final = 5.0
-"""All attempts of one `local` tool call together: a stop waits for them."""
-
-TASK_QUEUE_CHARS_MAX: Final = 200
-"""The longest name of a tool's task queue."""
-
-PARTS_MAX: Final = 64
-"""The most parts (texts and pictures) of one message."""
-
 CALL_ID_KEPT_CHARS_MAX: Final = 200
 """The longest call id that a stored message may answer: ours and every provider's are far shorter."""
-
-SUMMARY_REQUEST_BYTES_MAX: Final = 128 * 1024
-"""The most conversation that is shown to a model at once in order to summarise it, in bytes of JSON: half a payload."""
 
 SUMMARY_BYTES_MAX: Final = 32 * 1024
 """The longest summary that is kept, in bytes of JSON; it stands in every request after it."""
@@ -236,38 +169,11 @@ FORMAT_PROBLEMS_MAX: Final = 5
 FORMAT_PLACE_CHARS_MAX: Final = 120
 """The longest place or complaint within one of them: both can quote the answer."""
 
-SCHEMA_REFS_MAX: Final = 20_000
-"""How many references of a schema one check follows: nested unions that fail multiply at every level.
-
-That many take 0.4 s (measured), well inside the silence after which a worker is taken for dead.
-"""
-
 TEXT_CHARS_MAX: Final = 1024 * 1024
 """The longest text in any value at all; most have a tighter limit of their own that holds before this one."""
 
 STATE_BYTES_MAX: Final = 128 * 1024 * 1024
 """The largest saved state that is written or read: twice what 10,000 steps with results of 2 KB take."""
-
-PROBLEMS_READ_MAX: Final = 10_000
-"""The most problems of one refused state that are looked at; with more of them it is something else altogether."""
-
-PROBLEMS_TOLD_MAX: Final = 5
-"""The most problems of one refused state that the error tells."""
-
-PROBLEM_CHARS_MAX: Final = 200
-"""The longest words about one problem."""
-
-VALUE_CHARS_MAX: Final = 60
-"""The most of a refused value that an error shows."""
-
-PATH_PARTS_MAX: Final = 16
-"""The most parts of a field's place that an error shows; a state's own fields lie at most ten deep."""
-
-PRICES_MAX: Final = 1_000
-"""The most models that a worker's file of prices may name, and"""
-
-PRICES_FILE_BYTES_MAX: Final = 1024 * 1024
-"""the largest such file: no other one is that long."""
 
 STORED_BYTES_MIN: Final = PAYLOAD_BYTES_MAX + 4 * 1024
 """From this size on a payload is kept outside the history: whatever is checked against PAYLOAD_BYTES_MAX stays inside.
@@ -280,21 +186,6 @@ ANSWER_INLINE_BYTES_MAX: Final = 1900 * 1024
 
 STORED_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 """How much of what is kept outside the history a process holds in memory: a replay reads all that its run refers to."""
-
-RESULT_KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""The most that is kept of one tool result, in UTF-8 bytes; the model sees TOOL_RESULT_CHARS_MAX of it at once."""
-
-RESULT_KEEPING_SECONDS_MAX: Final = 15.0
-"""How long keeping one may take; then the model is told that it was not kept."""
-
-FETCHED_BYTES_MAX: Final = 40_000
-"""The most that one `fetch_result` reads, in UTF-8 bytes; it fits a result together with its last line."""
-
-STREAM_BYTES_MAX: Final = 96 * 1024 * 1024
-"""The largest body of a streamed answer: OpenAI takes some 300 bytes for each token, and 128,000 tokens is its most.
-
-Nothing of it is kept but what it says, and that is at most ANSWER_BYTES_MAX.
-"""
 
 REPORTED_TOKENS_MAX: Final = 10**12
 """A reported token count above this is a fault of the endpoint and is cut to it."""
@@ -318,151 +209,50 @@ Further ones are refused until there is room. It bounds the session's history, t
 on in a new run, and Temporal warns at 10,240 events and takes 2,000 updates in one run.
 """
 
-QUEUE_BYTES_MAX: Final = 1024 * 1024
-"""The most they take together, in bytes of JSON: a session that goes on in a new run hands them on."""
-
-APPROVALS_MAX: Final = 64
-"""The most approval rules of one agent: every call is held against them."""
-
-ARGUMENT_PATTERNS_MAX: Final = 16
-"""The most arguments that one approval rule has a pattern for."""
-
-ARGUMENT_PATTERN_CHARS_MAX: Final = 200
-"""The longest pattern on an argument, and the longest path to one."""
-
-ARGUMENT_PLACE_PARTS_MAX: Final = 8
-"""The most names in such a path."""
-
-UPDATES_PER_RUN: Final = 500
-"""After so many requests a session that rests goes on in a new run: Temporal takes 2,000 updates in one run."""
-
-UPDATES_MAX: Final = 1_000
-"""So many in a run that cannot end yet, and only messages, stops and the close are taken still."""
-
-MESSAGE_IDS_KEPT: Final = 1_000
-"""So many of the latest message ids a session remembers: sent again within them, a message is the same one."""
-
-SESSION_CHARS_MAX: Final = 4 * 1024 * 1024
-"""The most that a session keeps of itself as it leaves the server: its queue of QUEUE_BYTES_MAX, definitions, ids."""
-
-LISTED_STEPS: Final = 20
-LISTED_MODEL_SECONDS: Final = 30.0
-"""After so many steps, or seconds of model calls, a run under way is listed anew by how far it has come.
-
-One event each time: 12.05 events a step for quick ones, 13 at most where each takes half a minute.
-"""
-
 LISTED_MAX: Final = 1_000
 """The most runs, sessions, records or calls that one listing gives: each line of it may have to be asked for."""
 
 SUBAGENTS_AT_ONCE_MAX: Final = 32
 """The most subagents that one step of an execution starts, all of which can run at once; the model is told."""
 
-SUBAGENTS_STARTED_MAX: Final = 1_000
-"""The most subagents that one execution starts in all; those that they start themselves count for them."""
-
-TREE_RUNS_MAX: Final = 2_000
-"""The most runs that one reading of a run's tree shows."""
-
-RECORD_SHOWN_CHARS_MAX: Final = 20_000
-"""The most of its records that an agent is shown at once, in characters."""
-
-RECORDED_CALL_CHARS_MAX: Final = 500
-"""How much of a call's arguments, and of its result, it sees of a step in them."""
-
 SUMMARY_LINE_CHARS_MAX: Final = 80
 """The longest line that Temporal's UI shows beside an activity, a timer or a child: there is no room for more."""
 
-SUMMARY_LINE_BYTES_MAX: Final = 240
-"""The same in UTF-8 bytes: Temporal's limit is 400, of which a codec needs some."""
-
-COVER_LINE_CHARS_MAX: Final = 120
-"""The longest summary of a run or a session, in characters; SUMMARY_LINE_BYTES_MAX holds for it, too."""
-
-STORY_BYTES_MAX: Final = 16 * 1024
+DETAILS_BYTES_MAX: Final = 16 * 1024
 """The most that a run or a session tells of itself as its current details, in UTF-8 bytes of Markdown.
 
 Temporal's UI has its text drawn by a request with all of it in the address: proxies before it must take such ones.
 """
 
-STORY_STEPS_MAX: Final = 15
+DETAILS_STEPS_MAX: Final = 15
 """So many of the latest steps are told one by one there; the ones before are told together."""
 
-STORY_LISTED_MAX: Final = 8
+DETAILS_LISTED_MAX: Final = 8
 """The most calls of one step, messages, subagents, errors or warnings that are told there each; the rest is counted."""
 
-STORY_ANSWER_CHARS_MAX: Final = 1_000
+DETAILS_ANSWER_CHARS_MAX: Final = 1_000
 """How much of the answer is told there, and"""
 
-STORY_WORDS_CHARS_MAX: Final = 120
+DETAILS_WORDS_CHARS_MAX: Final = 120
 """how much of an error, of a reason, of what somebody has said."""
-
-COVER_QUESTION_CHARS_MAX: Final = 500
-"""How much of the question the static details of a run hold; the start's event, and a parent's, keep them."""
-ENCRYPTION_KEYS_MAX: Final = 16
-"""The most keys of one key file; a key that nothing is encrypted with any more can go."""
-
-KEY_FILE_BYTES_MAX: Final = 8 * 1024
-"""The largest key file: that many keys and comments."""
-
-ENCODED_IN_PLACE_BYTES_MAX: Final = 128 * 1024
-"""Payloads up to here are encrypted on the event loop (some 0.3 ms at the most), longer ones in a thread."""
-
-DECODED_BYTES_MAX: Final = 128 * 1024 * 1024
-"""The most that a compressed payload may come to: twice RESULT_KEPT_BYTES_MAX, the largest thing that we keep."""
-
-RESULT_PART_BYTES: Final = 1024 * 1024
-"""An encrypted result is kept in parts of so many bytes: whoever reads on in it decrypts one or two."""
-
-CODEC_BODY_BYTES_MAX: Final = 16 * 1024 * 1024
-"""The largest request to the codec server: the Web UI sends one event's payloads, 4 MB at the most, as base64."""
-
-CODEC_PAYLOADS_MAX: Final = 1_000
-"""The most payloads in one of its requests."""
 
 CODEC_TOKEN_CHARS_MIN: Final = 16
 """The shortest token of the codec server, and"""
 
 CODEC_TOKEN_CHARS_MAX: Final = 256
 """the longest."""
-LIVE_STEPS_KEPT: Final = 50
-"""How many of a run's latest steps a live view holds; of those before it knows how many they were."""
 
 LIVE_TEXT_CHARS_MAX: Final = 4_000
 """How much of the end of an answer that is coming a live view holds: more than a screen shows."""
 
-LIVE_RUNS_MAX: Final = 2_000
-"""How many runs of a tree a live view holds; beyond them it forgets those that ended first."""
-
-LIVE_RESULT_CHARS_MAX: Final = 500
-"""How much of a call's result, or of an error, a live view holds: it shows one line."""
-
 TOP_ROWS: Final = 100
 """How many runs and sessions `holdfast top` lists unless it is told otherwise; LISTED_MAX is the most."""
-EXPORTED_EVENTS_MAX: Final = 100_000
-"""The most events that an exported run has, the first ones; a run of a thousand steps has ten thousand or so."""
 
-TIMELINE_ROWS_MAX: Final = 400
-"""The most rows of a timeline's picture, each some 20 px high: beyond it nobody scrolls; the tables have all."""
-
-REPORTED_TEXT_CHARS_MAX: Final = 4_000
-"""How much of one text (a result, arguments, an answer of the model) a report shows, and a transcript on a screen."""
-
-COMPLETED_IDS_MAX: Final = 50
-"""The most ids that the shell is offered to complete a word with."""
-CANDIDATES_MAX: Final = 5
-"""How many runs or sessions an error names that the beginning of an id can mean."""
 LISTENER_EVENTS_MAX: Final = 10_000
 """How many events a coroutine listener may be behind; it misses further ones, the run does not wait for it."""
 
 LISTENER_SECONDS_MAX: Final = 5.0
 """How long the end of an execution waits for its coroutine listeners to have heard it."""
-
-SINKS_MAX: Final = 16
-"""The most sinks of one worker: each has pollers and slots of its own."""
-
-SINK_NAME_CHARS_MAX: Final = 64
-"""The longest name of a sink, its consumer id."""
 
 SINK_BATCH_EVENTS_MAX: Final = 100
 """The most events that a sink takes at once, and"""
@@ -470,17 +260,8 @@ SINK_BATCH_EVENTS_MAX: Final = 100
 SINK_BATCH_BYTES_MAX: Final = 1024 * 1024
 """the most they take together, in bytes of JSON; one event that is larger goes alone."""
 
-SINK_WAITING_MAX: Final = 256
-"""How many events wait for a sink; beyond that the reading of runs waits, and the runs do not."""
-
 SINK_FOLLOWED_MAX: Final = 500
 """How many executions one sink follows at the same time, each by a long poll; others wait for their turn."""
-
-SINK_LISTED_MAX: Final = 1_000
-"""How many ended executions a sink looks through at once; where there are more it looks at a shorter time."""
-
-SINK_FOLLOW_TRIES_MAX: Final = 12
-"""How often the events of an execution that has ended are asked for before it is passed over: some eight minutes."""
 
 SINK_TRIES_MAX: Final = 30
 """How often a batch is offered to a sink that fails otherwise than by being away: some twenty minutes."""
@@ -488,13 +269,5 @@ SINK_TRIES_MAX: Final = 30
 SINK_REFUSALS_MAX: Final = 3
 """How often one event is offered to a sink that refuses it."""
 
-SINK_STATE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""The most that a sink's place is read as: far more than SINK_FOLLOWED_MAX cursors and one batch."""
-SPAN_MESSAGES_MAX: Final = 50
-"""So many of the latest messages are told in a model call's span, where content is told at all."""
-
 SPAN_TEXT_CHARS_MAX: Final = 8_000
 """The longest text of a message, a call's arguments or its result in a span, in characters."""
-
-LABELS_MAX: Final = 200
-"""So many names of agents, models or tools a worker tells apart in its metrics; further ones count as `other`."""

@@ -9,7 +9,10 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, GetCoreSchemaHandler, JsonValue
 from pydantic_core import CoreSchema, PydanticSerializationError, core_schema, from_json, to_json
 
-from holdfast.core.base.bounds import ARGUMENTS_DEPTH_MAX, JSON_DEPTH_MAX, TEXT_CHARS_MAX
+from holdfast.core.base.bounds import ARGUMENTS_DEPTH_MAX, TEXT_CHARS_MAX
+
+JSON_DEPTH_MAX: Final = 64
+"""The deepest nesting of a definition's metadata or answer schema, for the same reason as that of arguments below."""
 
 _KEY_CHARS_TOLD: Final = 60
 

@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, cast
 
-from holdfast.core.base.bounds import (
-    REPORTED_TEXT_CHARS_MAX,
-    SUMMARY_LINE_BYTES_MAX,
-    SUMMARY_LINE_CHARS_MAX,
-    WORD_CHARS_MAX,
-)
+from holdfast.core.base.bounds import SUMMARY_LINE_CHARS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.safe_text import printable
 from holdfast.core.conversation.messages import ToolCall
+
+SUMMARY_LINE_BYTES_MAX: Final = 240
+"""The same in UTF-8 bytes: Temporal's limit is 400, of which a codec needs some."""
+
+REPORTED_TEXT_CHARS_MAX: Final = 4_000
+"""How much of one text (a result, arguments, an answer of the model) a report shows, and a transcript on a screen."""
 
 CUT: Final = "…"
 HIDDEN: Final = "•••"

@@ -20,10 +20,7 @@ from holdfast.core.base.bounds import (
     CALL_ID_KEPT_CHARS_MAX,
     CALLS_KEPT_MAX,
     MALFORMED_CHARS_MAX,
-    MESSAGE_BYTES_MAX,
     NAME_CHARS_MAX,
-    PARTS_MAX,
-    SECTIONS_MAX,
 )
 from holdfast.core.base.call_digest import call_digest
 from holdfast.core.base.errors import InvalidInput
@@ -32,6 +29,15 @@ from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_parsing import read_json
 from holdfast.core.base.json_values import JsonMap
 from holdfast.core.base.names import Name
+
+MESSAGE_BYTES_MAX: Final = 256 * 1024
+"""The largest content of one message, in UTF-8 bytes: what one payload holds."""
+
+SECTIONS_MAX: Final = 64
+"""The most sections of one message store."""
+
+PARTS_MAX: Final = 64
+"""The most parts (texts and pictures) of one message."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 

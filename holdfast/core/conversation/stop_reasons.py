@@ -22,10 +22,13 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 from pydantic_core import to_json
 
-from holdfast.core.base.bounds import REASON_CHARS_MAX, SOURCE_CHARS_MAX, STOP_CONTEXT_BYTES_MAX
+from holdfast.core.base.bounds import REASON_CHARS_MAX, SOURCE_CHARS_MAX
 from holdfast.core.base.frozen import Frozen, replace
 from holdfast.core.base.json_form import JsonForm
 from holdfast.core.base.json_values import JsonMap, ShallowMap
+
+STOP_CONTEXT_BYTES_MAX: Final = 2_000
+"""The most that a hook, a tool or a client can add to a stop signal, as JSON."""
 
 StopMode = Literal["now", "after_step"]
 """`now` cancels what is in flight; `after_step` lets the step finish first."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from holdfast.core.agent.policies import SummaryPolicy
 from holdfast.core.base.append_list import AppendList
-from holdfast.core.base.bounds import SUMMARY_BYTES_MAX, SUMMARY_REQUEST_BYTES_MAX
+from holdfast.core.base.bounds import SUMMARY_BYTES_MAX
 from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.frozen import replace
 from holdfast.core.base.safe_text import clamped, clamped_json, encodable, json_size
@@ -26,6 +26,9 @@ from holdfast.core.conversation.messages import (
     MessageStore,
     Section,
 )
+
+SUMMARY_REQUEST_BYTES_MAX: Final = 128 * 1024
+"""The most conversation that is shown to a model at once in order to summarise it, in bytes of JSON: half a payload."""
 
 INSTRUCTION: Final = """\
 You summarise the conversation of an AI agent with its user, so that the agent can go on working with your summary in \

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from holdfast.core.agent.hooks import Changes, merged
-from holdfast.core.base.bounds import MESSAGES_WAITING_BYTES_MAX, MESSAGES_WAITING_MAX, METADATA_BYTES_MAX
+from holdfast.core.base.bounds import MESSAGES_WAITING_BYTES_MAX, MESSAGES_WAITING_MAX
 from holdfast.core.base.frozen import canonical, replace
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import ErrorRecord
@@ -17,6 +17,9 @@ from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.loop.events import HooksReturned
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import HookExecuted, MessageInjected
+
+METADATA_BYTES_MAX: Final = 256 * 1024
+"""The most that an agent's metadata take, in bytes of JSON: they stand in every page of the state."""
 
 ROLES: Final = ("user", "system")
 ROLES_TOLD: Final = "only user and system can be said from outside"

@@ -17,8 +17,6 @@ from holdfast.core.agent.hooks import HookContext, Trigger
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.token_bounds import messages_tokens
 from holdfast.core.base.bounds import (
-    HOOK_MESSAGES_MAX,
-    HOOK_STEPS_MAX,
     REASON_CHARS_MAX,
     SOURCE_CHARS_MAX,
     STOP_SIGNALS_MAX,
@@ -34,6 +32,10 @@ from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.loop.commands import Command, Emit
 from holdfast.core.loop.rules import Rules
 from holdfast.core.wire.execution_events import Observed, StopSignalReceived
+
+HOOK_MESSAGES_MAX: Final = 10
+HOOK_STEPS_MAX: Final = 3
+"""How many of the latest messages, and completed steps, a hook is shown."""
 
 ERROR_FORBADE: Final = "ErrorForbade"
 """The type of the error of a stop signal that says `error` by itself, such as a hook's."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.base.bounds import STORY_WORDS_CHARS_MAX
+from holdfast.core.base.bounds import DETAILS_WORDS_CHARS_MAX
 from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.display_text import on_a_line
 from holdfast.core.session.session_state import SessionState
@@ -52,7 +52,7 @@ def _accepted(make: Callable[..., MessageAccepted], message: SessionMessage, sta
         message_id=message.message_id,
         while_running=message.while_running or state.settings.while_running,
         chars=len(message.text),
-        excerpt=on_a_line(message.text, STORY_WORDS_CHARS_MAX),
+        excerpt=on_a_line(message.text, DETAILS_WORDS_CHARS_MAX),
     )
 
 

@@ -17,7 +17,7 @@ from pydantic import AwareDatetime, Field, JsonValue
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus, Id
 from holdfast.core.agent.user_metadata import checked_metadata
-from holdfast.core.base.bounds import MESSAGE_IDS_KEPT, QUESTION_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MAX
+from holdfast.core.base.bounds import QUESTION_BYTES_MAX, QUEUE_MAX
 from holdfast.core.base.call_digest import Digest
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen, canonical, replace
@@ -40,6 +40,12 @@ from holdfast.core.wire.session_contracts import (
     SessionView,
     WhileRunning,
 )
+
+QUEUE_BYTES_MAX: Final = 1024 * 1024
+"""The most they take together, in bytes of JSON: a session that goes on in a new run hands them on."""
+
+MESSAGE_IDS_KEPT: Final = 1_000
+"""So many of the latest message ids a session remembers: sent again within them, a message is the same one."""
 
 MESSAGE_ID: Final = "message_id"
 """Under this name a message's metadata hold its id."""

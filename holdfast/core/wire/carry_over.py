@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.append_list import AppendList
-from holdfast.core.base.bounds import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
+from holdfast.core.base.bounds import SEGMENT_BYTES_MIN
 from holdfast.core.base.errors import StateInvalid
 from holdfast.core.base.framing import frames_of
 from holdfast.core.base.frozen import replace
@@ -30,6 +30,9 @@ from holdfast.core.conversation.steps import StepExecution
 from holdfast.core.wire.contracts import CarriedState, Segment
 from holdfast.core.wire.paging import with_bulk, without_bulk
 from holdfast.core.wire.records import Part, Snapshot
+
+SEGMENT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The largest segment that others are joined into: one object of the store."""
 
 JOINED: Final = 32
 """How many segments of one size make one of the next, while that is not larger than SEGMENT_BYTES_MAX."""

@@ -257,7 +257,7 @@ class CarriedState(SparseForm):
     """The same of each section."""
 
 
-class Carried(CarriedState):
+class CarriedRun(CarriedState):
     """What a run of an execution begins with when it goes on from another.
 
     `told` is how far the model has been told the conversation, `events_total` how many events were observed so far.
@@ -299,7 +299,7 @@ class ExecutionInput(SparseForm):
     """How many events of history a run may have before the execution goes on in a new one; 1: after every step."""
     session: SessionStart | None = None
     """What a session has it begin with; none for an execution that stands alone."""
-    carried: Carried | None = None
+    carried: CarriedRun | None = None
     """What the run before this one hands on; none for an execution's first run."""
     state: CarriedState | None = None
     """What an execution's first run goes on from: an agent, or an execution under way. None for a new agent."""

@@ -1,7 +1,7 @@
 """An event as it is delivered: numbered within its execution or session, flat JSON, with an id to tell it by.
 
     {"id": "EXECUTION/7", "sequence": 7, "version": 1, "kind": "ToolCallStarted", "agent_id": …, "execution_id": …,
-     "parent_id": …, "at": …, "step_number": …, the kind's own fields …}
+     "parent_agent_id": …, "at": …, "step_number": …, the kind's own fields …}
     {"id": "TEMPORAL_RUN/7", "sequence": 7, "version": 1, "kind": "MessageAccepted", "agent_id": …,
      "temporal_run_id": …, "agent": …, "tenant": …, "at": …, the kind's own fields …}
 

@@ -37,11 +37,11 @@ from holdfast.core.conversation.verdicts import Approval, Decision
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The envelope of every event. `step_number` is 0 before the first step; `parent_id` is the parent agent's id."""
+    """The envelope of every event. `step_number` is 0 before the first step."""
 
     agent_id: str
     execution_id: str
-    parent_id: str | None
+    parent_agent_id: str | None
     at: datetime
     step_number: int
 

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.core.base.bounds import LABELS_MAX
+LABELS_MAX: Final = 200
+"""So many names of agents, models or tools a worker tells apart in its metrics; further ones count as `other`."""
+
 
 OTHER: Final = "other"
 """The label of names beyond LABELS_MAX."""

@@ -12,16 +12,17 @@ from typing import Final
 
 from holdfast.core.agent.budget import LIMITS, SECONDS, ExecutionBudget
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.base.bounds import (
-    COVER_LINE_CHARS_MAX,
-    COVER_QUESTION_CHARS_MAX,
-    SUMMARY_LINE_CHARS_MAX,
-    WORD_CHARS_MAX,
-)
+from holdfast.core.base.bounds import SUMMARY_LINE_CHARS_MAX, WORD_CHARS_MAX
 from holdfast.core.base.frozen import canonical
 from holdfast.core.conversation.amounts import duration, in_full, moment
 from holdfast.core.conversation.display_text import summary_line
 from holdfast.core.conversation.markdown_escaping import block, code, table
+
+DESCRIPTION_LINE_CHARS_MAX: Final = 120
+"""The longest summary of a run or a session, in characters; SUMMARY_LINE_BYTES_MAX holds for it, too."""
+
+DESCRIPTION_QUESTION_CHARS_MAX: Final = 500
+"""How much of the question the static details of a run hold; the start's event, and a parent's, keep them."""
 
 AGENT: Final = "agent"
 VERSION: Final = "holdfast"
@@ -30,7 +31,7 @@ DEFINITION: Final = "definition"
 
 
 @dataclass(frozen=True, slots=True)
-class Cover:
+class WorkflowDescription:
     """The summary is one line, the details Markdown."""
 
     summary: str
@@ -38,30 +39,30 @@ class Cover:
     memo: dict[str, str]
 
 
-def of_run(definition: AgentDefinition, question: str, budget: ExecutionBudget, version: str) -> Cover:
+def of_run(definition: AgentDefinition, question: str, budget: ExecutionBudget, version: str) -> WorkflowDescription:
     """Return the cover of a run that somebody has started."""
-    line = summary_line(f"{definition.name}: {question}", COVER_LINE_CHARS_MAX)
-    return Cover(line, _details(definition, question, budget), memo_of(definition, version))
+    line = summary_line(f"{definition.name}: {question}", DESCRIPTION_LINE_CHARS_MAX)
+    return WorkflowDescription(line, _details(definition, question, budget), memo_of(definition, version))
 
 
-def of_subagent(definition: AgentDefinition, task: str, budget: ExecutionBudget, version: str) -> Cover:
+def of_subagent(definition: AgentDefinition, task: str, budget: ExecutionBudget, version: str) -> WorkflowDescription:
     """Return the cover of a subagent's run."""
     line = summary_line(f"{definition.name}: {task}", SUMMARY_LINE_CHARS_MAX)
-    return Cover(line, _details(definition, task, budget), memo_of(definition, version))
+    return WorkflowDescription(line, _details(definition, task, budget), memo_of(definition, version))
 
 
-def of_execution(definition: AgentDefinition, number: int, said: str, version: str) -> Cover:
+def of_execution(definition: AgentDefinition, number: int, said: str, version: str) -> WorkflowDescription:
     """Return the cover of a session's execution, the `number`th."""
     line = summary_line(f"execution {number}: {said}", SUMMARY_LINE_CHARS_MAX)
-    return Cover(line, _details(definition, said, definition.budget), memo_of(definition, version))
+    return WorkflowDescription(line, _details(definition, said, definition.budget), memo_of(definition, version))
 
 
-def of_session(definition: AgentDefinition | None, version: str) -> Cover:
+def of_session(definition: AgentDefinition | None, version: str) -> WorkflowDescription:
     """Return the cover of a session; without a definition, of one that is expected to have been kept."""
     if definition is None:
-        return Cover("session", "", {VERSION: version})
+        return WorkflowDescription("session", "", {VERSION: version})
     memo = memo_of(definition, version)
-    return Cover(f"session of {definition.name}", _details(definition, "", definition.budget), memo)
+    return WorkflowDescription(f"session of {definition.name}", _details(definition, "", definition.budget), memo)
 
 
 def memo_of(definition: AgentDefinition, version: str) -> dict[str, str]:
@@ -83,12 +84,12 @@ def limits_of(budget: ExecutionBudget) -> list[tuple[str, str]]:
 def _details(definition: AgentDefinition, asked: str, budget: ExecutionBudget) -> str:
     about = f"**{definition.name}**"
     if definition.description:
-        about += f": {code(definition.description, COVER_QUESTION_CHARS_MAX)}"
+        about += f": {code(definition.description, DESCRIPTION_QUESTION_CHARS_MAX)}"
     limits = limits_of(budget)
     parts = (
         about,
         f"Model: {code(definition.llm.model, WORD_CHARS_MAX)}" if definition.llm.model else "",
-        f"Asked:\n\n{block(asked, COVER_QUESTION_CHARS_MAX)}" if asked.strip() else "",
+        f"Asked:\n\n{block(asked, DESCRIPTION_QUESTION_CHARS_MAX)}" if asked.strip() else "",
         table(("limit", ">"), limits) if limits else "No limits.",
     )
     return "\n\n".join(filter(None, parts))

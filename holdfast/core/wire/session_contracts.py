@@ -18,7 +18,6 @@ from holdfast.core.base.bounds import (
     CONTINUE_EVENTS_MAX,
     MESSAGE_ID_CHARS_MAX,
     SECONDS_MAX,
-    SESSION_CHARS_MAX,
     TENANT_CHARS_MAX,
 )
 from holdfast.core.base.call_digest import Digest
@@ -27,6 +26,9 @@ from holdfast.core.base.json_values import ShallowMap
 from holdfast.core.base.usage import Usage
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.records import ExecutionRecord
+
+SESSION_CHARS_MAX: Final = 4 * 1024 * 1024
+"""The most that a session keeps of itself as it leaves the server: its queue of QUEUE_BYTES_MAX, definitions, ids."""
 
 AGENT_SESSION: Final = "AgentSession"
 OPEN_UPDATE: Final = "open"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from holdfast.core.base.bounds import SINK_NAME_CHARS_MAX
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.base.frozen import Frozen
+
+SINK_NAME_CHARS_MAX: Final = 64
+"""The longest name of a sink, its consumer id."""
 
 EVENT_SINK: Final = "EventSink"
 DELIVER_ACTIVITY: Final = "deliver_events"

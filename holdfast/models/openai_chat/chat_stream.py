@@ -13,7 +13,7 @@ from io import StringIO
 from typing import Final, cast
 
 from holdfast.core.agent.model import AnswerListener, AnswerPart
-from holdfast.core.base.bounds import ANSWER_BYTES_MAX, STREAM_BYTES_MAX, WORD_CHARS_MAX
+from holdfast.core.base.bounds import WORD_CHARS_MAX
 from holdfast.core.base.safe_text import encodable
 from holdfast.core.base.usage import Usage
 from holdfast.models.openai_chat.chat_completion import (
@@ -26,6 +26,15 @@ from holdfast.models.openai_chat.chat_completion import (
     reported,
 )
 from holdfast.models.openai_chat.tool_call_deltas import Calls, joined, word_of
+
+ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
+"""The largest body of a model's answer that is read at all."""
+
+STREAM_BYTES_MAX: Final = 96 * 1024 * 1024
+"""The largest body of a streamed answer: OpenAI takes some 300 bytes for each token, and 128,000 tokens is its most.
+
+Nothing of it is kept but what it says, and that is at most ANSWER_BYTES_MAX.
+"""
 
 PLAIN: Final = b"{[<"
 """What begins with one of these is no stream of events but one JSON value, or a web page."""

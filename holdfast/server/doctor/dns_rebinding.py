@@ -36,7 +36,7 @@ _SOCKET: Final = re.compile(r"socket:\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ExposedPort:
     """A port that hands out the server's API to any page; `web_ui` where it is the Web UI's."""
 
     host: str
@@ -44,7 +44,7 @@ class Door:
     web_ui: bool
 
 
-def open_doors(address: str, namespace: str) -> tuple[Door, ...]:
+def open_doors(address: str, namespace: str) -> tuple[ExposedPort, ...]:
     """Return the server's HTTP ports that answer under a forged name; blocking, about a second at most.
 
     Looked at are the ports of the process that listens at `address` (on Linux, where it is ours to see), and the usual
@@ -57,7 +57,7 @@ def open_doors(address: str, namespace: str) -> tuple[Door, ...]:
         places |= set(_beside(port))
     chosen = sorted(places)[:PORTS_MAX]
 
-    def ask(place: tuple[str, int]) -> Door | None:
+    def ask(place: tuple[str, int]) -> ExposedPort | None:
         return _opened(*place, namespace)
 
     with ThreadPoolExecutor(len(chosen)) as threads:
@@ -65,7 +65,7 @@ def open_doors(address: str, namespace: str) -> tuple[Door, ...]:
     return tuple(door for door in found if door is not None)
 
 
-def _opened(host: str, port: int, namespace: str) -> Door | None:
+def _opened(host: str, port: int, namespace: str) -> ExposedPort | None:
     connection = http.client.HTTPConnection(host, port, timeout=ASK_SECONDS_MAX)
     headers = {"Host": f"{FORGED}:{port}", "Origin": f"http://{FORGED}:{port}"}
     with contextlib.closing(connection), contextlib.suppress(OSError, ValueError, http.client.HTTPException):
@@ -73,7 +73,7 @@ def _opened(host: str, port: int, namespace: str) -> Door | None:
         answer = connection.getresponse()
         told: object = json.loads(answer.read(ANSWER_BYTES_MAX))
         if answer.status == http.client.OK and isinstance(told, dict) and "namespaceInfo" in told:
-            return Door(host, port, "_csrf" in answer.headers.get("Set-Cookie", ""))
+            return ExposedPort(host, port, "_csrf" in answer.headers.get("Set-Cookie", ""))
     return None
 
 

@@ -29,7 +29,7 @@ from temporalio.service import RPCError
 
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.wire.contracts import RESOLVE_TOOLS_ACTIVITY, ToolCatalog, ToolsRequest
-from holdfast.server.doctor.server_findings import AgentTools, Moment, NamespaceFacts, Poller, ServingWorker
+from holdfast.server.doctor.server_findings import AgentTools, ClockReading, NamespaceFacts, Poller, ServingWorker
 
 RPC_TIMEOUT: Final = timedelta(seconds=3)
 
@@ -102,7 +102,7 @@ async def serving(temporal: TemporalClient, task_queue: str) -> list[ServingWork
     ]
 
 
-async def moment(temporal: TemporalClient) -> Moment | None:
+async def moment(temporal: TemporalClient) -> ClockReading | None:
     """Return what the server's clock says; none where it does not tell. Raises RPCError.
 
     The server tells the time nowhere but in what it notes: here, when a queue was last polled.
@@ -121,7 +121,7 @@ async def moment(temporal: TemporalClient) -> Moment | None:
             after = time.time()
             for each in answer.pollers:
                 if each.identity == identity:
-                    return Moment(before, each.last_access_time.ToNanoseconds() / 1e9, after)
+                    return ClockReading(before, each.last_access_time.ToNanoseconds() / 1e9, after)
             if polling.done():
                 return None
             await asyncio.sleep(CLOCK_LOOK_SECONDS)  # the server has no event for it

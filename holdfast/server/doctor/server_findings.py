@@ -13,7 +13,7 @@ from holdfast.connection.search_attribute_check import Attribute, complete, reme
 from holdfast.connection.temporal_client import Target
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.wire.contracts import ToolCatalog, waiting_queue
-from holdfast.server.doctor.dns_rebinding import FORGED, Door
+from holdfast.server.doctor.dns_rebinding import FORGED, ExposedPort
 from holdfast.server.doctor.findings import Finding, fine, warned, wrong
 
 CONFIGURATION: Final = "configuration"
@@ -74,7 +74,7 @@ class ServingWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ClockReading:
     """A reading of the server's clock between two of ours; seconds of the same epoch."""
 
     before: float
@@ -126,7 +126,7 @@ def server_settings(facts: NamespaceFacts) -> Finding:
     return fine(SERVER_SETTINGS, "a stop reaches running calls at once")
 
 
-def web_access(doors: Sequence[Door]) -> Finding:
+def web_access(doors: Sequence[ExposedPort]) -> Finding:
     """Judge whether a web page that somebody opens on a machine that reaches the server could drive it."""
     if not doors:
         return fine(WEB_ACCESS, "every HTTP port found on the server rejects unknown host names")
@@ -138,7 +138,7 @@ def web_access(doors: Sequence[Door]) -> Finding:
     return warned(WEB_ACCESS, found, "; ".join((*needed, "`holdfast dev` does both")))
 
 
-def clock(moment: Moment) -> Finding:
+def clock(moment: ClockReading) -> Finding:
     """Judge how far this machine's clock is from the server's: deadlines are told in ours and kept in the server's."""
     ahead = max(moment.before - moment.server, 0.0) or min(moment.after - moment.server, 0.0)
     if abs(ahead) < APART_WARNED_SECONDS:

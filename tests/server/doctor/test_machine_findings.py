@@ -18,7 +18,7 @@ from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.server.doctor import machine_findings, server_findings
 from holdfast.server.doctor.findings import Finding, Level, fine, sound, told, warned, wrong
 from holdfast.server.doctor.machine_findings import DataFacts, EndpointFacts, Parts
-from holdfast.server.doctor.server_findings import AgentTools, Moment, NamespaceFacts, Poller, ServingWorker
+from holdfast.server.doctor.server_findings import AgentTools, ClockReading, NamespaceFacts, Poller, ServingWorker
 
 MONTH = timedelta(days=30)
 NAMESPACE = NamespaceFacts("default", MONTH, takes_updates=True, pushes_cancels=True, starts_activities=True)
@@ -49,13 +49,13 @@ def level_and_words(finding: Finding) -> tuple[Level, str]:
     ],
 )
 def test_a_clock_is_judged_by_how_far_it_is_from_the_servers(offset: float, level: Level, words: str) -> None:
-    found, text = level_and_words(server_findings.clock(Moment(1e9 + offset, 1e9, 1e9 + offset + 0.0)))
+    found, text = level_and_words(server_findings.clock(ClockReading(1e9 + offset, 1e9, 1e9 + offset + 0.0)))
     assert found is level
     assert words in text
 
 
 def test_a_slow_answer_is_no_wrong_clock() -> None:
-    assert server_findings.clock(Moment(1e9 - 40, 1e9, 1e9 + 3)).level is Level.OK
+    assert server_findings.clock(ClockReading(1e9 - 40, 1e9, 1e9 + 3)).level is Level.OK
 
 
 @pytest.mark.parametrize(
