@@ -29,7 +29,7 @@ def model_of(state: AgentState) -> str:
 
 def ending(status: ExecutionStatus, reason: StopReason | None) -> str:
     """Return the status, with its reason where that says more: `stopped (steps_limit)`."""
-    return f"{status}" if reason is None or reason == status.value else f"{status} ({reason})"
+    return f"{status}" if reason is None or reason.value == status.value else f"{status} ({reason})"
 
 
 def of_model_call(state: AgentState, step_number: int) -> str:
