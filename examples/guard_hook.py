@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast import AgentDefinition, AgentState, Changes, HookContext, Message, hook, tool
+from holdfast import Agent, AgentState, Changes, HookContext, Message, hook, tool
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, call, say
 
@@ -36,8 +36,11 @@ async def with_a_source(context: HookContext) -> Changes | None:
     return Changes(go_on=True, messages=(Message(role="user", content="Name your source."),))
 
 
-AGENT = AgentDefinition(
-    name="analyst", hooks="all", system_prompt="You answer questions about orders.", tools=("run_sql",)
+AGENT = Agent(
+    name="analyst",
+    prompt="You answer questions about orders.",
+    tools=[run_sql],
+    hooks=[only_reading, with_a_source],
 )
 SCRIPT = [
     call("run_sql", statement="DELETE FROM orders WHERE late"),
@@ -50,7 +53,7 @@ SCRIPT = [
 async def main() -> AgentState:
     """Run the agent."""
     model = ScriptedModel(SCRIPT)  # leave it out for the environment's endpoint
-    driver = LocalDriver(AGENT, model=model, tools=[run_sql], hooks=[only_reading, with_a_source])
+    driver = LocalDriver(AGENT, model=model)
     state = await driver.execute("Clean up the late orders.")
     for step in state.steps:
         for execution in step.tool_executions:

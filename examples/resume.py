@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 
-from holdfast import AgentDefinition, AgentState, tool
+from holdfast import Agent, AgentState, tool
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, call, say
 
@@ -22,14 +22,14 @@ def find_order(number: int) -> str:
     return f"order {number} left this morning"
 
 
-AGENT = AgentDefinition(name="clerk", tools=("find_order",))
+AGENT = Agent(name="clerk", tools=[find_order])
 SCRIPT = [call("find_order", number=17), call("find_order", number=18), say("Both left this morning.")]
 
 
 def driver() -> LocalDriver:
     """Return a new driver, as another process would."""
     model = ScriptedModel(SCRIPT)  # leave it out for the environment's endpoint
-    return LocalDriver(AGENT, model=model, tools=[find_order])
+    return LocalDriver(AGENT, model=model)
 
 
 async def until_first_step() -> AgentState:
@@ -48,7 +48,7 @@ async def main() -> AgentState:
     print("gone on with:", state.status, "after", state.step_count, "steps, tool calls:", RUNS)
 
     session = AgentState.from_json(state.to_json(session_only=True))  # the conversation without the execution
-    later = LocalDriver(AGENT, model=ScriptedModel(lambda _: say("Nothing is late.")), tools=[find_order])
+    later = LocalDriver(AGENT, model=ScriptedModel(lambda _: say("Nothing is late.")))
     state = await later.execute("Is anything late?", state=session)
     print("execution", state.execution_count, state.status, state.current_response)
     return state

@@ -9,7 +9,7 @@ import asyncio
 
 from pydantic import BaseModel, Field
 
-from holdfast import AgentDefinition, AgentState, format_of, typed
+from holdfast import Agent, RunResult
 from holdfast.local import LocalDriver
 from holdfast.testing import ScriptedModel, say
 
@@ -22,28 +22,22 @@ class Delivery(BaseModel):
     days_left: int = Field(ge=0)
 
 
-AGENT = AgentDefinition(
-    name="courier",
-    system_prompt="You say where orders are.",
-    tools=(),
-    response_format=format_of(Delivery, strict=True),
-    reasks_max=2,
-)
+AGENT = Agent(name="courier", prompt="You say where orders are.", answers=Delivery, strict=True, reasks_max=2)
 SCRIPT = [
     say('{"order": 17, "city": "Lyon", "days_left": -1}'),
     say('{"order": 17, "city": "Lyon", "days_left": 1}'),
 ]
 
 
-async def main() -> AgentState:
+async def main() -> RunResult[Delivery]:
     """Run the agent."""
     model = ScriptedModel(SCRIPT)  # leave it out for the environment's endpoint
-    state = await LocalDriver(AGENT, model=model).execute("Where is order 17?")
-    for message in state.messages:
+    result = await LocalDriver(AGENT, model=model).run("Where is order 17?")
+    for message in result.messages:
         print(f"{message.role}: {message.text}")
-    delivery = typed(state.final_response, Delivery)
-    print(state.status, "after", state.step_count, "steps:", delivery.city, "in", delivery.days_left, "day")
-    return state
+    steps, delivery = result.state.step_count, result.output
+    print(result.status, "after", steps, "steps:", delivery.city, "in", delivery.days_left, "day")
+    return result
 
 
 if __name__ == "__main__":

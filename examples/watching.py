@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast import LLM, AgentDefinition, AgentState, Changes, HookContext, hook, tool
+from holdfast import Agent, AgentState, Changes, HookContext, hook, tool
 from holdfast.events import AgentExecutionStarted, Observed, TokenUsageReported
 from holdfast.local import LocalDriver
 from holdfast.testing import Call, ScriptedModel, calls, say
@@ -40,8 +40,8 @@ class Tree:
         print(self.lines[-1])
 
 
-HELPER = AgentDefinition(name="helper", hooks="all", description="Looks things up.", llm=LLM(model="small"), tools=())
-AGENT = AgentDefinition(name="clerk", hooks="all", llm=LLM(model="large"), tools=("find_order",), subagents=("helper",))
+HELPER = Agent(name="helper", hooks=[noted], description="Looks things up.", model="small")
+AGENT = Agent(name="clerk", hooks=[noted], model="large", tools=[find_order], subagents=[HELPER])
 SCRIPTS = {
     "large": [
         calls(Call("find_order", {"number": 17}), Call("spawn", {"agent": "helper", "task": "What is today?"})),
@@ -54,7 +54,7 @@ SCRIPTS = {
 async def main(tree: Tree) -> AgentState:
     """Run the agents, watched."""
     model = ScriptedModel(SCRIPTS)  # leave it out for the environment's endpoint
-    driver = LocalDriver(AGENT, model=model, tools=[find_order], hooks=[noted], agents=[HELPER])
+    driver = LocalDriver(AGENT, model=model)
     driver.wiretap(tree)
     driver.on(TokenUsageReported, lambda event: print(f"    so far {event.total.total_tokens} tokens"))
     return await driver.execute("Where is order 17?")

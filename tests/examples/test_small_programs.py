@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from examples import approval, guard_hook, resume, subagents, typed_answer, watching
-from holdfast import ExecutionStatus, typed
+from holdfast import ExecutionStatus
 from holdfast.core.wire import execution_events
 from holdfast.testing import assert_completed, assert_every_call_answered
 
@@ -59,10 +59,10 @@ async def test_the_person_changes_what_is_paid_back() -> None:
 
 
 async def test_a_wrong_answer_is_asked_for_again() -> None:
-    state = await typed_answer.main()
-    assert [step.step_type for step in state.steps] == ["error", "final_response"]
-    assert state.running.reasks == 1
-    assert typed(state.final_response, typed_answer.Delivery).days_left == 1
+    result = await typed_answer.main()
+    assert [step.step_type for step in result.state.steps] == ["error", "final_response"]
+    assert result.state.running.reasks == 1
+    assert result.output.days_left == 1
 
 
 async def test_the_parent_pays_for_its_subagents_and_hears_of_the_one_that_is_not_there() -> None:
