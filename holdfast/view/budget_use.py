@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
 
 from holdfast.core.agent.budget import COST, LIMITS, BudgetUse, ExecutionBudget
-
-Used: TypeAlias = BudgetUse
-"""What shares are made of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from pydantic import AwareDatetime, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from holdfast.core.agent.budget import ExecutionBudget
+from holdfast.core.agent.budget import BudgetUse, ExecutionBudget
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id
 from holdfast.core.agent.state import AgentState
 from holdfast.core.agent.subagents import SPAWN_TOOL
@@ -35,7 +35,7 @@ from holdfast.core.conversation.steps import (
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.conversation.verdicts import Approval
 from holdfast.core.wire.records import ExecutionRecord
-from holdfast.view.budget_use import Share, Used, shares
+from holdfast.view.budget_use import Share, shares
 
 UNDER_WAY: Final = "under_way"
 UNLIMITED: Final = ExecutionBudget()
@@ -184,7 +184,13 @@ class RunView:
         if self.started_at is None:
             return ()
         steps = self.step_count if self.steps_used is None else self.steps_used
-        used = Used(steps or 0, self.usage.total_tokens, self.cost, self.seconds_used(now), self.unpriced)
+        used = BudgetUse(
+            steps=steps or 0,
+            tokens=self.usage.total_tokens,
+            cost=self.cost,
+            seconds=self.seconds_used(now),
+            unpriced=self.unpriced,
+        )
         return shares(self.budget, used, started_at=self.started_at, now=self.completed_at or now)
 
 

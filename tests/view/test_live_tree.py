@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import AgentDefinition, ExecutionBudget, tool
 from holdfast.client.watch_events import AttemptFailed, TextDelta
+from holdfast.core.agent.budget import BudgetUse
 from holdfast.core.agent.execution_state import ExecutionStatus, call_name, named_id, step_id
 from holdfast.core.agent.state import AgentState
 from holdfast.core.base.bounds import LIVE_TEXT_CHARS_MAX
@@ -31,7 +32,7 @@ from holdfast.testing import a_state
 from holdfast.testing.script import Call, calls, say
 from holdfast.testing.scripted_model import ScriptedModel
 from holdfast.view import live_tree
-from holdfast.view.budget_use import Share, Used, shares, tightest
+from holdfast.view.budget_use import Share, shares, tightest
 from holdfast.view.live_tree import LIVE_STEPS_KEPT, LiveView, headed
 from holdfast.view.run_view import RunView
 from tests.view.stories import BEGAN, ROOT, Story, asked, forced, limited, moment, natural, seen
@@ -227,7 +228,7 @@ async def test_what_really_happens_is_seen_to_its_end() -> None:
 
 def test_a_bar_knows_how_much_of_each_limit_is_used() -> None:
     budget = ExecutionBudget(max_steps=4, max_tokens=1_000, max_seconds=60, max_cost=2.0, deadline=moment(100))
-    found = shares(budget, Used(3, 100, 1.0, 30), started_at=BEGAN, now=moment(20))
+    found = shares(budget, BudgetUse(3, 100, 1.0, 30), started_at=BEGAN, now=moment(20))
     assert [(each.limit, each.fraction) for each in found] == [
         ("steps", 0.75),
         ("tokens", 0.1),
@@ -236,7 +237,7 @@ def test_a_bar_knows_how_much_of_each_limit_is_used() -> None:
         ("deadline", 0.2),
     ]
     assert tightest(found) == Share("steps", 3, 4)
-    assert shares(ExecutionBudget(), Used(), started_at=BEGAN, now=BEGAN) == ()
+    assert shares(ExecutionBudget(), BudgetUse(), started_at=BEGAN, now=BEGAN) == ()
     assert tightest(()) is None
     assert [Share("steps", used, most).fraction for used, most in ((0, 0), (5, 4), (-1, 4))] == [1, 1, 0]
 

@@ -1,8 +1,8 @@
 """How much an execution may use (docs/spec.md, section 5), as pure arithmetic. Nothing here measures anything.
 
 LIMITS is the table that checks, metrics, screens, reports, options and documents follow. A further limit is a row of
-it, its fields in this module's classes, what `ExecutionState.use` counts for it, and its `StopReason`. The deadline
-stands apart: it is a moment, and nothing of it is used up.
+it, its fields in this module's classes, what `ExecutionState.use_of_calls` counts for it, and its `StopReason`. The
+deadline stands apart: it is a moment, and nothing of it is used up.
 """
 
 from __future__ import annotations

@@ -171,7 +171,8 @@ class ExecutionState(JsonForm):
     def use_of_calls(self, steps_over: int = 0) -> BudgetUse:
         """Return what it has used but for the time; `steps_over` are over and not archived yet."""
         steps = len(self.step_executions) + self.subagent_steps + steps_over
-        return BudgetUse(steps, self.usage.total_tokens, self.cost, 0.0, self.unpriced)
+        tokens = self.usage.total_tokens
+        return BudgetUse(steps=steps, tokens=tokens, cost=self.cost, unpriced=self.unpriced)
 
     def seconds_used(self, moment: datetime) -> float:
         """Return how many seconds count toward `max_seconds` at `moment`; those of a pause do not."""
