@@ -9,7 +9,7 @@ PROOF_SECONDS: Final = 0.25
 """How long a turn lasts: what kills a worker mostly does at once. Ten times longer with each further death."""
 
 PROOF_SECONDS_MAX: Final = 15.0
-"""How long a turn lasts at the most: less than the others wait for theirs (`tool_attempts.TURN_SECONDS_MAX`)."""
+"""How long a turn lasts at the most: less than the others wait for theirs (`attempt_admission.TURN_SECONDS_MAX`)."""
 
 PROOFS_SECONDS: Final = 1.0
 """How long the turns of all that wait take together, as long as one death is all that is known of them."""

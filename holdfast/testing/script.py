@@ -1,4 +1,4 @@
-"""The script: what the model says, turn by turn; it must hold neither I/O nor a wire format (that is `openai_format`).
+"""The script: what the model says, turn by turn. It holds neither I/O nor a wire format (that is `openai_wire_format`).
 
     script = [
         call("search", query="temporal"),
