@@ -7,8 +7,10 @@ which go another way now, and fails when there is one.
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -26,6 +28,8 @@ from tests.replay.outside import put_back
 from workflows.workflow_runner import WORKFLOWS, AgentWorkflowRunner
 
 TOLD_CHARS_MAX = 300
+DEADLOCK = "TMPRL1101"
+"""How the SDK's report of a workflow begins that did not yield for 2 s."""
 
 REMEDY = """\
 The workflow's code would now do something else than it did in {count} recorded runs. Runs of people that are under way
@@ -50,8 +54,32 @@ def replayer(data_converter: DataConverter) -> Replayer:
     )
 
 
-async def deviations(runs: Sequence[Recorded]) -> dict[str, str]:
-    """Return, by their names, the runs that would now go another way, with what the SDK says of each."""
+async def deviations(runs: Sequence[Recorded], tries: int = 3) -> dict[str, str]:
+    """Return, by their names, the runs that would now go another way, with what the SDK says of each.
+
+    One that the SDK takes for stuck, since a busy machine left it no processor for 2 s, is tried again.
+    """
+    with _short_collections():
+        found = await _replayed(runs)
+    stuck = [run for run in runs if DEADLOCK in found.get(run.name, "")]
+    if stuck and tries > 1:
+        others = {name: cause for name, cause in found.items() if DEADLOCK not in cause}
+        return others | await deviations(stuck, tries - 1)
+    return found
+
+
+@contextmanager
+def _short_collections() -> Generator[None]:
+    """Keep what earlier tests have left out of garbage collections: one within a workflow can take a second."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+async def _replayed(runs: Sequence[Recorded]) -> dict[str, str]:
 
     async def histories() -> AsyncIterator[WorkflowHistory]:
         for run in runs:
