@@ -1,4 +1,4 @@
-"""`Runs`: start agents, follow them, stop them, read them. Talks to workflows by name and knows no workflow code."""
+"""`Runs`: the half of `Holdfast` that starts, follows, stops and reads single runs. It knows no workflow code."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class Runs:
-    """A connection to a Temporal server on which agents run. Make one with `Runs.connect()`."""
+    """What a connection to a Temporal server can do with single runs. `Holdfast` adds agents, sessions and records."""
 
     def __init__(self, temporal: TemporalClient, settings: Settings) -> None:
         self.temporal = temporal

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import Agent
 from holdfast.client import Holdfast, Settings
 from holdfast.client.definition_files import find_agent, known_agents
 from holdfast.core.base.errors import AnswerInvalid, DefinitionInvalid, InvalidInput, UnknownAgent
@@ -63,6 +64,13 @@ async def test_a_run_that_was_stopped_has_no_output() -> None:
     driver = LocalDriver(clerk, model=ScriptedModel([call("find_order", number=17)]))
     result = await driver.run("where?", budget=clerk.definition.budget.model_copy(update={"max_steps": 1}))
     with pytest.raises(AnswerInvalid, match=r"the run was stopped \(steps_limit\) before it had answered; see `state`"):
+        result.output  # noqa: B018  # reading it is the test
+
+
+async def test_an_answer_that_the_provider_cut_short_has_no_output() -> None:
+    agent = Agent(name="cut", answers="json_object")
+    result = await LocalDriver(agent, model=ScriptedModel([say('{"order": 1', finish_reason="length")])).run("where?")
+    with pytest.raises(AnswerInvalid, match="the answer is not usable JSON"):
         result.output  # noqa: B018  # reading it is the test
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast, final
 
@@ -24,6 +24,9 @@ from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import DefinitionInvalid, InvalidInput
 
 KindT = TypeVar("KindT")
+
+TOOLS_CACHED_MAX: Final = 1_024
+"""So many functions keep the tool that was made of them: a program can make agents of new functions for ever."""
 
 AnyFunction: TypeAlias = Callable[..., Any]
 """A function that becomes a tool, as `@tool` makes one of it."""
@@ -51,7 +54,7 @@ class Agent(Generic[AnswerT]):
         budget: the limits of every run.
         fields: any other field of `AgentDefinition`, by its name.
 
-    Raises DefinitionInvalid with every problem in one line; InvalidInput for a function that can be no tool.
+    Raises DefinitionInvalid with every problem in one line, or with the first value that can be no tool, hook or name.
     """
 
     def __init__(  # noqa: PLR0913  # what most agents say; the rest of a definition's fields come by name
@@ -187,7 +190,7 @@ def _names(values: Iterable[str | Named]) -> str | list[str]:
     return ALL if names == [ALL] else names
 
 
-@cache
+@lru_cache(maxsize=TOOLS_CACHED_MAX)
 def _made_tool(function: AnyFunction) -> AnyTool:
     return tool(function)  # once: two agents with one function name the same tool
 

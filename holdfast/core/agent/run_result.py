@@ -39,7 +39,12 @@ class RunResult(Generic[AnswerT]):
         text = self.state.final_response
         if self.answers is not None:
             return cast("AnswerT", typed(text, cast("type[BaseModel]", self.answers)))
-        return cast("AnswerT", text if isinstance(self.state.context.response_format, TextFormat) else read_json(text))
+        if isinstance(self.state.context.response_format, TextFormat):
+            return cast("AnswerT", text)
+        try:
+            return cast("AnswerT", read_json(text))
+        except ValueError as error:  # the provider cut it short
+            raise AnswerInvalid(f"the answer is not usable JSON: {error}; see `state` of the result for it") from None
 
     @property
     def status(self) -> ExecutionStatus:
