@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -75,6 +76,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     folder = Path(__file__).parent
     places = {folder / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(LONGEST)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave the thousands of tests out of garbage collections."""
+    _shorten_collections()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Leave what a file's tests keep out of later collections."""
+    if nextitem is None or nextitem.path != item.path:
+        _shorten_collections()
+
+
+def _shorten_collections() -> None:
+    """Collect now, and leave whatever stays out of every later collection.
+
+    One of all that a process has gathered after some thousand tests takes a second and more. Where it falls into a
+    workflow's code, the SDK takes that workflow for deadlocked (TMPRL1101), and raises in whatever the collector calls.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -7,10 +7,8 @@ which go another way now, and fails when there is one.
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
-from collections.abc import AsyncIterator, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -59,24 +57,12 @@ async def deviations(runs: Sequence[Recorded], tries: int = 3) -> dict[str, str]
 
     One that the SDK takes for stuck, since a busy machine left it no processor for 2 s, is tried again.
     """
-    with _short_collections():
-        found = await _replayed(runs)
+    found = await _replayed(runs)
     stuck = [run for run in runs if DEADLOCK in found.get(run.name, "")]
     if stuck and tries > 1:
         others = {name: cause for name, cause in found.items() if DEADLOCK not in cause}
         return others | await deviations(stuck, tries - 1)
     return found
-
-
-@contextmanager
-def _short_collections() -> Generator[None]:
-    """Keep what earlier tests have left out of garbage collections: one within a workflow can take a second."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 async def _replayed(runs: Sequence[Recorded]) -> dict[str, str]:
