@@ -34,28 +34,30 @@ IN_TIME = "nobody decided about it in time"
 """What the model is told of a call that nobody decided about."""
 
 
-def rule_for(turn: Transition, each: OpenCall) -> ApprovalRule | None:
+def rule_for(transition: Transition, each: OpenCall) -> ApprovalRule | None:
     """Return the rule by which the call waits, if there is one; its arguments are as hooks left them."""
-    return turn.rules.approval_for(each.call, turn.execution.cost_known)
+    return transition.rules.approval_for(each.call, transition.execution.cost_known)
 
 
-def waits(turn: Transition, each: OpenCall, rule: ApprovalRule) -> OpenCall:
+def waits(transition: Transition, each: OpenCall, rule: ApprovalRule) -> OpenCall:
     """Return the call as it waits for a person, and tell of it."""
-    expires_at = None if rule.expires is None else turn.at + rule.expires
+    expires_at = None if rule.expires is None else transition.at + rule.expires
     digest = each.call.digest
-    turn.tell(ApprovalRequested, call=each.call, expires_at=expires_at, digest=digest)
-    return replace(each, stage=CallStage.APPROVAL, started_at=turn.at, expires_at=expires_at, digest=digest)
+    transition.tell(ApprovalRequested, call=each.call, expires_at=expires_at, digest=digest)
+    return replace(each, stage=CallStage.APPROVAL, started_at=transition.at, expires_at=expires_at, digest=digest)
 
 
-def ask(turn: Transition, each: OpenCall) -> None:
+def ask(transition: Transition, each: OpenCall) -> None:
     """Ask for a person's decision about this call."""
-    turn.do(
-        RequestApproval(turn.step.number, each.index, each.call, each.expires_at, len(turn.step.requested_tool_calls))
+    transition.do(
+        RequestApproval(
+            transition.step.number, each.index, each.call, each.expires_at, len(transition.step.requested_tool_calls)
+        )
     )
 
 
 def decided(
-    turn: Transition, each: OpenCall, event: ApprovalDecided | ApprovalExpired
+    transition: Transition, each: OpenCall, event: ApprovalDecided | ApprovalExpired
 ) -> tuple[OpenCall, ErrorRecord | None] | None:
     """Return the call as it was decided, with the error that keeps it from running if one does.
 
@@ -63,28 +65,28 @@ def decided(
     """
     match event:
         case ApprovalExpired():
-            return _expired(turn, each)
+            return _expired(transition, each)
         case ApprovalDecided():
             if each.expires_at is not None and event.at >= each.expires_at:
-                return _expired(turn, each)  # the timer's own event can come behind it
-            asked = len(turn.step.requested_tool_calls)
+                return _expired(transition, each)  # the timer's own event can come behind it
+            asked = len(transition.step.requested_tool_calls)
             problem = _problem_with_digest(each, event.verdict) or event.problem
-            problem = problem or problem_with_edit(turn.rules, each.call, event.verdict, asked)
+            problem = problem or problem_with_edit(transition.rules, each.call, event.verdict, asked)
             if problem is not None:
                 about = f"a decision about {each.call.id} ({each.call.name})"
-                turn.warn(f"{about} was not taken: {problem}")  # once, however often it happens
+                transition.warn(f"{about} was not taken: {problem}")  # once, however often it happens
                 return None
-            return _resolved(turn, each, event.verdict)
+            return _resolved(transition, each, event.verdict)
         case _:
             assert_never(event)
 
 
-def _expired(turn: Transition, each: OpenCall) -> tuple[OpenCall, ErrorRecord]:
-    approval = Approval(decision="expired", at=turn.at, digest=each.call.digest)
-    return _kept(turn, each, approval), _denied(IN_TIME, "approval")
+def _expired(transition: Transition, each: OpenCall) -> tuple[OpenCall, ErrorRecord]:
+    approval = Approval(decision="expired", at=transition.at, digest=each.call.digest)
+    return _kept(transition, each, approval), _denied(IN_TIME, "approval")
 
 
-def _resolved(turn: Transition, each: OpenCall, verdict: Verdict) -> tuple[OpenCall, ErrorRecord | None]:
+def _resolved(transition: Transition, each: OpenCall, verdict: Verdict) -> tuple[OpenCall, ErrorRecord | None]:
     error: ErrorRecord | None = None
     asked = each.call.arguments if verdict.arguments is not None else None
     if verdict.decision == "deny":
@@ -96,16 +98,16 @@ def _resolved(turn: Transition, each: OpenCall, verdict: Verdict) -> tuple[OpenC
         decision=verdict.decision,
         by=verdict.by,
         reason=verdict.reason,
-        at=turn.at,
+        at=transition.at,
         digest=each.call.digest,
         asked=asked,
     )
-    return _kept(turn, each, approval), error
+    return _kept(transition, each, approval), error
 
 
-def _kept(turn: Transition, each: OpenCall, approval: Approval) -> OpenCall:
+def _kept(transition: Transition, each: OpenCall, approval: Approval) -> OpenCall:
     facts = {"by": approval.by, "reason": approval.reason, "digest": approval.digest, "asked": approval.asked}
-    turn.tell(ApprovalResolved, call_id=each.call.id, call=each.call, decision=approval.decision, **facts)
+    transition.tell(ApprovalResolved, call_id=each.call.id, call=each.call, decision=approval.decision, **facts)
     return replace(each, digest=None, approval=approval)
 
 

@@ -31,51 +31,51 @@ from holdfast.core.loop.pending_messages import keep_message
 from holdfast.core.loop.transition import Transition
 
 
-def asking(turn: Transition) -> bool:
+def asking(transition: Transition) -> bool:
     """Return whether the model is being asked: anything it says at another time is not wanted."""
-    step, execution = turn.execution.current_step, turn.execution
+    step, execution = transition.execution.current_step, transition.execution
     if step is None or step.inference_response is not None:
         return False
     return execution.hooks_under_way is None and not execution.summary_under_way
 
 
-def cancel(turn: Transition) -> None:
-    """Cancel everything under way but the timer; `turn.execution.cancelling` says whether ends of it are awaited."""
-    execution, step = turn.execution, turn.execution.current_step
-    asked, children = asking(turn) or execution.summary_under_way, _subagents(turn)
+def cancel(transition: Transition) -> None:
+    """Cancel everything under way but the timer; `cancelling` says whether ends of it are awaited."""
+    execution, step = transition.execution, transition.execution.current_step
+    asked, children = asking(transition) or execution.summary_under_way, _subagents(transition)
     if execution.open_calls or execution.hooks_under_way or (step is not None and step.inference_response is None):
-        turn.do(CancelInFlight())
-    turn.change(hooks_under_way=None, summary_under_way=False, cancelling=asked or bool(children))
+        transition.do(CancelInFlight())
+    transition.change(hooks_under_way=None, summary_under_way=False, cancelling=asked or bool(children))
     if step is not None and step.inference_response is not None:
-        tool_calls.cancel_calls(turn, but=children)
+        tool_calls.cancel_calls(transition, but=children)
 
 
-def take_in(turn: Transition, event: Event) -> bool:
+def take_in(transition: Transition, event: Event) -> bool:
     """Take in what is learnt of what was cancelled, and what comes from outside; return whether all has ended."""
     match event:
-        case ModelAnswered() | ModelCancelled() | ModelFailed() if not turn.execution.open_calls:
-            _model_ended(turn, event)
+        case ModelAnswered() | ModelCancelled() | ModelFailed() if not transition.execution.open_calls:
+            _model_ended(transition, event)
             return True
-        case BufferSummarised() | SummaryFailed() if not turn.execution.open_calls:
-            model_result.count_summary(turn, event)  # what it says is not wanted any more
+        case BufferSummarised() | SummaryFailed() if not transition.execution.open_calls:
+            model_result.count_summary(transition, event)  # what it says is not wanted any more
             return True
         case SubagentReturned():
-            return _subagent_ended(turn, event)
+            return _subagent_ended(transition, event)
         case DriverFailed():
-            turn.fail(event.error)
+            transition.fail(event.error)
             return True
         case RunContinued():
             return True  # whoever would have reported is gone
         case MessageArrived():
-            keep_message(turn, event.message)
-        case StopRequested() if event.signal.reason not in _standing(turn):
-            turn.signal(event.signal)  # another one for the same reason says nothing new
+            keep_message(transition, event.message)
+        case StopRequested() if event.signal.reason not in _standing(transition):
+            transition.signal(event.signal)  # another one for the same reason says nothing new
         case _:
             pass  # too late
     return False
 
 
-def _model_ended(turn: Transition, event: ModelAnswered | ModelCancelled | ModelFailed) -> None:
+def _model_ended(transition: Transition, event: ModelAnswered | ModelCancelled | ModelFailed) -> None:
     """Keep what had come of the model call that was cancelled, and count what it used, as far as that is known."""
     said: InferenceResponse | None = None
     if isinstance(event, ModelAnswered):
@@ -83,30 +83,31 @@ def _model_ended(turn: Transition, event: ModelAnswered | ModelCancelled | Model
     elif isinstance(event, ModelCancelled):
         said = event.partial and replace(event.partial, tool_calls=())
     used = said.usage if said else Usage()
-    cost = limit_checks.cost_of(turn, used, said.cost, said.model) if said else 0.0
+    cost = limit_checks.cost_of(transition, used, said.cost, said.model) if said else 0.0
     model_result.count_wasted(
-        turn, event.failed_usage if isinstance(event, ModelAnswered) else model_result.wasted_usage(turn, event)
+        transition,
+        event.failed_usage if isinstance(event, ModelAnswered) else model_result.wasted_usage(transition, event),
     )
-    turn.change_step(partial_response=said and replace(said, cost=cost))
-    turn.spend(used, cost)
+    transition.change_step(partial_response=said and replace(said, cost=cost))
+    transition.spend(used, cost)
 
 
-def _subagent_ended(turn: Transition, event: SubagentReturned) -> bool:
+def _subagent_ended(transition: Transition, event: SubagentReturned) -> bool:
     """Count what a subagent used until it was cancelled; return whether it was the last one that is awaited."""
-    each = next((each for each in turn.execution.open_calls if each.call.id == event.call_id), None)
+    each = next((each for each in transition.execution.open_calls if each.call.id == event.call_id), None)
     if each is None:
         return False
-    tool_calls.cancelled_subagent_ended(turn, each, event)
-    return not turn.execution.open_calls
+    tool_calls.cancelled_subagent_ended(transition, each, event)
+    return not transition.execution.open_calls
 
 
-def _standing(turn: Transition) -> set[StopReason]:
-    return {signal.reason for signal in turn.execution.continuation.stop_signals}
+def _standing(transition: Transition) -> set[StopReason]:
+    return {signal.reason for signal in transition.execution.continuation.stop_signals}
 
 
-def _subagents(turn: Transition) -> frozenset[int]:
+def _subagents(transition: Transition) -> frozenset[int]:
     """Return the places of the calls whose subagents run."""
-    if not turn.rules.subagents:
+    if not transition.rules.subagents:
         return frozenset()
-    running = (each for each in turn.execution.open_calls if each.stage is CallStage.RUNNING)
+    running = (each for each in transition.execution.open_calls if each.stage is CallStage.RUNNING)
     return frozenset(each.index for each in running if each.call.name == SPAWN_TOOL)

@@ -18,184 +18,184 @@ from holdfast.core.loop.transition import Transition
 REACHED: Final = "reached"
 
 
-def before_step(turn: Transition) -> bool:
+def before_step(transition: Transition) -> bool:
     """Signal every limit that forbids another step, or one that has hardly begun; return whether the loop must stop."""
-    if refuses_unpriced(turn):
+    if refuses_unpriced(transition):
         return True
-    use = turn.execution.use_of_calls()
-    _signal_reached(turn, STEP_LIMITS, use)
-    _signal_spent(turn, use)
-    _signal_struck(turn)
-    return turn.must_stop
+    use = transition.execution.use_of_calls()
+    _signal_reached(transition, STEP_LIMITS, use)
+    _signal_spent(transition, use)
+    _signal_struck(transition)
+    return transition.must_stop
 
 
-def before_call(turn: Transition) -> bool:
+def before_call(transition: Transition) -> bool:
     """Signal what forbids the step's model call after something else was used for it; return whether to stop."""
-    _signal_spent(turn)
-    _signal_struck(turn)
-    return turn.must_stop
+    _signal_spent(transition)
+    _signal_struck(transition)
+    return transition.must_stop
 
 
-def before_grown_call(turn: Transition) -> bool:
+def before_grown_call(transition: Transition) -> bool:
     """Signal what forbids the step's model call after hooks have run; return whether that is a reason to stop."""
-    spent, struck = _signal_spent(turn), _signal_struck(turn)
-    return (spent or struck) and turn.must_stop
+    spent, struck = _signal_spent(transition), _signal_struck(transition)
+    return (spent or struck) and transition.must_stop
 
 
-def after_spent_attempts(turn: Transition) -> None:
+def after_spent_attempts(transition: Transition) -> None:
     """Signal the limit that left a model call nothing for another attempt."""
-    use, budget = turn.execution.use_of_calls(), turn.execution.budget
-    tokens = budget.max_tokens is not None and (_spent(turn, TOKENS, use) or not _spent(turn, COST, use))
-    _signal(turn, TOKENS if tokens else COST, use)
+    use, budget = transition.execution.use_of_calls(), transition.execution.budget
+    tokens = budget.max_tokens is not None and (_spent(transition, TOKENS, use) or not _spent(transition, COST, use))
+    _signal(transition, TOKENS if tokens else COST, use)
 
 
-def out_of_time(turn: Transition) -> bool:
+def out_of_time(transition: Transition) -> bool:
     """Signal the time limit where it has struck; return whether nothing may begin any more.
 
     The timer's own event can come behind others of its moment: it ends the run then.
     """
-    return _signal_struck(turn) and turn.must_stop
+    return _signal_struck(transition) and transition.must_stop
 
 
-def signal_cut(turn: Transition, response: InferenceResponse, failed_usage: Usage) -> None:
+def signal_cut(transition: Transition, response: InferenceResponse, failed_usage: Usage) -> None:
     """Signal the limit that cut an answer short, before that is counted: no more was allowed than was left."""
     if response.finish_reason != "length":
         return
-    asked = model_call(turn)
+    asked = model_call(transition)
     room = asked.room
     if room is None or asked.max_output_tokens != room:
         return
     if response.usage.output_tokens < room - failed_usage.total_tokens:  # attempts that failed left it less
         return
     told, facts = f"allowed this answer no more than {room} tokens", dict[str, JsonValue](answer_tokens_max=room)
-    if keeps_half(turn, next_input(turn)):
+    if keeps_half(transition, next_input(transition)):
         told = f"{told}: half is kept for the input of a first call, which nobody knows before it is counted"
-    used, prices = response.usage + failed_usage, turn.llm.prices if turn.llm else None
-    before = turn.execution.use_of_calls()
+    used, prices = response.usage + failed_usage, transition.llm.prices if transition.llm else None
+    before = transition.execution.use_of_calls()
     tokens, cost = before.tokens + used.total_tokens, before.cost + (prices.cost(used) if prices else 0.0)
     use = before._replace(tokens=tokens, cost=cost)
-    _signal(turn, TOKENS if tokens_left(turn, next_input(turn)) == room else COST, use, told, **facts)
+    _signal(transition, TOKENS if tokens_left(transition, next_input(transition)) == room else COST, use, told, **facts)
 
 
-def after_inference(turn: Transition, response: InferenceResponse) -> bool:
+def after_inference(transition: Transition, response: InferenceResponse) -> bool:
     """Signal what the answer used up, where more would have come; return whether to stop before its tools."""
     if not response.usage.total_tokens and not response.cost:
-        name = (turn.llm.model if turn.llm else None) or response.model or WORKERS_MODEL
-        turn.note_unpriced(name)  # the provider did not tell what it used
+        name = (transition.llm.model if transition.llm else None) or response.model or WORKERS_MODEL
+        transition.note_unpriced(name)  # the provider did not tell what it used
     if response.tool_calls or response.finish_reason == "length":
-        _signal_reached(turn, CALL_LIMITS, turn.execution.use_of_calls())
+        _signal_reached(transition, CALL_LIMITS, transition.execution.use_of_calls())
     if response.tool_calls:
-        _signal_struck(turn)
-    if all(signal.reason is StopReason.USER_REQUESTED for signal in turn.execution.continuation.standing):
+        _signal_struck(transition)
+    if all(signal.reason is StopReason.USER_REQUESTED for signal in transition.execution.continuation.standing):
         return False  # had it been `now`, we would not be here: this one lets the step finish
-    return turn.must_stop
+    return transition.must_stop
 
 
-def after_step(turn: Transition, *, more_to_do: bool) -> None:
+def after_step(transition: Transition, *, more_to_do: bool) -> None:
     """Signal the step limit where the loop would go on."""
-    if more_to_do and not turn.should_stop(more_to_do=True):
-        _signal_reached(turn, STEP_LIMITS, turn.execution.use_of_calls(steps_over=1))
+    if more_to_do and not transition.should_stop(more_to_do=True):
+        _signal_reached(transition, STEP_LIMITS, transition.execution.use_of_calls(steps_over=1))
 
 
-def cost_of(turn: Transition, usage: Usage, told: float | None = None, model: str = "") -> float:
+def cost_of(transition: Transition, usage: Usage, told: float | None = None, model: str = "") -> float:
     """Return what `usage` costs in US dollars: as told, else by the prices that are known, else nothing and a warning.
 
     `model` is the name that the provider gave, for the warning where the definition names none.
     """
     if told is not None:
         return told
-    llm = turn.llm
+    llm = transition.llm
     if llm is not None and llm.prices is not None:
         return llm.prices.cost(usage)
     if usage.total_tokens:
-        turn.warn_unpriced((llm.model if llm else None) or model or WORKERS_MODEL)
+        transition.warn_unpriced((llm.model if llm else None) or model or WORKERS_MODEL)
     return 0.0
 
 
-def refuses_unpriced(turn: Transition) -> bool:
+def refuses_unpriced(transition: Transition) -> bool:
     """Fail an execution whose budget refuses models without a known price and whose model has none."""
-    llm = turn.llm
-    if turn.execution.budget.unpriced != "refuse" or (llm is not None and llm.prices is not None):
+    llm = transition.llm
+    if transition.execution.budget.unpriced != "refuse" or (llm is not None and llm.prices is not None):
         return False
     text = refused_price((llm.model if llm else None) or WORKERS_MODEL)
-    turn.fail(ErrorRecord(type="PriceUnknown", message=text, source="budget"))
-    return turn.must_stop
+    transition.fail(ErrorRecord(type="PriceUnknown", message=text, source="budget"))
+    return transition.must_stop
 
 
-def signal_time(turn: Transition) -> None:
+def signal_time(transition: Transition) -> None:
     """Signal the time limit."""
-    deadline, execution = turn.execution.budget.deadline, turn.execution
-    if deadline is not None and (SECONDS.of(execution.budget) is None or turn.at >= deadline):
+    deadline, execution = transition.execution.budget.deadline, transition.execution
+    if deadline is not None and (SECONDS.of(execution.budget) is None or transition.at >= deadline):
         facts: dict[str, JsonValue] = {
             "limit": "deadline",
-            "used": turn.at.isoformat(),
+            "used": transition.at.isoformat(),
             "allowed": deadline.isoformat(),
         }
-        turn.signal_once(SECONDS.reason, f"deadline {deadline} passed", "budget", **facts)
+        transition.signal_once(SECONDS.reason, f"deadline {deadline} passed", "budget", **facts)
     else:
-        _signal(turn, SECONDS, execution.use(turn.at), REACHED)
+        _signal(transition, SECONDS, execution.use(transition.at), REACHED)
 
 
-def _signal_struck(turn: Transition) -> bool:
+def _signal_struck(transition: Transition) -> bool:
     """Signal the time limit where it has struck; return whether it has."""
-    strikes_at = turn.execution.time_limit_at
-    if strikes_at is None or turn.at < strikes_at:
+    strikes_at = transition.execution.time_limit_at
+    if strikes_at is None or transition.at < strikes_at:
         return False
-    signal_time(turn)
+    signal_time(transition)
     return True
 
 
-def _signal_spent(turn: Transition, use: BudgetUse | None = None) -> bool:
+def _signal_spent(transition: Transition, use: BudgetUse | None = None) -> bool:
     """Signal what cannot hold another call; return whether anything cannot."""
-    budget, spent = turn.execution.budget, False
+    budget, spent = transition.execution.budget, False
     for limit in CALL_LIMITS:
         if limit.of(budget) is None:
             continue
-        use = use or turn.execution.use_of_calls()
-        if _spent(turn, limit, use):
-            _signal(turn, limit, use)
+        use = use or transition.execution.use_of_calls()
+        if _spent(transition, limit, use):
+            _signal(transition, limit, use)
             spent = True
     return spent
 
 
-def _spent(turn: Transition, limit: Limit, use: BudgetUse) -> bool:
+def _spent(transition: Transition, limit: Limit, use: BudgetUse) -> bool:
     """Return whether a limit is reached, or what is left of it cannot hold another model call."""
-    allowed, no_room = limit.of(turn.execution.budget), NO_ROOM.get(limit)
+    allowed, no_room = limit.of(transition.execution.budget), NO_ROOM.get(limit)
     if allowed is None:
         return False
-    return limit.used(use) >= allowed or (no_room is not None and no_room(turn))
+    return limit.used(use) >= allowed or (no_room is not None and no_room(transition))
 
 
-def _signal_reached(turn: Transition, limits: tuple[Limit, ...], use: BudgetUse) -> None:
+def _signal_reached(transition: Transition, limits: tuple[Limit, ...], use: BudgetUse) -> None:
     """Signal those of `limits` that `use` has reached."""
-    budget = turn.execution.budget
+    budget = transition.execution.budget
     for limit in limits:
         allowed = limit.of(budget)
         if allowed is not None and limit.used(use) >= allowed:
-            _signal(turn, limit, use)
+            _signal(transition, limit, use)
 
 
-def _signal(turn: Transition, limit: Limit, use: BudgetUse, told: str = "", **facts: JsonValue) -> None:
+def _signal(transition: Transition, limit: Limit, use: BudgetUse, told: str = "", **facts: JsonValue) -> None:
     """Signal a limit: as `told`, else that it is reached, or that what is left of it has no room for another call."""
-    allowed, used = limit.of(turn.execution.budget) or limit.number(0), limit.used(use)
+    allowed, used = limit.of(transition.execution.budget) or limit.number(0), limit.used(use)
     if not told:
-        told = REACHED if used >= allowed else _no_room(turn, f"{used:{limit.precise}}")
+        told = REACHED if used >= allowed else _no_room(transition, f"{used:{limit.precise}}")
     facts |= {"limit": limit.field, "used": used, "allowed": allowed}
-    turn.signal_once(limit.reason, f"{limit.field} {limit.written(allowed)} {told}", "budget", **facts)
+    transition.signal_once(limit.reason, f"{limit.field} {limit.written(allowed)} {told}", "budget", **facts)
 
 
-def _no_room(turn: Transition, used: str) -> str:
-    return f"leaves no room after {used} for a call whose input can have {next_input(turn)} tokens"
+def _no_room(transition: Transition, used: str) -> str:
+    return f"leaves no room after {used} for a call whose input can have {next_input(transition)} tokens"
 
 
-def _no_tokens(turn: Transition) -> bool:
-    left = tokens_left(turn, next_input(turn))
+def _no_tokens(transition: Transition) -> bool:
+    left = tokens_left(transition, next_input(transition))
     return left is not None and left <= 0
 
 
-def _no_money(turn: Transition) -> bool:
-    input_max = next_input(turn)
-    left, affordable = money_left(turn, input_max), tokens_affordable(turn, input_max)
+def _no_money(transition: Transition) -> bool:
+    input_max = next_input(transition)
+    left, affordable = money_left(transition, input_max), tokens_affordable(transition, input_max)
     return (left is not None and left < 0) or (affordable is not None and affordable <= 0)
 
 

@@ -17,48 +17,48 @@ CANCELLED_OUTSIDE: Final = ErrorRecord(type="Cancelled", message="the model call
 """Why a model call has failed that somebody cancelled behind the loop's back, on the server for instance."""
 
 
-def keep_answer(turn: Transition, event: ModelAnswered) -> None:
+def keep_answer(transition: Transition, event: ModelAnswered) -> None:
     """Keep the answer, and count what it and the attempts before it used."""
-    step = turn.step
-    response = tool_calls.with_own_call_ids(turn, event.response)
-    limit_checks.signal_cut(turn, response, event.failed_usage)
-    cost = limit_checks.cost_of(turn, response.usage, response.cost, response.model)
-    wasted = limit_checks.cost_of(turn, event.failed_usage)
-    turn.change_step(
+    step = transition.step
+    response = tool_calls.with_own_call_ids(transition, event.response)
+    limit_checks.signal_cut(transition, response, event.failed_usage)
+    cost = limit_checks.cost_of(transition, response.usage, response.cost, response.model)
+    wasted = limit_checks.cost_of(transition, event.failed_usage)
+    transition.change_step(
         inference_response=replace(response, cost=cost),
         overhead=step.overhead + event.failed_usage,
         overhead_cost=step.overhead_cost + wasted,
     )
-    turn.spend(response.usage + event.failed_usage, cost + wasted)
-    if turn.counting:
-        turn.change(next_input_max=response.usage.input_tokens)
-    turn.tell(InferenceResponseReceived, response=response)
+    transition.spend(response.usage + event.failed_usage, cost + wasted)
+    if transition.counting:
+        transition.change(next_input_max=response.usage.input_tokens)
+    transition.tell(InferenceResponseReceived, response=response)
 
 
-def count_failure(turn: Transition, event: ModelFailed) -> None:
+def count_failure(transition: Transition, event: ModelFailed) -> None:
     """Count what the attempts of a call that failed used."""
-    count_wasted(turn, wasted_usage(turn, event))
+    count_wasted(transition, wasted_usage(transition, event))
 
 
-def wasted_usage(turn: Transition, event: ModelFailed | ModelCancelled | SummaryFailed) -> Usage:
+def wasted_usage(transition: Transition, event: ModelFailed | ModelCancelled | SummaryFailed) -> Usage:
     """Return what the attempts of a call without an answer used, the one with it that was lost."""
-    lost = lost_call(turn, event.failed_usage) if event.lost else NOTHING_USED
+    lost = lost_call(transition, event.failed_usage) if event.lost else NOTHING_USED
     return event.failed_usage + lost
 
 
-def count_summary(turn: Transition, event: BufferSummarised | SummaryFailed) -> None:
+def count_summary(transition: Transition, event: BufferSummarised | SummaryFailed) -> None:
     """Count what a summary used, attempts that failed too."""
     if isinstance(event, SummaryFailed):
-        count_wasted(turn, wasted_usage(turn, event))
+        count_wasted(transition, wasted_usage(transition, event))
     else:
-        count_wasted(turn, event.failed_usage + event.usage)
+        count_wasted(transition, event.failed_usage + event.usage)
 
 
-def count_wasted(turn: Transition, used: Usage) -> None:
+def count_wasted(transition: Transition, used: Usage) -> None:
     """Count what attempts used that brought no answer, as the step's overhead."""
-    cost, step = limit_checks.cost_of(turn, used), turn.step
-    turn.spend(used, cost)
-    turn.change_step(overhead=step.overhead + used, overhead_cost=step.overhead_cost + cost)
+    cost, step = limit_checks.cost_of(transition, used), transition.step
+    transition.spend(used, cost)
+    transition.change_step(overhead=step.overhead + used, overhead_cost=step.overhead_cost + cost)
 
 
 def failed_outside(event: ModelCancelled) -> ModelFailed:

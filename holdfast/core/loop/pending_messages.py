@@ -42,83 +42,83 @@ def problem_with_message(message: Message, waiting: Sequence[Message], *, ended:
     return None
 
 
-def keep_message(turn: Transition, message: Message) -> None:
+def keep_message(transition: Transition, message: Message) -> None:
     """Keep a message for the next model call; the loop does not end before the model has answered it.
 
     One that does not fit, or that speaks for the model or a tool, is not taken, which a warning says.
     """
     if message.role not in ROLES:
-        turn.warn(f"a message of the role {message.role!r} was not taken: {ROLES_TOLD}")
-    elif _kept(turn, (message,)):
-        turn.change(answer_due=True)
-        turn.tell(MessageInjected, message=message)
+        transition.warn(f"a message of the role {message.role!r} was not taken: {ROLES_TOLD}")
+    elif _kept(transition, (message,)):
+        transition.change(answer_due=True)
+        transition.tell(MessageInjected, message=message)
 
 
-def say_waiting(turn: Transition) -> None:
+def say_waiting(transition: Transition) -> None:
     """Say what waited for the next model call."""
-    if turn.execution.waiting_messages:
-        turn.say(turn.execution.waiting_messages)
-        turn.change(waiting_messages=(), answer_due=False)
+    if transition.execution.waiting_messages:
+        transition.say(transition.execution.waiting_messages)
+        transition.change(waiting_messages=(), answer_due=False)
 
 
-def take_metadata(turn: Transition, given: Mapping[str, JsonValue]) -> None:
+def take_metadata(transition: Transition, given: Mapping[str, JsonValue]) -> None:
     """Add a run's metadata to the agent's; a value of none removes an entry. Too much of it is not taken: a warning."""
     if not given:
         return
-    metadata = merged(turn.metadata, given)
+    metadata = merged(transition.metadata, given)
     if (size := len(to_json(metadata))) > METADATA_BYTES_MAX:
         allowed = f"the agent's would take {size:,} bytes, at most {METADATA_BYTES_MAX:,} are kept"
-        turn.warn(f"the metadata of this run were not taken: {allowed}")
+        transition.warn(f"the metadata of this run were not taken: {allowed}")
         return
-    turn.metadata = metadata
+    transition.metadata = metadata
 
 
-def keep_changes(turn: Transition, event: HooksReturned) -> ErrorRecord | None:
+def keep_changes(transition: Transition, event: HooksReturned) -> ErrorRecord | None:
     """Keep what the hooks changed, up to the one that raised; return its error."""
     for run in event.runs:
-        turn.tell(HookExecuted, hook=run.name, trigger=event.trigger, error=run.error)
+        transition.tell(HookExecuted, hook=run.name, trigger=event.trigger, error=run.error)
         if run.error is not None:
             return run.error
-        if run.changes is not None and (problem := _change(turn, run.changes, run.name)) is not None:
+        if run.changes is not None and (problem := _change(transition, run.changes, run.name)) is not None:
             return problem
     return None
 
 
-def _change(turn: Transition, changes: Changes, hook: str) -> ErrorRecord | None:
-    metadata = merged(turn.metadata, changes.metadata)
+def _change(transition: Transition, changes: Changes, hook: str) -> ErrorRecord | None:
+    metadata = merged(transition.metadata, changes.metadata)
     if changes.metadata and (size := len(to_json(metadata))) > METADATA_BYTES_MAX:
         text = (
             f"the hook {hook!r} brought the agent's metadata to {size:,} bytes, at most {METADATA_BYTES_MAX:,} are kept"
         )
         return ErrorRecord(type="HookFailed", message=text, source=hook)
-    turn.metadata = metadata
+    transition.metadata = metadata
     if changes.messages:
-        _kept(turn, changes.messages)
+        _kept(transition, changes.messages)
     if changes.stop is not None:
         reason = StopReason.named(changes.stop_reason)
         given = {"given": changes.stop_reason} if reason is StopReason.UNKNOWN else {}
-        turn.signal_now(reason, changes.stop, hook, {**changes.stop_context, **given, "hook": hook})
+        transition.signal_now(reason, changes.stop, hook, {**changes.stop_context, **given, "hook": hook})
     if changes.go_on:
-        turn.change(continuation=replace(turn.execution.continuation, continuation_requested=True))
+        transition.change(continuation=replace(transition.execution.continuation, continuation_requested=True))
     return None
 
 
-def _kept(turn: Transition, messages: Sequence[Message]) -> bool:
+def _kept(transition: Transition, messages: Sequence[Message]) -> bool:
     """Let `messages` wait for the next model call; return whether there was room for all of them, and warn if not."""
-    waiting = [*turn.execution.waiting_messages]
+    waiting = [*transition.execution.waiting_messages]
     used = sum(len(canonical(message)) for message in waiting)
     for message in messages:
         used += len(canonical(message))
         if len(waiting) >= MESSAGES_WAITING_MAX:
-            turn.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken")
+            transition.warn(f"more than {MESSAGES_WAITING_MAX} messages wait for one step; the rest was not taken")
             break
         if used > MESSAGES_WAITING_BYTES_MAX:
-            turn.warn(
+            transition.warn(
                 f"more than {MESSAGES_WAITING_BYTES_MAX:,} bytes of messages wait for one step; the rest was not taken"
             )
             break
         waiting.append(message)
-    added = len(waiting) - len(turn.execution.waiting_messages)
+    added = len(waiting) - len(transition.execution.waiting_messages)
     if added:
-        turn.change(waiting_messages=tuple(waiting))
+        transition.change(waiting_messages=tuple(waiting))
     return added == len(messages)

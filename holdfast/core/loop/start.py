@@ -40,22 +40,22 @@ def begun(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transitio
         budget=event.budget,
     )
     state = state.changed(event.at, execution=execution, execution_count=state.execution_count + 1)
-    turn = Transition(rules, state, execution, event.at)
-    take_metadata(turn, event.metadata)
-    turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
-    headroom.count_opening(turn)
-    turn.say(event.messages)
-    return turn
+    transition = Transition(rules, state, execution, event.at)
+    take_metadata(transition, event.metadata)
+    transition.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=False)
+    headroom.count_opening(transition)
+    transition.say(event.messages)
+    return transition
 
 
 def taken_up(rules: Rules, state: AgentState, event: ExecutionStarted) -> Transition:
     """Go on with an execution that was under way (docs/spec.md, section 1)."""
-    turn = Transition(rules, state, state.running, event.at)
-    take_metadata(turn, event.metadata)
-    turn.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
+    transition = Transition(rules, state, state.running, event.at)
+    take_metadata(transition, event.metadata)
+    transition.tell(AgentExecutionStarted, agent=rules.definition.name, resumed=True)
     for message in event.messages:
-        keep_message(turn, message)
-    return turn
+        keep_message(transition, message)
+    return transition
 
 
 def changed(rules: Rules, state: AgentState, event: DefinitionChanged) -> Transition:
@@ -66,9 +66,9 @@ def changed(rules: Rules, state: AgentState, event: DefinitionChanged) -> Transi
     before = state.running
     execution = replace(before, budget=before.budget if event.budget is None else event.budget)
     state = as_defined(state, event.definition, event.at).changed(event.at, execution=execution)
-    turn = Transition(rules, state, execution, event.at)
-    headroom.count_opening(turn)
-    return turn
+    transition = Transition(rules, state, execution, event.at)
+    headroom.count_opening(transition)
+    return transition
 
 
 def between_steps(state: AgentState) -> bool:

@@ -25,65 +25,67 @@ INVALID_ANSWER: Final = "InvalidAnswer"
 """The type of the error of a final answer that breaks the response format."""
 
 
-def judge_answer(turn: Transition) -> None:
+def judge_answer(transition: Transition) -> None:
     """Look at what the step came to: an answer of the wrong form, one that ended early, an error that is fatal."""
-    response = turn.step.inference_response
+    response = transition.step.inference_response
     if response is not None and not response.tool_calls:
-        if response.finish_reason in turn.rules.definition.finish_reasons:
+        if response.finish_reason in transition.rules.definition.finish_reasons:
             text = f"the model's answer ended with {response.finish_reason!r}"
-            turn.signal_once(StopReason.FINISH_REASON, text, "model", finish_reason=response.finish_reason)
+            transition.signal_once(StopReason.FINISH_REASON, text, "model", finish_reason=response.finish_reason)
         if response.format_problem is not None:
-            _reask(turn, response.format_problem)
-    judge_errors(turn)
+            _reask(transition, response.format_problem)
+    judge_errors(transition)
 
 
-def judge_errors(turn: Transition) -> None:
+def judge_errors(transition: Transition) -> None:
     """Fail the execution for an error of the step, where the definition says that errors are fatal."""
-    errors = turn.step.all_errors
-    if errors and turn.rules.definition.errors == "fatal":
-        turn.fail(errors[0])
+    errors = transition.step.all_errors
+    if errors and transition.rules.definition.errors == "fatal":
+        transition.fail(errors[0])
 
 
-def _reask(turn: Transition, problem: str) -> None:
+def _reask(transition: Transition, problem: str) -> None:
     """Tell the model what is wrong with its answer, or stop when it was told often enough."""
     error = ErrorRecord(type=INVALID_ANSWER, message=problem, source="model")
-    turn.change_step(errors=(*turn.step.errors, error))
-    asked, allowed = turn.execution.reasks, turn.rules.definition.reasks_max
+    transition.change_step(errors=(*transition.step.errors, error))
+    asked, allowed = transition.execution.reasks, transition.rules.definition.reasks_max
     if asked >= allowed:
         text = f"the answer breaks the response format after {asked} re-asks: {problem}"
         facts: dict[str, JsonValue] = {"limit": "reasks_max", "used": asked, "allowed": allowed}
-        turn.signal_once(StopReason.RETRY_LIMIT, text, "response_format", **facts)
+        transition.signal_once(StopReason.RETRY_LIMIT, text, "response_format", **facts)
         return
     text = f"Your answer cannot be used: {problem}\nAnswer again, in the required form and with nothing else."
     said = Message(role="user", content=text, metadata={"is_trace": True})
-    turn.change(reasks=asked + 1, waiting_messages=(*turn.execution.waiting_messages, said), answer_due=True)
+    transition.change(
+        reasks=asked + 1, waiting_messages=(*transition.execution.waiting_messages, said), answer_due=True
+    )
 
 
-def more_to_do(turn: Transition) -> bool:
+def more_to_do(transition: Transition) -> bool:
     """Return whether the loop goes on by itself: tools were asked for, or a message waits that must be answered.
 
     Those are messages from outside and our own re-asks; what a hook says does not keep the loop going.
     """
-    return bool(turn.step.requested_tool_calls) or turn.execution.answer_due
+    return bool(transition.step.requested_tool_calls) or transition.execution.answer_due
 
 
-def archive(turn: Transition, *, overridden: bool = False) -> None:
+def archive(transition: Transition, *, overridden: bool = False) -> None:
     """Move the step from under way to archived: say its messages, keep it, forget the continuation request.
 
     `overridden` says that the loop goes on only because of that request.
     """
-    step, execution = turn.step, turn.execution
+    step, execution = transition.step, transition.execution
     final = step.step_type is AgentStepType.FINAL_RESPONSE
     tags = {"step_id": step.id} if final else {"step_id": step.id, "is_trace": True}
-    turn.say(step.output_messages, **tags)
+    transition.say(step.output_messages, **tags)
     done = trusted(
         StepExecution,
         step=step,
-        started_at=execution.current_step_started_at or turn.at,
-        completed_at=turn.at,
+        started_at=execution.current_step_started_at or transition.at,
+        completed_at=transition.at,
         continuation=execution.continuation,
     )
-    turn.tell(
+    transition.tell(
         AgentStepCompleted,
         step=step,
         started_at=done.started_at,
@@ -91,7 +93,7 @@ def archive(turn: Transition, *, overridden: bool = False) -> None:
         duration_seconds=done.duration.total_seconds(),
         usage=step.usage,
     )
-    turn.tell(
+    transition.tell(
         TokenUsageReported,
         usage=step.usage,
         cost=step.cost,
@@ -100,7 +102,7 @@ def archive(turn: Transition, *, overridden: bool = False) -> None:
         unpriced=step.unpriced,
         total_unpriced=execution.unpriced,
     )
-    turn.change(
+    transition.change(
         step_executions=execution.step_executions.append(done),
         continuation=execution.continuation.after_step(overridden=overridden),
         current_step=None,
@@ -109,12 +111,12 @@ def archive(turn: Transition, *, overridden: bool = False) -> None:
     )
 
 
-def conclude(turn: Transition) -> None:
+def conclude(transition: Transition) -> None:
     """Give the execution its final status, by the first row that holds (docs/spec.md, section 2).
 
     Errors that are fatal have been judged as their step ended (`judge_errors`).
     """
-    execution = turn.execution
+    execution = transition.execution
     highest = execution.continuation.highest
     if execution.error is not None:
         status = ExecutionStatus.FAILED
@@ -122,27 +124,29 @@ def conclude(turn: Transition) -> None:
         status = ExecutionStatus.STOPPED
     else:
         status = ExecutionStatus.COMPLETED
-    turn.change(status=status, completed_at=turn.at)
-    _tell_end(turn, status)
-    turn.do(Finish())
+    transition.change(status=status, completed_at=transition.at)
+    _tell_end(transition, status)
+    transition.do(Finish())
 
 
-def tell_stopped(turn: Transition) -> None:
+def tell_stopped(transition: Transition) -> None:
     """Tell that the loop has ended, once in each execution; the hooks of the end can still change how it is judged."""
-    turn.tell(AgentExecutionStopped, **_reason(turn))
+    transition.tell(AgentExecutionStopped, **_reason(transition))
 
 
-def _tell_end(turn: Transition, status: ExecutionStatus) -> None:
-    if not turn.rules.observed:
+def _tell_end(transition: Transition, status: ExecutionStatus) -> None:
+    if not transition.rules.observed:
         return
-    if turn.execution.error is not None:
-        turn.tell(AgentExecutionFailed, error=turn.execution.error)
+    if transition.execution.error is not None:
+        transition.tell(AgentExecutionFailed, error=transition.execution.error)
     else:
-        turn.tell(AgentExecutionCompleted, answer=turn.state.final_response, status=status, **_reason(turn))
+        transition.tell(
+            AgentExecutionCompleted, answer=transition.state.final_response, status=status, **_reason(transition)
+        )
 
 
-def _reason(turn: Transition) -> dict[str, StopReason | str]:
-    highest = turn.execution.continuation.highest
+def _reason(transition: Transition) -> dict[str, StopReason | str]:
+    highest = transition.execution.continuation.highest
     if highest is None:
         return {"reason": StopReason.COMPLETED, "message": ""}
     return {"reason": highest.reason, "message": highest.message}

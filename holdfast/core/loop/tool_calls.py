@@ -49,7 +49,7 @@ from holdfast.core.wire.execution_events import (
 )
 
 
-def with_own_call_ids(turn: Transition, response: InferenceResponse) -> InferenceResponse:
+def with_own_call_ids(transition: Transition, response: InferenceResponse) -> InferenceResponse:
     """Give every call an id that is unique in its step; providers leave them empty or repeat them.
 
     Where one of them is to wait for a person, unique in the whole execution: a decision that comes twice, or a patience
@@ -57,9 +57,9 @@ def with_own_call_ids(turn: Transition, response: InferenceResponse) -> Inferenc
     """
     if not response.tool_calls:
         return response
-    step_number = turn.step.number
-    asks = any(turn.rules.may_ask(call.name) for call in response.tool_calls)
-    before = turn.execution.step_executions if asks else ()  # as often as people are asked, not in every step
+    step_number = transition.step.number
+    asks = any(transition.rules.may_ask(call.name) for call in response.tool_calls)
+    before = transition.execution.step_executions if asks else ()  # as often as people are asked, not in every step
     seen = {call.id for done in before for call in done.step.requested_tool_calls}
     calls: list[ToolCall] = []
     for index, call in enumerate(response.tool_calls[:CALLS_KEPT_MAX]):
@@ -72,30 +72,30 @@ def with_own_call_ids(turn: Transition, response: InferenceResponse) -> Inferenc
     return replace(response, tool_calls=tuple(calls))
 
 
-def begin_calls(turn: Transition) -> None:
+def begin_calls(transition: Transition) -> None:
     """Begin the calls that the model asked for; those that cannot run get their answer at once."""
     opened: list[OpenCall] = []
-    for index, call in enumerate(turn.step.requested_tool_calls):
-        problem = _problem_with(turn, call, index, opened)
+    for index, call in enumerate(transition.step.requested_tool_calls):
+        problem = _problem_with(transition, call, index, opened)
         if problem is None:
             opened.append(trusted(OpenCall, index=index, call=call))
         else:
-            _record(turn, _ended(turn, OpenCall(index=index, call=call), Outcome.FAILED, error=problem))
-    turn.change(open_calls=tuple(opened))
-    _start_waiting(turn)
+            _record(transition, _ended(transition, OpenCall(index=index, call=call), Outcome.FAILED, error=problem))
+    transition.change(open_calls=tuple(opened))
+    _start_waiting(transition)
 
 
-def _start_waiting(turn: Transition) -> None:
+def _start_waiting(transition: Transition) -> None:
     """Start every call that waits and need wait no longer: one that runs alone, when all before it have ended."""
-    while (startable := _first_startable(turn)) is not None:  # each start can end calls, or start others
-        _before_tool(turn, startable)
+    while (startable := _first_startable(transition)) is not None:  # each start can end calls, or start others
+        _before_tool(transition, startable)
 
 
-def _first_startable(turn: Transition) -> OpenCall | None:
-    if turn.execution.open_calls and limit_checks.out_of_time(turn):
+def _first_startable(transition: Transition) -> OpenCall | None:
+    if transition.execution.open_calls and limit_checks.out_of_time(transition):
         return None
-    for place, each in enumerate(turn.execution.open_calls):
-        alone = turn.rules.alone(each.call.name)
+    for place, each in enumerate(transition.execution.open_calls):
+        alone = transition.rules.alone(each.call.name)
         if each.stage is CallStage.WAITING and not (alone and place):
             return each
         if alone:
@@ -103,15 +103,15 @@ def _first_startable(turn: Transition) -> OpenCall | None:
     return None
 
 
-def _problem_with(turn: Transition, call: ToolCall, index: int, before: Sequence[OpenCall]) -> ErrorRecord | None:
+def _problem_with(transition: Transition, call: ToolCall, index: int, before: Sequence[OpenCall]) -> ErrorRecord | None:
     """Return why `call` must not run beside those `before` it, if so; its tool checks its arguments itself."""
-    rules = turn.rules
+    rules = transition.rules
     if call.malformed is not None:
         return ErrorRecord(type="InvalidArguments", message=call.malformed, source=call.name)
     if call.name == SPAWN_TOOL and rules.subagents:
         beside = sum(each.call.name == SPAWN_TOOL for each in before)
         problem = problem_with_spawn(call, rules.subagents, rules.depth)
-        problem = problem or problem_with_number(beside, turn.execution.subagents_started)
+        problem = problem or problem_with_number(beside, transition.execution.subagents_started)
         if problem is not None:
             return problem
     elif call.name not in rules.tools:
@@ -124,106 +124,106 @@ def _problem_with(turn: Transition, call: ToolCall, index: int, before: Sequence
     return None
 
 
-def _before_tool(turn: Transition, each: OpenCall) -> None:
-    if turn.rules.hooks_for(Trigger.BEFORE_TOOL, each.call.name):
-        _put(turn, replace(each, stage=CallStage.BEFORE_TOOL))
-        _run_call_hooks(turn, each, Trigger.BEFORE_TOOL)
+def _before_tool(transition: Transition, each: OpenCall) -> None:
+    if transition.rules.hooks_for(Trigger.BEFORE_TOOL, each.call.name):
+        _put(transition, replace(each, stage=CallStage.BEFORE_TOOL))
+        _run_call_hooks(transition, each, Trigger.BEFORE_TOOL)
     else:
-        _seek_approval(turn, each)
+        _seek_approval(transition, each)
 
 
-def _run_call_hooks(turn: Transition, each: OpenCall, trigger: Trigger) -> None:
+def _run_call_hooks(transition: Transition, each: OpenCall, trigger: Trigger) -> None:
     """Ask for the hooks at `trigger` around this call."""
-    hooks = turn.rules.hooks_for(trigger, each.call.name)
-    name = f"{call_name(turn.step.number, each.index)}-{trigger}"
-    context = turn.context_for(trigger, each.call, each.ended)
-    share = min(HOOK_CHANGES_BYTES_MAX, HOOK_CHANGES_STEP_BYTES_MAX // len(turn.step.requested_tool_calls))
-    turn.do(RunHooks(hooks=hooks, context=context, name=name, changes_bytes_max=share))
+    hooks = transition.rules.hooks_for(trigger, each.call.name)
+    name = f"{call_name(transition.step.number, each.index)}-{trigger}"
+    context = transition.context_for(trigger, each.call, each.ended)
+    share = min(HOOK_CHANGES_BYTES_MAX, HOOK_CHANGES_STEP_BYTES_MAX // len(transition.step.requested_tool_calls))
+    transition.do(RunHooks(hooks=hooks, context=context, name=name, changes_bytes_max=share))
 
 
-def hooks_changed_call(turn: Transition, each: OpenCall, changes: Changes, hook: str) -> OpenCall | None:
+def hooks_changed_call(transition: Transition, each: OpenCall, changes: Changes, hook: str) -> OpenCall | None:
     """Return the call as a before_tool hook changed it; none when it blocked the call, which has its answer then."""
     if changes.arguments is not None:
         each = replace(each, call=replace(each.call, arguments=changes.arguments))
-        _put(turn, each)
+        _put(transition, each)
     if changes.block is None:
         return each
     text = f"blocked by the hook {hook!r}: {changes.block}"
     error = ErrorRecord(type="ToolExecutionBlocked", message=text, source=hook)
-    _close(turn, each, _ended(turn, each, Outcome.BLOCKED, error=error))
+    _close(transition, each, _ended(transition, each, Outcome.BLOCKED, error=error))
     return None
 
 
-def after_hooks(turn: Transition, each: OpenCall) -> None:
+def after_hooks(transition: Transition, each: OpenCall) -> None:
     """Move a call on whose hooks have run."""
     if each.ended is not None:
-        _close(turn, each, each.ended)
+        _close(transition, each, each.ended)
     else:
-        _seek_approval(turn, each)
+        _seek_approval(transition, each)
 
 
-def _seek_approval(turn: Transition, each: OpenCall) -> None:
-    if _lacks_arguments(turn, each):  # nobody is to decide about what could not run
+def _seek_approval(transition: Transition, each: OpenCall) -> None:
+    if _lacks_arguments(transition, each):  # nobody is to decide about what could not run
         return
-    rule = approvals.rule_for(turn, each)
+    rule = approvals.rule_for(transition, each)
     if rule is None:
-        _run(turn, each)
+        _run(transition, each)
         return
-    waiting = approvals.waits(turn, each, rule)
-    _put(turn, waiting)
-    approvals.ask(turn, waiting)
+    waiting = approvals.waits(transition, each, rule)
+    _put(transition, waiting)
+    approvals.ask(transition, waiting)
 
 
-def approval_ended(turn: Transition, each: OpenCall, event: ApprovalDecided | ApprovalExpired) -> None:
+def approval_ended(transition: Transition, each: OpenCall, event: ApprovalDecided | ApprovalExpired) -> None:
     """Act on a decision about a call that waits for one; about any other call it changes nothing."""
-    if each.stage is not CallStage.APPROVAL or (came_to := approvals.decided(turn, each, event)) is None:
+    if each.stage is not CallStage.APPROVAL or (came_to := approvals.decided(transition, each, event)) is None:
         return
     each, error = came_to
     if error is not None:
-        _close(turn, each, _ended(turn, each, Outcome.DENIED, error=error))
+        _close(transition, each, _ended(transition, each, Outcome.DENIED, error=error))
     else:
-        _run(turn, replace(each, started_at=None))
+        _run(transition, replace(each, started_at=None))
 
 
-def _lacks_arguments(turn: Transition, each: OpenCall) -> bool:
+def _lacks_arguments(transition: Transition, each: OpenCall) -> bool:
     """Return whether the call cannot run for want of arguments; it has its answer then, and costs no activity."""
-    traits = turn.rules.tools.get(each.call.name)
+    traits = transition.rules.tools.get(each.call.name)
     problem = missing_arguments(traits, each.call.arguments) if traits is not None else None
     if problem is None:
         return False
     error = ErrorRecord(type="InvalidArguments", message=problem, source=each.call.name)
-    _close(turn, each, _ended(turn, each, Outcome.FAILED, error=error))
+    _close(transition, each, _ended(transition, each, Outcome.FAILED, error=error))
     return True
 
 
-def _run(turn: Transition, each: OpenCall) -> None:
-    if limit_checks.out_of_time(turn) or _lacks_arguments(turn, each):  # a person may have edited them
+def _run(transition: Transition, each: OpenCall) -> None:
+    if limit_checks.out_of_time(transition) or _lacks_arguments(transition, each):  # a person may have edited them
         return
-    running = replace(each, stage=CallStage.RUNNING, started_at=turn.at)
-    _put(turn, running)
-    turn.tell(ToolCallStarted, call=each.call)
-    if each.call.name == SPAWN_TOOL and turn.rules.subagents:
-        turn.change(subagents_started=turn.execution.subagents_started + 1)
-    _run_call(turn, running)
+    running = replace(each, stage=CallStage.RUNNING, started_at=transition.at)
+    _put(transition, running)
+    transition.tell(ToolCallStarted, call=each.call)
+    if each.call.name == SPAWN_TOOL and transition.rules.subagents:
+        transition.change(subagents_started=transition.execution.subagents_started + 1)
+    _run_call(transition, running)
 
 
-def _run_call(turn: Transition, each: OpenCall) -> None:
+def _run_call(transition: Transition, each: OpenCall) -> None:
     """Ask for the tool or the subagent of this call."""
-    step, rules = turn.step.number, turn.rules
+    step, rules = transition.step.number, transition.rules
     if each.call.name != SPAWN_TOOL or not rules.subagents:
-        turn.do(CallTool(step_number=step, index=each.index, call=each.call))
+        transition.do(CallTool(step_number=step, index=each.index, call=each.call))
         return
     problem = problem_with_spawn(each.call, rules.subagents, rules.depth)  # a hook or a person may have changed it
     if problem is not None:
-        _close(turn, each, _ended(turn, each, Outcome.FAILED, error=problem))
+        _close(transition, each, _ended(transition, each, Outcome.FAILED, error=problem))
         return
     agent, task = str(each.call.arguments["agent"]), str(each.call.arguments["task"])
     child = rules.subagents[agent]
     # what is left is shared by the step's subagents before any of them begins: none can take another's part
-    asked = sum(call.name == SPAWN_TOOL for call in turn.step.requested_tool_calls)
+    asked = sum(call.name == SPAWN_TOOL for call in transition.step.requested_tool_calls)
     beside = min(asked, SUBAGENTS_AT_ONCE_MAX)
-    remainder = turn.state.budget_remaining.remaining(steps_used=1).shared_by(beside)  # this step is used up, too
-    turn.do(
+    remainder = transition.state.budget_remaining.remaining(steps_used=1).shared_by(beside)  # this step is used up, too
+    transition.do(
         SpawnSubagent(
             step_number=step,
             index=each.index,
@@ -234,15 +234,15 @@ def _run_call(turn: Transition, each: OpenCall) -> None:
             depth_left=rules.depth - 1,
         )
     )
-    turn.tell(SubagentSpawned, call_id=each.call.id, index=each.index, agent=agent, task=task)
+    transition.tell(SubagentSpawned, call_id=each.call.id, index=each.index, agent=agent, task=task)
 
 
-def call_ended(turn: Transition, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:
+def call_ended(transition: Transition, each: OpenCall, event: ToolReturned | ToolFailed | SubagentReturned) -> None:
     """Take in the end of a call that runs; of any other it changes nothing."""
     if each.stage is not CallStage.RUNNING:
         return
     result, error = None, None
-    share = STEP_RESULTS_BYTES_MAX // len(turn.step.requested_tool_calls)
+    share = STEP_RESULTS_BYTES_MAX // len(transition.step.requested_tool_calls)
     match event:
         case ToolReturned():
             result = event.result
@@ -251,7 +251,7 @@ def call_ended(turn: Transition, each: OpenCall, event: ToolReturned | ToolFaile
         case SubagentReturned():
             agent = str(each.call.arguments.get("agent"))
             result, error = told_of_subagent(agent, event.status, event.answer, event.why)
-            _count_subagent(turn, each, event)
+            _count_subagent(transition, each, event)
         case _:
             assert_never(event)
     outcome = Outcome.FAILED if error is not None else Outcome.SUCCEEDED
@@ -260,52 +260,52 @@ def call_ended(turn: Transition, each: OpenCall, event: ToolReturned | ToolFaile
     elif result is not None:
         result = shortened(result, share)
     each = replace(each, started_at=event.started_at)
-    execution = _ended(turn, each, outcome, result=result, error=error)
+    execution = _ended(transition, each, outcome, result=result, error=error)
     if isinstance(event, SubagentReturned):
         execution = replace(execution, usage=event.used.usage, cost=event.used.cost, unpriced=event.used.unpriced)
     if isinstance(event, ToolReturned) and event.stop is not None:
         facts = {**event.stop_context, "tool": each.call.name, "call_id": each.call.id}
-        turn.signal_now(StopReason.STOP_REQUESTED, event.stop, each.call.name, facts)
-    if turn.rules.hooks_for(Trigger.AFTER_TOOL, each.call.name):
+        transition.signal_now(StopReason.STOP_REQUESTED, event.stop, each.call.name, facts)
+    if transition.rules.hooks_for(Trigger.AFTER_TOOL, each.call.name):
         waiting = replace(each, stage=CallStage.AFTER_TOOL, ended=execution)
-        _put(turn, waiting)
-        _run_call_hooks(turn, waiting, Trigger.AFTER_TOOL)
+        _put(transition, waiting)
+        _run_call_hooks(transition, waiting, Trigger.AFTER_TOOL)
     else:
-        _close(turn, each, execution)
+        _close(transition, each, execution)
 
 
-def cancel_calls(turn: Transition, *, but: frozenset[int] = frozenset()) -> None:
+def cancel_calls(transition: Transition, *, but: frozenset[int] = frozenset()) -> None:
     """Give every call that has not ended the answer that it was cancelled; one that has ended keeps its end.
 
     The calls at the places `but` stay open: their ends are still to come.
     """
-    still_open = {each.call.id: each for each in turn.execution.open_calls}
-    for index, call in turn.step.unanswered_calls:
+    still_open = {each.call.id: each for each in transition.execution.open_calls}
+    for index, call in transition.step.unanswered_calls:
         if index not in but:
             each = still_open.get(call.id) or OpenCall(index=index, call=call)
-            _record(turn, each.ended or _cancelled(turn, each))
-    turn.change(open_calls=tuple(each for each in turn.execution.open_calls if each.index in but))
+            _record(transition, each.ended or _cancelled(transition, each))
+    transition.change(open_calls=tuple(each for each in transition.execution.open_calls if each.index in but))
 
 
-def cancelled_subagent_ended(turn: Transition, each: OpenCall, event: SubagentReturned) -> None:
+def cancelled_subagent_ended(transition: Transition, each: OpenCall, event: SubagentReturned) -> None:
     """Record the end of a subagent that was cancelled, and count what it used."""
-    _remove(turn, each)
-    _count_subagent(turn, each, event)
+    _remove(transition, each)
+    _count_subagent(transition, each, event)
     if event.status is ExecutionStatus.COMPLETED:  # just before the cancel reached it
-        share = STEP_RESULTS_BYTES_MAX // len(turn.step.requested_tool_calls)
-        ended = _ended(turn, each, Outcome.SUCCEEDED, result=shortened(event.answer, share))
+        share = STEP_RESULTS_BYTES_MAX // len(transition.step.requested_tool_calls)
+        ended = _ended(transition, each, Outcome.SUCCEEDED, result=shortened(event.answer, share))
     else:
-        ended = _cancelled(turn, each)
-    _record(turn, replace(ended, usage=event.used.usage, cost=event.used.cost, unpriced=event.used.unpriced))
+        ended = _cancelled(transition, each)
+    _record(transition, replace(ended, usage=event.used.usage, cost=event.used.cost, unpriced=event.used.unpriced))
 
 
-def _count_subagent(turn: Transition, each: OpenCall, event: SubagentReturned) -> None:
+def _count_subagent(transition: Transition, each: OpenCall, event: SubagentReturned) -> None:
     """Count what a subagent used, warn of what of it has no known price, and tell its end."""
     used = event.used
-    turn.execution = turn.execution.with_subagent(used)
+    transition.execution = transition.execution.with_subagent(used)
     for model in used.unpriced:
-        turn.warn_unpriced(model)
-    turn.tell(
+        transition.warn_unpriced(model)
+    transition.tell(
         SubagentCompleted,
         call_id=each.call.id,
         agent=str(each.call.arguments.get("agent")),
@@ -316,87 +316,89 @@ def _count_subagent(turn: Transition, each: OpenCall, event: SubagentReturned) -
     )
 
 
-def _cancelled(turn: Transition, each: OpenCall) -> ToolExecution:
-    why = turn.execution.continuation.describe()
+def _cancelled(transition: Transition, each: OpenCall) -> ToolExecution:
+    why = transition.execution.continuation.describe()
     error = ErrorRecord(type="Cancelled", message=f"the run was stopped ({why})", source=each.call.name)
-    begun = replace(each, started_at=each.started_at or turn.execution.current_step_started_at)
-    return _ended(turn, begun, Outcome.CANCELLED, error=error)
+    begun = replace(each, started_at=each.started_at or transition.execution.current_step_started_at)
+    return _ended(transition, begun, Outcome.CANCELLED, error=error)
 
 
-def take_up(turn: Transition) -> None:
+def take_up(transition: Transition) -> None:
     """Ask again for what the open calls wait for."""
-    tell_unknown_ends(turn)
-    _answer_unknown_tools(turn)
-    for each in turn.execution.open_calls:
+    tell_unknown_ends(transition)
+    _answer_unknown_tools(transition)
+    for each in transition.execution.open_calls:
         match each.stage:
             case CallStage.WAITING:
                 pass
             case CallStage.BEFORE_TOOL:
-                _run_call_hooks(turn, each, Trigger.BEFORE_TOOL)
+                _run_call_hooks(transition, each, Trigger.BEFORE_TOOL)
             case CallStage.AFTER_TOOL:
-                _run_call_hooks(turn, each, Trigger.AFTER_TOOL)
+                _run_call_hooks(transition, each, Trigger.AFTER_TOOL)
             case CallStage.APPROVAL:
-                approvals.ask(turn, each)
+                approvals.ask(transition, each)
             case CallStage.RUNNING:
-                _run_call(turn, each)
+                _run_call(transition, each)
             case _:
                 assert_never(each.stage)
-    _start_waiting(turn)
+    _start_waiting(transition)
 
 
-def tell_unknown_ends(turn: Transition) -> None:
+def tell_unknown_ends(transition: Transition) -> None:
     """Answer the calls that ran and must not be repeated: how they ended, nobody knows any more."""
-    for each in turn.execution.open_calls:
-        traits = turn.rules.tools.get(each.call.name)
+    for each in transition.execution.open_calls:
+        traits = transition.rules.tools.get(each.call.name)
         if each.stage is CallStage.RUNNING and traits is not None and traits.at_most_once:
             unknown = ended_without_answer(traits, "the run was interrupted")
-            _remove(turn, each)
-            _record(turn, _ended(turn, each, Outcome.FAILED, error=unknown))
+            _remove(transition, each)
+            _record(transition, _ended(transition, each, Outcome.FAILED, error=unknown))
 
 
-def _answer_unknown_tools(turn: Transition) -> None:
+def _answer_unknown_tools(transition: Transition) -> None:
     """Answer the open calls of tools that are not there any more: a state can be taken up by another definition."""
-    for each in turn.execution.open_calls:
-        gone = each.call.name not in turn.rules.tools and not (each.call.name == SPAWN_TOOL and turn.rules.subagents)
-        problem = _problem_with(turn, each.call, each.index, ()) if gone else None
+    for each in transition.execution.open_calls:
+        gone = each.call.name not in transition.rules.tools and not (
+            each.call.name == SPAWN_TOOL and transition.rules.subagents
+        )
+        problem = _problem_with(transition, each.call, each.index, ()) if gone else None
         if problem is None or each.stage is CallStage.AFTER_TOOL:
             continue
         if each.stage is CallStage.RUNNING:
             problem = replace(problem, message=f"{problem.message}; whether it has run is not known")
-        _remove(turn, each)
-        _record(turn, _ended(turn, each, Outcome.FAILED, error=problem))
+        _remove(transition, each)
+        _record(transition, _ended(transition, each, Outcome.FAILED, error=problem))
 
 
-def _put(turn: Transition, changed: OpenCall) -> None:
-    calls = turn.execution.open_calls
-    turn.change(open_calls=tuple(changed if each.index == changed.index else each for each in calls))
+def _put(transition: Transition, changed: OpenCall) -> None:
+    calls = transition.execution.open_calls
+    transition.change(open_calls=tuple(changed if each.index == changed.index else each for each in calls))
 
 
-def _remove(turn: Transition, each: OpenCall) -> None:
-    turn.change(open_calls=tuple(other for other in turn.execution.open_calls if other.index != each.index))
+def _remove(transition: Transition, each: OpenCall) -> None:
+    transition.change(open_calls=tuple(other for other in transition.execution.open_calls if other.index != each.index))
 
 
-def _close(turn: Transition, each: OpenCall, execution: ToolExecution) -> None:
+def _close(transition: Transition, each: OpenCall, execution: ToolExecution) -> None:
     """Answer a call, and start those that waited for its end."""
-    _remove(turn, each)
-    _record(turn, execution)
-    _start_waiting(turn)
+    _remove(transition, each)
+    _record(transition, execution)
+    _start_waiting(transition)
 
 
-def _record(turn: Transition, execution: ToolExecution) -> None:
+def _record(transition: Transition, execution: ToolExecution) -> None:
     """Keep a call's end; executions stand in the order the model asked, whoever came first."""
-    ended = turn.step.tool_executions
+    ended = transition.step.tool_executions
     if ended:
-        order = {call.id: index for index, call in enumerate(turn.step.requested_tool_calls)}
+        order = {call.id: index for index, call in enumerate(transition.step.requested_tool_calls)}
         ended = tuple(sorted((*ended, execution), key=lambda each: order[each.call.id]))
     else:
         ended = (execution,)
-    turn.change_step(tool_executions=ended)
-    turn.tell(ToolCallBlocked if execution.was_blocked else ToolCallCompleted, tool_execution=execution)
+    transition.change_step(tool_executions=ended)
+    transition.tell(ToolCallBlocked if execution.was_blocked else ToolCallCompleted, tool_execution=execution)
 
 
 def _ended(
-    turn: Transition,
+    transition: Transition,
     each: OpenCall,
     outcome: Outcome,
     *,
@@ -405,12 +407,12 @@ def _ended(
 ) -> ToolExecution:
     return trusted(
         ToolExecution,
-        id=named_id(turn.execution.execution_id, call_name(turn.step.number, each.index)),
+        id=named_id(transition.execution.execution_id, call_name(transition.step.number, each.index)),
         call=each.call,
         outcome=outcome,
         result=result,
         error=error,
-        started_at=each.started_at or turn.at,
-        completed_at=turn.at,
+        started_at=each.started_at or transition.at,
+        completed_at=transition.at,
         approval=each.approval,
     )
