@@ -31,7 +31,7 @@ from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError, InvalidInput
 from holdfast.models.endpoint import ProviderSettings, provider_of
-from holdfast.models.model_apis import model_from
+from holdfast.models.model_choice import model_from
 from holdfast.runtime.imports import imported_module
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.process_exit import leave
@@ -116,7 +116,9 @@ async def serve(
         workers = make_tools_worker(client, settings, offer, serving, results, guardian)
     else:
         provider = provider_of(model) or ProviderSettings(model=os.environ.get("HOLDFAST_MODEL"))
-        prices = PriceList.from_environment(model=provider.model, base_url=provider.base_url)
+        prices = PriceList.from_environment(
+            model=provider.model, base_url=provider.base_url, provider=provider.api.name
+        )
         workers = make_worker(
             client,
             settings,

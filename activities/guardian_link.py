@@ -28,6 +28,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.core.conversation.attempt_tally import WORKER_LOST
 from holdfast.core.wire.contracts import SPENT_SIGNAL, SpentSoFar
+from holdfast.models.model_apis import APIS
 
 LOGGER: Final = logging.getLogger("holdfast.worker")
 
@@ -266,8 +267,9 @@ def _text(data: bytes) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of a guardian: ours, and this code on its path."""
+    """Return the environment of a guardian: ours without what is for models, and this code on its path."""
     here = str(Path(__file__).resolve().parents[1])
     path = os.environ.get("PYTHONPATH")
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
+    withheld = tuple(f"{api.variables}_" for api in APIS.values())
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(withheld)}
     return {**ours, "PYTHONPATH": os.pathsep.join(filter(None, (here, path)))}

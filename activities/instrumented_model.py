@@ -6,7 +6,6 @@ import asyncio
 from contextlib import nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from temporalio import activity
 
@@ -26,9 +25,6 @@ KINDS: Final = Labels()
 REFUSED: Final = ("NotAuthorised", "QuotaExceeded", "ModelNotFound")
 """Failures that alerts are about, told of before there is one: a rate sees nothing of a counter that begins with 1."""
 
-OPENAI: Final = "api.openai.com"
-"""Where the client goes when nobody says another place."""
-
 
 class InstrumentedModel:
     """A model that asks `model`, and tells how that went."""
@@ -38,10 +34,7 @@ class InstrumentedModel:
         self._spans = spans
         provider = provider_of(model)
         self._default_name = (provider and provider.model) or metric_definitions.DEFAULT_MODEL
-        self._server: tuple[str, int | None] | None = None
-        if provider is not None:
-            parts = urlsplit(provider.base_url or "")
-            self._server = (parts.hostname or OPENAI, parts.port)
+        self._server = None if provider is None else provider.server
 
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
         """Return the endpoint's answer; raises as the model does."""

@@ -73,7 +73,7 @@ from holdfast.local.inbox import Inbox
 from holdfast.local.listeners import Heard, Kind, Listeners
 from holdfast.local.model_calls import ModelCalls
 from holdfast.local.pending_calls import PendingCalls
-from holdfast.models.model_apis import EnvironmentModel
+from holdfast.models.model_choice import EnvironmentModel
 from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.prices import PriceList
 from holdfast.runtime.remote_tool_checks import refuse_remote

@@ -6,10 +6,20 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast.core.agent.model import Model
 from holdfast.core.base.errors import InvalidInput
+from holdfast.models.model_apis import OPENAI, ModelApi
+
+
+class ModelServer(NamedTuple):
+    """Where a model answers, and the name of the API that it speaks: whose it is, the address says."""
+
+    api: str
+    address: str | None
+    port: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,38 +29,46 @@ class ProviderSettings:
     base_url: str | None = None
     api_key: str | None = field(default=None, repr=False)
     model: str | None = None
+    api: ModelApi = OPENAI
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> ProviderSettings:
-        """Read OPENAI_BASE_URL, OPENAI_API_KEY or OPENAI_API_KEY_FILE, and HOLDFAST_MODEL."""
-        key = (environment.get("OPENAI_API_KEY") or "").strip() or None
-        file = environment.get("OPENAI_API_KEY_FILE")
+    def from_environment(cls, environment: Mapping[str, str] = os.environ, api: ModelApi = OPENAI) -> ProviderSettings:
+        """Read HOLDFAST_MODEL and the API's own: OPENAI_BASE_URL, OPENAI_API_KEY or OPENAI_API_KEY_FILE."""
+        key = (environment.get(api.key_variable) or "").strip() or None
+        file = environment.get(api.key_file_variable)
         if key is None and file:
             try:
                 key = Path(file).read_text(encoding="utf-8").strip() or None
             except (OSError, UnicodeDecodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-                raise InvalidInput(f"OPENAI_API_KEY_FILE {file!r} cannot be read: {reason}") from None
+                raise InvalidInput(f"{api.key_file_variable} {file!r} cannot be read: {reason}") from None
         if key is not None and not (key.isascii() and key.isprintable()):
-            raise InvalidInput("OPENAI_API_KEY holds characters that no HTTP header can carry; correct it")
-        base_url = (environment.get("OPENAI_BASE_URL") or "").strip() or None
+            raise InvalidInput(f"{api.key_variable} holds characters that no HTTP header can carry; correct it")
+        base_url = (environment.get(api.base_url_variable) or "").strip() or None
         if base_url is not None and not _is_usable(base_url):
-            raise InvalidInput("OPENAI_BASE_URL is not an address like https://host:port/v1; correct it")
+            raise InvalidInput(f"{api.base_url_variable} is not an address like https://host:port/v1; correct it")
         return cls(
             base_url=base_url,
             api_key=key,
             model=environment.get("HOLDFAST_MODEL") or None,
+            api=api,
         )
 
     @property
     def endpoint(self) -> str:
         """The address as it may be shown in an error: without user, password and query."""
         if self.base_url is None:
-            return "the OpenAI API"
+            return self.api.title
         parts = urlsplit(self.base_url)
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         port = f":{parts.port}" if parts.port else ""
         return f"{parts.scheme}://{host}{port}{parts.path}"
+
+    @property
+    def server(self) -> ModelServer:
+        """The host that is asked; no port where the address names none."""
+        parts = urlsplit(self.base_url or self.api.base_url)
+        return ModelServer(self.api.name, parts.hostname, parts.port)
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -1,80 +1,60 @@
-"""Models as they are written down in `--model` and HOLDFAST_MODEL_API: an API's name, or `python:MODULE:NAME`."""
+"""The APIs of models that are spoken here: what the rest of Holdfast has to know of each. Imports no client of them."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from inspect import iscoroutinefunction
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, cast
-
-from holdfast.core.agent.model import Model, ModelRequest
-from holdfast.core.base.did_you_mean import suggestion
-from holdfast.core.base.errors import InvalidInput
-from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.models.endpoint import ProviderSettings
-from holdfast.models.function_model import FunctionModel
-from holdfast.runtime.imports import imported_object
-
-DEFAULT_API: Final = "openai"
-MODEL_VARIABLE: Final = "HOLDFAST_MODEL_API"
-PYTHON: Final = "python"
-TEXT_CHARS_MAX: Final = 200
-"""How much of what was written an error repeats."""
+from typing import Final
 
 
-def model_from(text: str | None = None, environment: Mapping[str, str] = os.environ) -> Model:
-    """Return the model that `text` names, else the one of HOLDFAST_MODEL_API, else OpenAI's Chat Completions API.
+@dataclass(frozen=True, slots=True)
+class ModelApi:
+    """An API of models, and where it is when nobody says another place."""
 
-    Nothing is sent yet. Raises InvalidInput for what names no model; MissingPart.
-    """
-    chosen = text or environment.get(MODEL_VARIABLE) or DEFAULT_API
-    kind, _, place = chosen.partition(":")
-    if kind == PYTHON:
-        return _python_model(place)
-    if place or kind not in APIS:
-        known = suggestion(kind, [*APIS, f"{PYTHON}:MODULE:NAME"])
-        raise InvalidInput(f"there is no model API {chosen[:TEXT_CHARS_MAX]!r}; {known}")
-    return APIS[kind](environment)
+    name: str
+    """What `--model` and HOLDFAST_MODEL_API call it, and so do traces (`gen_ai.provider.name`) and the price table."""
+    title: str
+    """What a sentence calls it: `the OpenAI API`."""
+    base_url: str
+    variables: str
+    """How the environment's variables for it begin; what begins so is kept from the guardian's process."""
+    package: str
+    """Its client, as it is imported."""
+    extra: str
+    """What installs that: `pip install 'holdfast[EXTRA]'`."""
+    model: str
+    """Its `Model`, by its name in `holdfast.models`; made with ProviderSettings."""
+    headers: Callable[[str], Mapping[str, str]]
+    """The HTTP headers that carry a key, for the question which models there are (`GET BASE_URL/models`)."""
 
+    @property
+    def base_url_variable(self) -> str:
+        """The variable that names another place."""
+        return f"{self.variables}_BASE_URL"
 
-class EnvironmentModel(Model):
-    """The model that the environment names; made with the first call, and anew with the first one after `close`."""
+    @property
+    def key_variable(self) -> str:
+        """The variable that has the key."""
+        return f"{self.variables}_API_KEY"
 
-    def __init__(self) -> None:
-        self._model: Model | None = None
-
-    async def __call__(self, request: ModelRequest) -> InferenceResponse:
-        """Return the model's answer. Raises as `model_from` does, and as the model does."""
-        if self._model is None:
-            self._model = model_from()
-        return await self._model(request)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        model, self._model = self._model, None
-        if model is not None:
-            await model.close()
-
-
-def _openai_chat(environment: Mapping[str, str]) -> Model:
-    from holdfast.models import OpenAIChat  # noqa: PLC0415  # needs an extra
-
-    return OpenAIChat(ProviderSettings.from_environment(environment))
+    @property
+    def key_file_variable(self) -> str:
+        """The variable that names a file with the key."""
+        return f"{self.variables}_API_KEY_FILE"
 
 
-def _python_model(place: str) -> Model:
-    found: Any = imported_object(place, "model")
-    if iscoroutinefunction(found):
-        return FunctionModel(found)
-    model: Any = found() if isinstance(found, type) else found
-    if not callable(model) or not callable(getattr(model, "close", None)) or not hasattr(model, "missing"):
-        remedy = "write an async function, or inherit from holdfast.models.Model"
-        raise InvalidInput(
-            f"{PYTHON}:{place[:TEXT_CHARS_MAX]} is no model: it lacks __call__, missing or close; {remedy}"
-        )
-    return cast("Model", model)
+OPENAI: Final = ModelApi(
+    name="openai",
+    title="the OpenAI API",
+    base_url="https://api.openai.com/v1",
+    variables="OPENAI",
+    package="openai",
+    extra="openai",
+    model="OpenAIChat",
+    headers=lambda key: {"Authorization": f"Bearer {key}"},
+)
+"""Chat Completions, as OpenAI and many others serve it; what counts when no API is named."""
 
-
-APIS: Final[Mapping[str, Callable[[Mapping[str, str]], Model]]] = MappingProxyType({DEFAULT_API: _openai_chat})
-"""Every API that is spoken here; another one is a package beside `openai_chat` and a line here."""
+APIS: Final[Mapping[str, ModelApi]] = MappingProxyType({each.name: each for each in (OPENAI,)})
+"""Every API that is spoken here; another one is a package beside `openai_chat` and a row here."""

@@ -48,6 +48,9 @@ CACHE_WRITE_PRICE: Final = "cache_write_mtok"
 CACHING_WHEN_ASKED: Final = frozenset({"anthropic", "aws"})
 """at these, which keep what a request says they should; ours say nothing."""
 
+DEFAULT_PROVIDER: Final = "openai"
+"""Whose prices count where nobody says which API answers: those of the one that is asked then."""
+
 MODEL_NAMES_PROVIDER: Final = "litellm"
 """What the table calls a gateway whose models are named `provider/model`."""
 
@@ -61,24 +64,31 @@ class PriceList:
     Args:
         overrides: prices by a model's name; they come before the table's.
         model: the model that answers for agents that name none.
-        base_url: the endpoint's address, none for OpenAI's. It says whose prices count; of an address that the table
-            does not know (a gateway) the model's name does.
+        base_url: the endpoint's address, none for the API's own. It says whose prices count; of an address that the
+            table does not know (a gateway) the model's name does.
+        provider: whose prices count without an address: the API's name.
     """
 
     overrides: Mapping[str, Prices] = field(default_factory=dict[str, Prices])
     model: str | None = None
     base_url: str | None = None
+    provider: str = DEFAULT_PROVIDER
 
     @classmethod
     def from_environment(
-        cls, environment: Mapping[str, str] = os.environ, *, model: str | None = None, base_url: str | None = None
+        cls,
+        environment: Mapping[str, str] = os.environ,
+        *,
+        model: str | None = None,
+        base_url: str | None = None,
+        provider: str = DEFAULT_PROVIDER,
     ) -> PriceList:
         """Return the prices of the file that HOLDFAST_PRICES names, if it does, before those of the table.
 
         Raises InvalidInput naming every problem of the file.
         """
         named = environment.get("HOLDFAST_PRICES")
-        return cls(read_prices(Path(named)) if named else {}, model=model, base_url=base_url)
+        return cls(read_prices(Path(named)) if named else {}, model=model, base_url=base_url, provider=provider)
 
     def of(self, model: str | None) -> Prices | None:
         """Return what the tokens of `model` cost, of the worker's own when none is named; none when nobody knows.
@@ -89,11 +99,11 @@ class PriceList:
         if name is None:
             return None
         found = self.overrides.get(name)
-        return found if found is not None else table_prices(name, self.base_url)
+        return found if found is not None else table_prices(name, self.base_url, self.provider)
 
     def load(self) -> None:
         """Read the table now, and not with the first question."""
-        table_prices("", self.base_url)
+        table_prices("", self.base_url, self.provider)
 
     def priced(self, llm: LLM) -> LLM:
         """Return `llm` with what is known of its prices; its own come first."""
@@ -130,17 +140,22 @@ def read_prices(path: Path) -> dict[str, Prices]:
     return prices
 
 
-def table_prices(model: str, base_url: str | None = None, *, today: date | None = None) -> Prices | None:
-    """Return what the table says that the tokens of `model` cost at that endpoint, none when it does not know it."""
+def table_prices(
+    model: str, base_url: str | None = None, provider: str = DEFAULT_PROVIDER, *, today: date | None = None
+) -> Prices | None:
+    """Return what the table says that the tokens of `model` cost at that endpoint, none when it does not know it.
+
+    `provider` is whose API it is where there is no `base_url`.
+    """
     from genai_prices.data import providers  # noqa: PLC0415  # 0.5 s that most programs never need
     from genai_prices.data_snapshot import DataSnapshot  # noqa: PLC0415  # the same
 
     table = DataSnapshot(providers, from_auto_update=False)
     known = None
-    at_endpoint = ("openai", None) if base_url is None else (None, base_url)
-    for provider, url in (at_endpoint, (None, None), (MODEL_NAMES_PROVIDER, None)):
+    at_endpoint = (provider, None) if base_url is None else (None, base_url)
+    for owner_id, url in (at_endpoint, (None, None), (MODEL_NAMES_PROVIDER, None)):
         try:
-            known = table.find_provider_model(model, None, provider, url)
+            known = table.find_provider_model(model, None, owner_id, url)
         except LookupError:
             continue
         break

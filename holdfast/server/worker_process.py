@@ -16,12 +16,14 @@ from typing import Final, Self
 
 from holdfast.connection.settings import DEFAULT_NAMESPACE, Settings
 from holdfast.core.base.errors import MissingPart
+from holdfast.models.model_apis import ModelApi
+from holdfast.models.model_choice import chosen_api
 
 READY: Final = "worker ready"
 """The first words of the line that a worker prints when it has begun to serve."""
 
-PARTS: Final = {"temporalio": "temporal", "obstore": "temporal", "openai": "openai"}
-"""What a worker needs beyond the base install, with the extra that brings it."""
+PARTS: Final = MappingProxyType({"temporalio": "temporal", "obstore": "temporal"})
+"""What every worker needs beyond the base install, with the extra that brings it."""
 
 STOP_SECONDS_MAX: Final = 15.0
 """How long a worker may take to end: its calls' own grace and a little more; then it is killed."""
@@ -34,9 +36,18 @@ def app_folder() -> Path:
     return installed if installed.is_dir() else package.parent
 
 
-def check_parts() -> None:
-    """Raise MissingPart when a package that a worker needs is not installed; imports none of them."""
-    for package, extra in PARTS.items():
+def worker_parts(model: str | None = None) -> dict[str, str]:
+    """Return the packages that a worker with this `--model` needs, and the extras that bring them.
+
+    Raises InvalidInput where there is no such model API.
+    """
+    api = chosen_api(model)
+    return {**PARTS, api.package: api.extra} if isinstance(api, ModelApi) else dict(PARTS)
+
+
+def check_parts(parts: Mapping[str, str]) -> None:
+    """Raise MissingPart when one of these packages is not installed; imports none of them."""
+    for package, extra in parts.items():
         if find_spec(package) is None:
             raise MissingPart(f"a worker needs {package}, which is not installed: pip install 'holdfast[{extra}]'")
 
@@ -53,7 +64,7 @@ def worker_command(
     """Return the command line of a worker. `-P` keeps the current folder from shadowing our modules.
 
     `serving` has those of its WorkerSettings that are to win over the environment, as text; `sinks` its sinks, as
-    `holdfast.sinks.sink_urls` reads them, and `model` its model, as `holdfast.models.model_apis` does.
+    `holdfast.sinks.sink_urls` reads them, and `model` its model, as `holdfast.models.model_choice` does.
     """
     command = [sys.executable, "-P", "-m", "worker", f"--task-queue={settings.task_queue}"]
     command += [f"--data-dir={settings.data_dir}", f"--agents={settings.agents_dir}"]

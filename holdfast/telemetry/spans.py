@@ -23,6 +23,7 @@ from holdfast.core.base.errors import ModelFailure
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.models.endpoint import ModelServer
 
 SPAN_MESSAGES_MAX: Final = 50
 """So many of the latest messages are told in a model call's span, where content is told at all."""
@@ -37,9 +38,6 @@ TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
 ERROR_TYPE: Final = "error.type"
 EXECUTION_ID: Final = "holdfast.execution.id"
 
-COMPATIBLE: Final = "openai"
-"""The provider's name of every endpoint that speaks OpenAI's protocol: which one it is, `server.address` says."""
-
 CALL_STATE: Final = "holdfast"
 """The trace state's entry that has a tool call's id."""
 
@@ -53,18 +51,16 @@ class Spans:
         self._content = content
 
     @contextmanager
-    def model_call(
-        self, request: ModelRequest, model: str, server: tuple[str, int | None] | None
-    ) -> Generator[ModelSpan]:
+    def model_call(self, request: ModelRequest, model: str, server: ModelServer | None) -> Generator[ModelSpan]:
         """Time one request to a model, at an endpoint where it has one."""
         facts: dict[str, Any] = {
             OPERATION: "chat",
             "gen_ai.request.model": model,
         }
         optional = {
-            PROVIDER: COMPATIBLE if server else None,
-            "server.address": server[0] if server else None,
-            "server.port": server[1] if server else None,
+            PROVIDER: server.api if server else None,
+            "server.address": server.address if server else None,
+            "server.port": server.port if server else None,
             "gen_ai.request.max_tokens": request.max_output_tokens,
             "gen_ai.request.temperature": request.llm.temperature,
         }

@@ -1,127 +1,147 @@
-"""Models by what is written of them: an API's name, or one of somebody's own."""
+"""An API of models is a row of a table: what asks, pays, traces and examines follows it."""
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from collections.abc import Mapping
-from dataclasses import replace
+import threading
+from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
-from holdfast import AgentDefinition
-from holdfast.client import Holdfast, Settings
-from holdfast.core.base.errors import InvalidInput
-from holdfast.local import LocalDriver
-from holdfast.models import FunctionModel, Model, OpenAIChat
-from holdfast.models.model_apis import model_from
-from holdfast.server.worker_process import WorkerProcess, worker_command, worker_environment
-from holdfast.testing import assert_completed, say
-from holdfast.testing.openai_server import FakeOpenAI
-from tests.activities.asking import REQUEST
-
-READY_SECONDS_MAX = 90
-OWN = """
+from activities import guardian_link
+from holdfast import models
+from holdfast.client import Settings
+from holdfast.core.agent.model import ModelRequest
+from holdfast.core.base.errors import InvalidInput, MissingPart
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.models import Model, ModelRequest
-from holdfast.testing import ScriptedModel, say
+from holdfast.models import Model, model_choice
+from holdfast.models.endpoint import ProviderSettings
+from holdfast.models.model_apis import OPENAI, ModelApi
+from holdfast.models.model_choice import model_from
+from holdfast.runtime.prices import PriceList, table_prices
+from holdfast.server.doctor import endpoint_facts, machine_findings
+from holdfast.server.doctor.checks import examine
+from holdfast.server.doctor.findings import Level
+from holdfast.server.worker_process import check_parts, worker_parts
 
-ENDS = []
+ANTHROPIC = ModelApi(
+    name="anthropic",
+    title="the Anthropic API",
+    base_url="https://api.anthropic.com/v1",
+    variables="ANTHROPIC",
+    package="no_such_client",
+    extra="anthropic",
+    model="Messages",
+    headers=lambda key: {"x-api-key": key, "anthropic-version": "2023-06-01"},
+)
 
-async def echo(request: ModelRequest) -> InferenceResponse:
-    return InferenceResponse(text=request.messages[-1].text[::-1])
 
-class Mirror(Model):
+class Messages(Model):
+    def __init__(self, settings: ProviderSettings) -> None:
+        self.settings = settings
+
     async def __call__(self, request: ModelRequest) -> InferenceResponse:
-        return await echo(request)
-
-class Closed(Mirror):
-    @property
-    def missing(self) -> str:
-        return "the mirror is in pieces"
-
-scripted = ScriptedModel([say("It left this morning.")])
-word = "mirror"
-"""
+        raise NotImplementedError
 
 
 @pytest.fixture(autouse=True)
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "own_models.py").write_text(OWN)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.delitem(sys.modules, "own_models", raising=False)
-    return tmp_path
+def two_apis(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = MappingProxyType({OPENAI.name: OPENAI, ANTHROPIC.name: ANTHROPIC})
+    monkeypatch.setattr(model_choice, "APIS", both)
+    monkeypatch.setattr(guardian_link, "APIS", both)
+    monkeypatch.setattr(models, "Messages", Messages, raising=False)
 
 
-def test_without_a_word_it_is_openais_api_and_the_environment_says_where() -> None:
-    model = model_from(None, {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "HOLDFAST_MODEL": "m"})
-    assert isinstance(model, OpenAIChat)
-    assert (model.settings.base_url, model.settings.model, model.missing) == ("http://127.0.0.1:9/v1", "m", "")
+class Listing(BaseHTTPRequestHandler):
+    """Lists one model to whoever brings the key."""
+
+    def do_GET(self) -> None:  # the base class's name
+        let_in = (
+            self.path == "/v1/models" and self.headers["x-api-key"] == "secret" and "Authorization" not in self.headers
+        )
+        body = b'{"data": [{"id": "claude"}]}' if let_in else b"{}"
+        self.send_response(200 if let_in else 401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
+        pass
 
 
-def test_an_option_wins_over_the_variable() -> None:
-    environment = {"HOLDFAST_MODEL_API": "python:own_models:Mirror", "OPENAI_API_KEY": "k"}
-    assert isinstance(model_from("openai", environment), OpenAIChat)
-    assert not isinstance(model_from(None, environment), OpenAIChat)
+@pytest.fixture
+def endpoint() -> Generator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Listing) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
+        thread.join()
 
 
-@pytest.mark.parametrize("name", ["echo", "Mirror"])
-async def test_a_model_of_ones_own_is_a_function_or_a_class(name: str) -> None:
-    model: Model = model_from(f"python:own_models:{name}", {})
-    assert isinstance(model, FunctionModel) == (name == "echo")
-    assert (await model(REQUEST)).text == REQUEST.messages[-1].text[::-1]
-    assert model.missing == ""
-    await model.close()
+def test_its_variables_say_where_it_is() -> None:
+    environment = {
+        "HOLDFAST_MODEL_API": "anthropic",
+        "HOLDFAST_MODEL": "claude",
+        "ANTHROPIC_API_KEY": "secret",
+        "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
+    }
+    model = model_from(None, environment)
+    assert isinstance(model, Messages)
+    assert (model.settings.base_url, model.settings.api_key, model.settings.model) == (None, "secret", "claude")
+    assert model.settings.endpoint == "the Anthropic API"
+    assert tuple(model.settings.server) == ("anthropic", "api.anthropic.com", None)
+
+
+def test_what_is_wrong_with_a_variable_is_said_of_its_own() -> None:
+    with pytest.raises(InvalidInput, match="ANTHROPIC_BASE_URL is not an address"):
+        ProviderSettings.from_environment({"ANTHROPIC_BASE_URL": "nowhere"}, ANTHROPIC)
+    with pytest.raises(InvalidInput, match="ANTHROPIC_API_KEY holds characters"):
+        ProviderSettings.from_environment({"ANTHROPIC_API_KEY": "é"}, ANTHROPIC)
+    with pytest.raises(InvalidInput, match=r"there is no model API .antropic.; did you mean .anthropic.\?"):
+        model_from("antropic", {})
+
+
+def test_the_guardian_gets_none_of_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "HOLDFAST_DATA_DIR"):
+        monkeypatch.setenv(name, "x")
+    given = guardian_link._environment()  # pyright: ignore[reportPrivateUsage]
+    assert [name for name in given if name.startswith(("ANTHROPIC_", "OPENAI_"))] == []
+    assert given["HOLDFAST_DATA_DIR"] == "x"
+
+
+def test_a_worker_needs_its_client_and_no_other() -> None:
+    assert worker_parts("anthropic")["no_such_client"] == "anthropic"
+    assert "openai" not in worker_parts("anthropic")
+    assert set(worker_parts("python:mine:model")) == {"temporalio", "obstore"}
+    with pytest.raises(MissingPart, match=r"a worker needs no_such_client, .* pip install 'holdfast\[anthropic\]'"):
+        check_parts(worker_parts("anthropic"))
+
+
+def test_its_prices_count_where_no_address_is_named() -> None:
+    paid = PriceList(model="claude-sonnet-4-0", provider=ANTHROPIC.name).of(None)
+    assert paid == table_prices("claude-sonnet-4-0", "https://api.anthropic.com") is not None
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("key", "level", "words"),
     [
-        ("opneai", "there is no model API 'opneai'; did you mean 'openai'?"),
-        ("openai:gpt", "there is no model API 'openai:gpt'"),
-        ("python", "'python:' names no model; write python:MODULE:NAME"),
-        ("python:own_models", "'python:own_models' names no model; write python:MODULE:NAME"),
-        ("python:own_models:nobody", "the model python:own_models:nobody is not there"),
-        ("python:no_such_module:model", "cannot import 'no_such_module', which is not found from"),
-        ("python:own_models:word", "python:own_models:word is no model: it lacks __call__, missing or close"),
-        ("python:own_models:ENDS", "python:own_models:ENDS is no model"),
+        ("secret", Level.OK, "1 models, 'claude' among them"),
+        ("wrong", Level.ERROR, "the key is refused: check ANTHROPIC_API_KEY of the worker"),
+        (None, Level.ERROR, "it wants a key: set ANTHROPIC_API_KEY of the worker"),
     ],
 )
-def test_what_is_no_model_is_refused(text: str, problem: str) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        model_from(text, {})
-    assert str(refused.value).startswith(problem)
+def test_doctor_asks_it_in_its_own_way(endpoint: str, key: str | None, level: Level, words: str) -> None:
+    facts = endpoint_facts.ask(ProviderSettings(base_url=endpoint, api_key=key, model="claude", api=ANTHROPIC))
+    found = machine_findings.model_endpoint(facts)
+    assert found.level is level
+    assert words in f"{found.found} {found.remedy}"
 
 
-async def test_a_driver_without_a_model_asks_the_endpoint_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with FakeOpenAI([say("It left this morning.")]) as endpoint:
-        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
-        monkeypatch.setenv("HOLDFAST_MODEL", "scripted")
-        state = await LocalDriver(AgentDefinition(name="clerk")).execute("Where is order 17?")
-    assert_completed(state)
-    assert (state.final_response, len(endpoint.requests)) == ("It left this morning.", 1)
-
-
-async def served_by(model: str, settings: Settings, folder: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Return the answer of an agent whose worker process has that model."""
-    known = {name: value for name, value in worker_environment().items() if not name.startswith("OPENAI_")}
-    paths = {"PYTHONPATH": f"{known['PYTHONPATH']}:{folder}"}
-    command = worker_command(replace(settings, agents_dir=folder / "agents"), [], model=model)
-    heard = list[str]()
-    with WorkerProcess(command, heard.append, {**known, **paths, **(environment or {})}) as process:
-        assert await asyncio.to_thread(process.wait_until_ready, READY_SECONDS_MAX), heard
-        client = await Holdfast.connect(settings)
-        state = await client.run(AgentDefinition(name="clerk"), "abc")
-    assert_completed(state.state)
-    return state.state.final_response
-
-
-@pytest.mark.temporal
-@pytest.mark.parametrize(
-    ("name", "answer"), [("echo", "cba"), ("Mirror", "cba"), ("scripted", "It left this morning.")]
-)
-async def test_a_worker_serves_agents_with_any_model(
-    settings: Settings, tmp_path: Path, name: str, answer: str
-) -> None:
-    assert await served_by(f"python:own_models:{name}", settings, tmp_path) == answer
+async def test_doctor_asks_no_endpoint_for_a_model_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOLDFAST_MODEL_API", "python:my_models:mirror")
+    found = await examine(Settings(data_dir=tmp_path / "data", agents_dir=tmp_path / "agents"))
+    told = next(each for each in found if each.check == machine_findings.MODEL)
+    assert (told.level, told.found.startswith("my_models:mirror of your own")) == (Level.OK, True)

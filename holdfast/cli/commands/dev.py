@@ -37,12 +37,14 @@ from holdfast.core.base.bounds import CODEC_TOKEN_CHARS_MIN
 from holdfast.core.base.errors import Conflict, HoldfastError, InvalidInput, MissingPart, ServerUnavailable
 from holdfast.server.embedded import EmbeddedServer
 from holdfast.server.worker_process import (
+    PARTS,
     WorkerProcess,
     check_parts,
     embedded_worker_command,
     embedded_worker_environment,
     worker_command,
     worker_environment,
+    worker_parts,
 )
 
 TOKEN: Final = re.compile(rf"[A-Za-z0-9._~-]{{{CODEC_TOKEN_CHARS_MIN},}}")
@@ -89,7 +91,7 @@ def dev(
 ) -> None:
     """Run a Temporal server with Web UI and a worker, until Ctrl-C."""
     settings = settings_from(data_dir=data_dir, agents_dir=agents, task_queue=task_queue, storage=storage)
-    check_parts()
+    check_parts(worker_parts(model))
     ui_codec = ui_codec_endpoint and _with_token(ui_codec_endpoint, codec_token(ui_codec_token_file))
     signal.signal(signal.SIGTERM, _interrupt)
     started = EmbeddedServer.start(settings.data_dir, port=port, ui_port=ui_port, ui_codec=ui_codec)
@@ -152,7 +154,7 @@ def worker(
         agents_dir=agents,
         storage=storage,
     )
-    check_parts()
+    check_parts(PARTS if tools_only else worker_parts(model))
     serving["metrics"] = metrics
     command = worker_command(
         settings, modules or [], tools_only=tools_only, serving=serving, sinks=sinks or [], model=model

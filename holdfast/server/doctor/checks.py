@@ -15,11 +15,14 @@ from typing import Final
 from holdfast.client.definition_files import known_agents
 from holdfast.connection.settings import Settings
 from holdfast.core.agent.definition import AgentDefinition
-from holdfast.core.base.errors import StorageFailed
+from holdfast.core.base.errors import InvalidInput, StorageFailed
 from holdfast.models.endpoint import ProviderSettings
+from holdfast.models.model_apis import ModelApi
+from holdfast.models.model_choice import chosen_api
 from holdfast.server.doctor import endpoint_facts, machine_facts, machine_findings
 from holdfast.server.doctor.check_runner import STORAGE, Agents, bounded, shared
 from holdfast.server.doctor.findings import Finding, Level, fine, warned, wrong
+from holdfast.server.worker_process import PARTS, worker_parts
 from holdfast.storage.keys import KeyRing
 from holdfast.storage.storage_url import MEMORY, folder_of
 
@@ -42,10 +45,7 @@ async def examine(settings: Settings) -> list[Finding]:
     agents.cancel()
     found = [finding for group in groups for finding in group]
     served = any(each.check == machine_findings.ACTIVITIES and each.level is Level.OK for each in found)
-    return [
-        machine_findings.no_endpoint(served=served) if each == machine_findings.no_endpoint() else each
-        for each in found
-    ]
+    return [machine_findings.served(each) for each in found] if served else found
 
 
 async def _server(settings: Settings, agents: asyncio.Task[dict[str, AgentDefinition]]) -> list[Finding]:
@@ -57,7 +57,11 @@ async def _server(settings: Settings, agents: asyncio.Task[dict[str, AgentDefini
 
 
 async def _versions() -> list[Finding]:
-    return [machine_findings.versions(await machine_facts.apart(machine_facts.parts))]
+    try:
+        needed = worker_parts()
+    except InvalidInput:  # told of the model
+        needed = dict(PARTS)
+    return [machine_findings.versions(await machine_facts.apart(partial(machine_facts.parts, needed)), needed)]
 
 
 async def _agents(settings: Settings, agents: Awaitable[Agents]) -> list[Finding]:
@@ -65,10 +69,15 @@ async def _agents(settings: Settings, agents: Awaitable[Agents]) -> list[Finding
 
 
 async def _model() -> list[Finding]:
-    chosen = await machine_facts.apart(ProviderSettings.from_environment)  # the key can be in a file
-    if chosen.api_key is None and chosen.base_url is None:
-        return [machine_findings.no_endpoint()]
-    return [machine_findings.model_endpoint(await machine_facts.apart(partial(endpoint_facts.ask, chosen)))]
+    api = chosen_api()
+    if not isinstance(api, ModelApi):
+        return [machine_findings.own_model(api)]
+    settings = await machine_facts.apart(
+        partial(ProviderSettings.from_environment, api=api)
+    )  # the key can be in a file
+    if settings.api_key is None and settings.base_url is None:
+        return [machine_findings.no_endpoint(api)]
+    return [machine_findings.model_endpoint(await machine_facts.apart(partial(endpoint_facts.ask, settings)))]
 
 
 async def _data(settings: Settings) -> list[Finding]:

@@ -16,9 +16,6 @@ from holdfast.core.base.safe_text import clamped, printable
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.server.doctor.machine_findings import EndpointFacts
 
-OPENAI: Final = "https://api.openai.com/v1"
-"""Where the provider's client goes without an address."""
-
 SILENCE_SECONDS: Final = 3.0
 ANSWER_BYTES_MAX: Final = 1024 * 1024
 WORDS_CHARS_MAX: Final = 200
@@ -38,6 +35,7 @@ def ask(settings: ProviderSettings) -> EndpointFacts:
         "endpoint": settings.endpoint,
         "model": settings.model,
         "has_key": settings.api_key is not None,
+        "api": settings.api,
     }
     try:
         with _opened(settings) as answer:
@@ -51,12 +49,12 @@ def ask(settings: ProviderSettings) -> EndpointFacts:
 
 
 def _opened(settings: ProviderSettings) -> Any:  # noqa: ANN401  # urllib's answer, whatever its handler gave
-    parts = urlsplit(settings.base_url or OPENAI)
+    parts = urlsplit(settings.base_url or settings.api.base_url)
     host = parts.netloc.rpartition("@")[2]
     url = urlunsplit(SplitResult(parts.scheme, host, parts.path.rstrip("/") + "/models", parts.query, ""))
     headers = {"Accept": "application/json", "User-Agent": f"holdfast/{__version__}"}
     if settings.api_key is not None:
-        headers["Authorization"] = f"Bearer {settings.api_key}"
+        headers |= settings.api.headers(settings.api_key)
     request = urllib.request.Request(url, headers=headers)  # noqa: S310  # http or https: ProviderSettings checks it
     return urllib.request.build_opener(_Stay).open(request, timeout=SILENCE_SECONDS)
 

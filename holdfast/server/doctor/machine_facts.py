@@ -8,13 +8,13 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from holdfast import __version__
@@ -24,9 +24,6 @@ from holdfast.server.doctor.machine_findings import DataFacts, Parts
 from holdfast.server.server_process import serves
 
 T = TypeVar("T")
-
-PACKAGES: Final = ("temporalio", "obstore", "openai", "pydantic")
-"""Whose versions are told; the first three come with extras."""
 
 
 async def apart(function: Callable[[], T]) -> T:
@@ -51,10 +48,10 @@ async def apart(function: Callable[[], T]) -> T:
     return await given
 
 
-def parts() -> Parts:
-    """Return which Python and packages are here."""
+def parts(needed: Iterable[str]) -> Parts:
+    """Return which Python is here, and which of the packages that are `needed` beyond the base install."""
     python = ".".join(str(number) for number in sys.version_info[:3])
-    return Parts(__version__, python, {package: _version(package) for package in PACKAGES})
+    return Parts(__version__, python, {package: _version(package) for package in (*needed, "pydantic")})
 
 
 def data_facts(path: Path) -> DataFacts:

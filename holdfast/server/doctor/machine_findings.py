@@ -9,6 +9,7 @@ from typing import Final
 
 from holdfast.connection.data_directory import ServerAddress
 from holdfast.core.base.did_you_mean import suggestion
+from holdfast.models.model_apis import OPENAI, ModelApi
 from holdfast.server.doctor.findings import Finding, fine, warned, wrong
 
 VERSIONS: Final = "versions"
@@ -26,8 +27,7 @@ FREE_BYTES_NEEDED: Final = 100 * 1024**2
 SHOWN_MAX: Final = 5
 """So many names one line shows."""
 
-EXTRAS: Final = {"temporalio": "temporal", "obstore": "temporal", "openai": "openai"}
-"""Which extra brings a package."""
+NO_ENDPOINT: Final = "none is named in this environment: a worker started here could ask no model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +74,22 @@ class EndpointFacts:
     broken: str | None = None
     words: str = field(default="")
     """What came with an error, without secrets."""
+    api: ModelApi = OPENAI
 
 
-def versions(parts: Parts) -> Finding:
-    """Judge what is installed: without the extra `temporal` nothing runs, without `openai` no worker here."""
+def versions(parts: Parts, extras: Mapping[str, str]) -> Finding:
+    """Judge what is installed: without the extra `temporal` nothing runs, without the model API's no worker here.
+
+    `extras` names, for each package that a worker needs, the one that brings it.
+    """
     there = ", ".join(f"{name} {number}" for name, number in parts.packages.items() if number)
     found = f"holdfast {parts.holdfast}, Python {parts.python}, {there}"
-    missing = {EXTRAS[name]: name for name, number in parts.packages.items() if number is None and name in EXTRAS}
+    missing = {extras[name]: name for name, number in parts.packages.items() if number is None and name in extras}
     if "temporal" in missing:
         return wrong(VERSIONS, f"{missing['temporal']} is not installed ({found})", install(*missing))
     if missing:
-        return warned(VERSIONS, f"openai is not installed: no worker can run here ({found})", install(*missing))
+        absent = ", ".join(missing.values())
+        return warned(VERSIONS, f"{absent} is not installed: no worker can run here ({found})", install(*missing))
     return fine(VERSIONS, found)
 
 
@@ -132,13 +137,13 @@ def embedded_server(facts: DataFacts) -> Finding:
 def model_endpoint(facts: EndpointFacts) -> Finding:
     """Judge how the endpoint has answered; a worker elsewhere may be configured otherwise."""
     if facts.broken is not None:
-        remedy = "is it running, is OPENAI_BASE_URL right, does this machine reach it?"
+        remedy = f"is it running, is {facts.api.base_url_variable} right, does this machine reach it?"
         return wrong(MODEL, f"{facts.endpoint}: {facts.broken}", remedy)
     status = facts.status or 0
     said = f"{facts.endpoint} answered {status}" + (f": {facts.words}" if facts.words else "")
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        key = "the key is refused: check OPENAI_API_KEY" if facts.has_key else "it wants a key: set OPENAI_API_KEY"
-        return wrong(MODEL, said, f"{key} of the worker")
+        key = "the key is refused: check" if facts.has_key else "it wants a key: set"
+        return wrong(MODEL, said, f"{key} {facts.api.key_variable} of the worker")
     if status != HTTPStatus.OK or facts.models is None:
         remedy = "it answers, and does not list its models; a run shows whether it works"
         return warned(MODEL, said if status != HTTPStatus.OK else f"{facts.endpoint} lists no models", remedy)
@@ -167,12 +172,22 @@ def keys(path: str, ids: Sequence[str], *, open_to_others: bool) -> Finding:
     return fine(ENCRYPTION, found)
 
 
-def no_endpoint(*, served: bool = False) -> Finding:
-    """Return what to say where this environment names no endpoint; `served`: a worker takes the calls already."""
-    if served:
-        return fine(MODEL, "none is named in this environment, so none was asked: the worker that serves has its own")
-    found = "none is named in this environment: a worker started here could ask no model"
-    return warned(MODEL, found, "set OPENAI_API_KEY (or OPENAI_BASE_URL); a worker elsewhere has its own")
+def no_endpoint(api: ModelApi) -> Finding:
+    """Return what to say where this environment names no endpoint of the API, and nobody is known to serve."""
+    remedy = f"set {api.key_variable} (or {api.base_url_variable}); a worker elsewhere has its own"
+    return warned(MODEL, NO_ENDPOINT, remedy)
+
+
+def served(model: Finding) -> Finding:
+    """Return what is to be said of the model where a worker takes the calls already: it may be asking another one."""
+    if model.found != NO_ENDPOINT:
+        return model
+    return fine(MODEL, "none is named in this environment, so none was asked: the worker that serves has its own")
+
+
+def own_model(place: str) -> Finding:
+    """Tell that a program of somebody's own answers: there is no endpoint to ask."""
+    return fine(MODEL, f"{place} of your own answers (HOLDFAST_MODEL_API); its worker imports it, nothing was asked")
 
 
 def _size(count: int) -> str:

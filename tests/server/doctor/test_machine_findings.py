@@ -15,10 +15,12 @@ from holdfast.core.agent.tools import ToolTraits
 from holdfast.core.base.errors import ServerUnavailable
 from holdfast.core.wire.contracts import ToolCatalog
 from holdfast.core.wire.search_attributes import SEARCH_ATTRIBUTES
+from holdfast.models.model_apis import OPENAI
 from holdfast.server.doctor import machine_findings, server_findings
 from holdfast.server.doctor.findings import Finding, Level, fine, sound, told, warned, wrong
 from holdfast.server.doctor.machine_findings import DataFacts, EndpointFacts, Parts
 from holdfast.server.doctor.server_findings import AgentTools, ClockReading, NamespaceFacts, Poller, ServingWorker
+from holdfast.server.worker_process import worker_parts
 
 MONTH = timedelta(days=30)
 NAMESPACE = NamespaceFacts("default", MONTH, takes_updates=True, pushes_cancels=True, starts_activities=True)
@@ -71,7 +73,7 @@ def test_what_is_not_installed_is_told_with_what_installs_it(
     missing: tuple[str, ...], level: Level, words: str
 ) -> None:
     parts = Parts("0.1", "3.11.7", {name: None if name in missing else number for name, number in PARTS.items()})
-    found, text = level_and_words(machine_findings.versions(parts))
+    found, text = level_and_words(machine_findings.versions(parts, worker_parts("openai")))
     assert found is level
     assert words in text
 
@@ -136,9 +138,13 @@ def test_an_endpoint_is_judged_by_its_answer(facts: EndpointFacts, level: Level,
 
 
 def test_no_endpoint_is_a_warning_because_workers_elsewhere_have_their_own() -> None:
-    assert level_and_words(machine_findings.no_endpoint())[0] is Level.WARNING
-    level, words = level_and_words(machine_findings.no_endpoint(served=True))
+    warning = machine_findings.no_endpoint(OPENAI)
+    level, words = level_and_words(warning)
+    assert (level, "set OPENAI_API_KEY (or OPENAI_BASE_URL)" in words) == (Level.WARNING, True)
+    level, words = level_and_words(machine_findings.served(warning))
     assert (level, "none was asked" in words) == (Level.OK, True)
+    asked = machine_findings.model_endpoint(replace(ENDPOINT, status=503))
+    assert machine_findings.served(asked) == asked
 
 
 def test_keys_that_others_can_read_are_a_warning() -> None:

@@ -1,0 +1,86 @@
+"""Models as they are written down in `--model` and HOLDFAST_MODEL_API: an API's name, or `python:MODULE:NAME`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from inspect import iscoroutinefunction
+from typing import Any, Final, cast
+
+from holdfast.core.agent.model import Model, ModelRequest
+from holdfast.core.base.did_you_mean import suggestion
+from holdfast.core.base.errors import InvalidInput
+from holdfast.core.conversation.steps import InferenceResponse
+from holdfast.models.endpoint import ProviderSettings
+from holdfast.models.function_model import FunctionModel
+from holdfast.models.model_apis import APIS, OPENAI, ModelApi
+from holdfast.runtime.imports import imported_object
+
+MODEL_VARIABLE: Final = "HOLDFAST_MODEL_API"
+PYTHON: Final = "python"
+TEXT_CHARS_MAX: Final = 200
+"""How much of what was written an error repeats."""
+
+
+def model_from(text: str | None = None, environment: Mapping[str, str] = os.environ) -> Model:
+    """Return the model that `text` names, else the one of HOLDFAST_MODEL_API, else OpenAI's Chat Completions API.
+
+    Nothing is sent yet. Raises InvalidInput for what names no model; MissingPart.
+    """
+    chosen = chosen_api(text, environment)
+    if isinstance(chosen, ModelApi):
+        return _model_of(chosen, environment)
+    return _python_model(chosen)
+
+
+def chosen_api(text: str | None = None, environment: Mapping[str, str] = os.environ) -> ModelApi | str:
+    """Return the API that `model_from` would ask, or the MODULE:NAME of a model of somebody's own; imports neither.
+
+    Raises InvalidInput for what names neither.
+    """
+    chosen = text or environment.get(MODEL_VARIABLE) or OPENAI.name
+    kind, _, place = chosen.partition(":")
+    if kind == PYTHON:
+        return place
+    if place or kind not in APIS:
+        known = suggestion(kind, [*APIS, f"{PYTHON}:MODULE:NAME"])
+        raise InvalidInput(f"there is no model API {chosen[:TEXT_CHARS_MAX]!r}; {known}")
+    return APIS[kind]
+
+
+class EnvironmentModel(Model):
+    """The model that the environment names; made with the first call, and anew with the first one after `close`."""
+
+    def __init__(self) -> None:
+        self._model: Model | None = None
+
+    async def __call__(self, request: ModelRequest) -> InferenceResponse:
+        """Return the model's answer. Raises as `model_from` does, and as the model does."""
+        if self._model is None:
+            self._model = model_from()
+        return await self._model(request)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        model, self._model = self._model, None
+        if model is not None:
+            await model.close()
+
+
+def _model_of(api: ModelApi, environment: Mapping[str, str]) -> Model:
+    make: Callable[[ProviderSettings], Model] = getattr(import_module("holdfast.models"), api.model)
+    return make(ProviderSettings.from_environment(environment, api))
+
+
+def _python_model(place: str) -> Model:
+    found: Any = imported_object(place, "model")
+    if iscoroutinefunction(found):
+        return FunctionModel(found)
+    model: Any = found() if isinstance(found, type) else found
+    if not callable(model) or not callable(getattr(model, "close", None)) or not hasattr(model, "missing"):
+        remedy = "write an async function, or inherit from holdfast.models.Model"
+        raise InvalidInput(
+            f"{PYTHON}:{place[:TEXT_CHARS_MAX]} is no model: it lacks __call__, missing or close; {remedy}"
+        )
+    return cast("Model", model)
