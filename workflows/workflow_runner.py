@@ -22,7 +22,7 @@ from holdfast.core.wire.contracts import AGENT_EXECUTION
 from holdfast.core.wire.session_contracts import AGENT_SESSION
 from holdfast.core.wire.workflow_ids import base_type
 from workflows.execution.agent_execution import AgentExecution
-from workflows.query_read_ahead import OrderedInstance
+from workflows.query_guard import QueryGuard
 from workflows.session.agent_session import AgentSession
 
 SERVED: Final[dict[str, type]] = {AGENT_EXECUTION: AgentExecution, AGENT_SESSION: AgentSession}
@@ -91,9 +91,9 @@ class AgentWorkflowRunner(SandboxedWorkflowRunner):
         det = replace(det, payload_converter_factory=partial(_workflow_converter, det.payload_converter_factory))
         instance, run_id = super().create_instance(det), det.info.run_id
         if self.observer is None:
-            return OrderedInstance.of(instance)
+            return QueryGuard.of(instance)
         self.observer.cache_run(det.info.workflow_id, run_id)
-        return OrderedInstance.of(instance, partial(self.observer.evict_run, run_id))
+        return QueryGuard.of(instance, partial(self.observer.evict_run, run_id))
 
 
 def _workflow_converter(make: Callable[[], PayloadConverter]) -> PayloadConverter:
