@@ -11,13 +11,11 @@ import json
 from datetime import timedelta
 from typing import Any, Final, cast
 
+from openai import AsyncOpenAI
 from pydantic import BaseModel
 from temporalio import activity, workflow
 
-with workflow.unsafe.imports_passed_through():
-    from openai import AsyncOpenAI
-
-    from bench.task import PROMPT, TOOL, page_text
+from bench.task import PROMPT, TOOL, page_text
 
 CALL_TIMEOUT: Final = timedelta(seconds=60)
 

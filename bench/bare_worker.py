@@ -17,7 +17,7 @@ from openai import AsyncOpenAI
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import GrpcCompression
-from temporalio.worker import Worker
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from bench.bare import BareLoop, Endpoint, read_page
 from holdfast.connection.worker_settings import WorkerSettings
@@ -39,6 +39,7 @@ async def serve(address: str, task_queue: str) -> None:
             client,
             task_queue=task_queue,
             workflows=[BareLoop],
+            workflow_runner=UnsandboxedWorkflowRunner(),
             activities=[Endpoint(model, "scripted").ask, read_page],
             max_concurrent_activities=same.inference_slots,
             max_cached_workflows=same.cached_runs,

@@ -47,7 +47,7 @@ where the bare loop ends with the same. "runs" are those that an execution was c
 the most events (bytes). "store KB" is what large data took on disk.
 
 Replaying is what a worker does that takes up an execution it does not know: here all runs of the first table's
-execution, and of one with 2 KB per result, one after the other, with the sandbox, after one that is not counted (a
+execution, and of one with 2 KB per result, one after the other, after one that is not counted (a
 process's first pays for imports). The CPU time is that of this process.
 
 "continued after every step" runs the same task twice, once with a new run after each step, and compares the SHA-256 of

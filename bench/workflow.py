@@ -1,4 +1,4 @@
-"""What the workflow's own code takes per workflow task, in the SDK's sandbox. `python -m bench.workflow`."""
+"""What the workflow's own code takes per workflow task, without the SDK's sandbox. `python -m bench.workflow`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from unittest.mock import patch
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
-from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from bench.report import Goal, hand_over, quantile, show_goals, show_table
 from bench.script import read_page, script
@@ -50,9 +49,9 @@ JSON: {machine, steps, runs, first_ms: [...], task_ms: [...], goals: [{wanted, m
 def clocked() -> Generator[dict[str, list[float]]]:
     """Put a clock around the workflow's code; gives, per run, the CPU seconds of each of its activations."""
     found: dict[str, list[float]] = {}
-    create = SandboxedWorkflowRunner.create_instance
+    create = UnsandboxedWorkflowRunner.create_instance
 
-    def created(runner: SandboxedWorkflowRunner, det: WorkflowInstanceDetails) -> WorkflowInstance:
+    def created(runner: UnsandboxedWorkflowRunner, det: WorkflowInstanceDetails) -> WorkflowInstance:
         began = time.thread_time()
         instance = create(runner, det)
         making = time.thread_time() - began
@@ -69,7 +68,7 @@ def clocked() -> Generator[dict[str, list[float]]]:
         setattr(instance, "activate", timed)  # noqa: B010  # a method to type checkers
         return instance
 
-    with patch.object(SandboxedWorkflowRunner, "create_instance", created):
+    with patch.object(UnsandboxedWorkflowRunner, "create_instance", created):
         yield found
 
 

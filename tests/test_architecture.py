@@ -94,7 +94,7 @@ WORKFLOW_CLOCKS = {("query_handlers.py", "datetime.now")}
 
 @pytest.mark.parametrize("path", sources("workflows"), ids=lambda path: path.name)
 def test_workflows_have_no_clock_randomness_io_threads_or_environment(path: Path) -> None:
-    """What the SDK's sandbox would refuse, if our modules were not passed through it."""
+    """What the SDK's sandbox would refuse at run time, for 1.1 to 1.4 ms of CPU per step."""
     for name in imports(path):
         assert name.partition(".")[0] not in IMPURE - {"asyncio"}, f"{path.name} imports {name}"
     for node in ast.walk(tree(path)):

@@ -43,7 +43,7 @@ def quiet() -> Runtime:
 
 
 def replayer(data_converter: DataConverter) -> Replayer:
-    """Return what replays as the worker would: the same workflows and sandbox, and its data converter."""
+    """Return what replays as the worker would: the same workflows and runner, and its data converter."""
     return Replayer(
         workflows=WORKFLOWS,
         workflow_runner=AgentWorkflowRunner(),
