@@ -27,7 +27,7 @@ from temporalio.converter import ActivitySerializationContext, DataConverter
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.core.conversation.attempt_tally import WORKER_LOST
-from holdfast.core.wire.contracts import SPENT_SIGNAL, SpentSoFar
+from holdfast.core.wire.contracts import SPENT_SIGNAL, FailedAttemptsUsage
 from holdfast.models.model_apis import APIS
 
 LOGGER: Final = logging.getLogger("holdfast.worker")
@@ -65,7 +65,7 @@ class Details:
     beside: object = None
     blamed: object = None
     turn: bool = False
-    spent: SpentSoFar | None = None
+    spent: FailedAttemptsUsage | None = None
 
 
 class GuardianLink:

@@ -21,11 +21,11 @@ from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from activities.async_completion import heartbeat_directly, to_its_end
-from activities.crash_isolation import CrashIsolation
+from activities.crash_suspects import CrashSuspects
 from activities.guardian_link import Details, GuardedAttempt, GuardianLink
 from activities.stale_attempts import ASK_TIMEOUT, FIRST, late_seconds, refuse_if_unwanted
 from activities.tool_start_pacing import Pacer
-from holdfast.core.wire.contracts import WORKER_SHUTDOWN, SpentSoFar
+from holdfast.core.wire.contracts import WORKER_SHUTDOWN, FailedAttemptsUsage
 
 INTERVAL_SECONDS: Final = 0.3
 """How often a call heartbeats that has something new to tell, or that learns of its cancel that way alone."""
@@ -44,12 +44,12 @@ class HeartbeatDetails:
     """What the heartbeats of one activity carry: what the attempt before it left, unless the activity says more."""
 
     def __init__(
-        self, guarded: GuardedAttempt | None = None, turns: CrashIsolation | None = None, pacing: Pacer | None = None
+        self, guarded: GuardedAttempt | None = None, turns: CrashSuspects | None = None, pacing: Pacer | None = None
     ) -> None:
-        self.turns: Final = turns or CrashIsolation()
+        self.turns: Final = turns or CrashSuspects()
         self.pacing: Final = pacing or Pacer()
         self._carried: Callable[[], object] | None = None
-        self._spent: Callable[[], SpentSoFar | None] = lambda: None
+        self._spent: Callable[[], FailedAttemptsUsage | None] = lambda: None
         self.changes: Final = asyncio.Event()
         """Set while what it carries can change at any moment."""
         self._guarded = guarded
@@ -57,7 +57,7 @@ class HeartbeatDetails:
         self._longest = 0.0
         self.repetition = FIRST
 
-    def carry(self, details: Callable[[], object], spent: Callable[[], SpentSoFar | None]) -> None:
+    def carry(self, details: Callable[[], object], spent: Callable[[], FailedAttemptsUsage | None]) -> None:
         """Have every heartbeat from now on carry what `details` returns; the next attempt finds the last of them.
 
         `spent` is what the guardian tells the run when the worker dies.
@@ -113,7 +113,7 @@ class Heartbeats(Interceptor):
 
     def __init__(self, guardian: GuardianLink | None = None) -> None:
         self.guardian = guardian
-        self.turns: Final = CrashIsolation()
+        self.turns: Final = CrashSuspects()
         self.pacing: Final = Pacer()
         self.pushed = False
         """Whether the server pushes cancels to this worker."""

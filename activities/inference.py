@@ -38,9 +38,9 @@ from holdfast.core.wire.contracts import (
     SUMMARISE_ACTIVITY,
     TRANSCRIPT_QUERY,
     BufferPage,
+    FailedAttemptsUsage,
     InferenceAnswer,
     InferenceInput,
-    SpentSoFar,
     SummaryInput,
     SummaryText,
     TranscriptPage,
@@ -185,9 +185,9 @@ def _observed(patience_seconds: float) -> tuple[Progress, RetryDeadline]:
     patience = RetryDeadline(patience_seconds, progress.begun_at)
     progress.begun_at = patience.begun_at
 
-    def spent() -> SpentSoFar | None:
+    def spent() -> FailedAttemptsUsage | None:
         used = progress.failed_usage + progress.details().if_lost
-        return SpentSoFar(call=info.activity_id, usage=used) if used != NOTHING_USED else None
+        return FailedAttemptsUsage(call=info.activity_id, usage=used) if used != NOTHING_USED else None
 
     pulse().carry(progress.details, spent)
     return progress, patience
@@ -240,7 +240,9 @@ async def _tell_spent(used: Usage) -> None:
         return
     workflow = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
     with suppress(RPCError):  # an ended run, or a server that is away: the failure itself tells it, too
-        await workflow.signal(SPENT_SIGNAL, SpentSoFar(call=info.activity_id, usage=used), rpc_timeout=TELL_TIMEOUT)
+        await workflow.signal(
+            SPENT_SIGNAL, FailedAttemptsUsage(call=info.activity_id, usage=used), rpc_timeout=TELL_TIMEOUT
+        )
 
 
 def _failed(progress: Progress, usage: Usage = NOTHING_USED, *, free: bool = False) -> Usage:

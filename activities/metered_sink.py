@@ -10,9 +10,9 @@ from temporalio.common import MetricMeter
 
 from holdfast.core.wire import metric_definitions
 from holdfast.core.wire.metric_definitions import Metric
-from holdfast.sinks.sink import Away, Batch, Refused, Sink
+from holdfast.sinks.sink import Batch, Sink, SinkAway, SinkRefused
 
-KINDS: Final[Mapping[type[Exception], str]] = {Away: "away", Refused: "refused"}
+KINDS: Final[Mapping[type[Exception], str]] = {SinkAway: "away", SinkRefused: "refused"}
 """What a sink says by its errors; any other is `failed`."""
 
 

@@ -34,7 +34,7 @@ from holdfast.core.wire.contracts import (
     RESOLVE_TOOLS_ACTIVITY,
     TAKE_UP_ACTIVITY,
     TOOLS_BUSY,
-    TakenUp,
+    PickupTime,
     ToolCatalog,
     ToolsRequest,
 )
@@ -145,7 +145,7 @@ async def _run(
 
 
 @activity.defn(name=TAKE_UP_ACTIVITY)
-async def take_up(asked: TakenUp) -> TakenUp:
+async def take_up(asked: PickupTime) -> PickupTime:
     """Return what was asked: as a local activity's result, the moment is recorded."""
     return asked
 

@@ -15,7 +15,7 @@ from holdfast.core.base.errors import HoldfastError
 from holdfast.core.base.frozen import canonical
 from holdfast.core.conversation.messages import Message
 from holdfast.core.wire.contracts import InferenceInput, TranscriptPage, TranscriptRequest
-from holdfast.core.wire.transcript_digest import Mark, TranscriptPrefix, advanced, root, size
+from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefix, advanced, root, size
 
 CACHE_BYTES_MAX: Final = 256 * 1024 * 1024
 """How much conversation one worker keeps, in payload bytes; the least recently used goes first."""
@@ -37,7 +37,7 @@ class Transcript:
 
     opening: TranscriptPrefix
     messages: AppendList[Message]
-    marks: AppendList[Mark]
+    marks: AppendList[TranscriptMark]
     sizes: AppendList[int]
     """`sizes[n]` is about how many bytes opening and first n messages take in memory."""
 
@@ -56,7 +56,7 @@ class Transcript:
         """About how many bytes all of it takes in memory."""
         return self.sizes[-1]
 
-    def until(self, mark: Mark) -> Transcript | None:
+    def until(self, mark: TranscriptMark) -> Transcript | None:
         """Return this conversation as it stood at `mark`, or none when it never stood there."""
         if mark.length >= len(self.marks) or self.marks[mark.length] != mark:
             return None
@@ -118,7 +118,7 @@ class TranscriptCache:
         self._bytes -= dropped.bytes if dropped else 0
 
 
-async def _completed(start: Transcript | None, target: Mark, fetch: FetchPage) -> Transcript:
+async def _completed(start: Transcript | None, target: TranscriptMark, fetch: FetchPage) -> Transcript:
     """Read what `start` lacks; when the sum is wrong, read everything once more from the beginning."""
     if start is not None and len(start.messages) < target.length:
         continued = await _read_on(start, target.length, fetch)

@@ -3,7 +3,7 @@
 from holdfast.core.agent.agent import Agent
 from holdfast.core.agent.answer_types import format_of, typed
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.capabilities import Capability
+from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.context_view import Compiler, CompilerContext, compiler
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -20,8 +20,8 @@ from holdfast.core.conversation.messages import ImagePart, Message, TextPart, To
 from holdfast.core.conversation.steps import AgentStep, AgentStepType, Outcome, ToolExecution
 from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
-from holdfast.runtime.interrupts import shielded
 from holdfast.runtime.subprocesses import run_command, run_command_async
+from holdfast.runtime.thread_interruption import shielded
 
 __all__ = [
     "LLM",

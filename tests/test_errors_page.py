@@ -13,7 +13,7 @@ import pytest
 from holdfast.client.session_updates import REFUSALS
 from holdfast.core.base import errors
 from holdfast.core.base.errors import HoldfastError
-from holdfast.core.wire import error_classification
+from holdfast.core.wire import endpoint_refusals
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "errors.md"
@@ -104,9 +104,9 @@ def test_no_other_module_defines_an_error_that_the_page_does_not_have() -> None:
 
 def test_every_type_that_the_code_gives_is_told() -> None:
     told = {row[0].strip("`") for row in (*CLASSES, *TYPES)}
-    endpoint = {*error_classification.FINAL_KINDS.values(), error_classification.UNAVAILABLE}
-    endpoint |= set(re.findall(r'return "(\w+)"', Path(error_classification.__file__).read_text()))
-    endpoint.add(error_classification.kind_of(422, ""))
+    endpoint = {*endpoint_refusals.FINAL_KINDS.values(), endpoint_refusals.UNAVAILABLE}
+    endpoint |= set(re.findall(r'return "(\w+)"', Path(endpoint_refusals.__file__).read_text()))
+    endpoint.add(endpoint_refusals.kind_of(422, ""))
     given = types_in_code() | endpoint | set(REFUSALS)
     assert given <= told
     by_class = {each.__name__ for each in subclasses(HoldfastError)}

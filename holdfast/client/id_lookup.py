@@ -74,7 +74,7 @@ WHERE_LISTED: Final[dict[WorkflowKind, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class FoundWorkflow:
     """A run or a session that the server knows. `id` is the execution's or the agent's, a UUID."""
 
     id: str
@@ -98,7 +98,7 @@ async def find(temporal: TemporalClient, reference: str, wanted: WorkflowKind) -
     return whole if whole is not None else (await _matched(temporal, reference, wanted)).id
 
 
-async def look_up(temporal: TemporalClient, reference: str, wanted: WorkflowKind | None) -> Match | str:
+async def look_up(temporal: TemporalClient, reference: str, wanted: WorkflowKind | None) -> FoundWorkflow | str:
     """Return the run or the session that is meant; a whole id as it is where the server knows nothing of it.
 
     Without a `wanted` kind it may be of either. Raises as `find` does.
@@ -138,7 +138,7 @@ def check_reference(reference: str, wanted: WorkflowKind | None) -> str:
     return given
 
 
-async def _matched(temporal: TemporalClient, reference: str, wanted: WorkflowKind | None) -> Match:
+async def _matched(temporal: TemporalClient, reference: str, wanted: WorkflowKind | None) -> FoundWorkflow:
     """Return the one of the wanted kind that the list has for what is no whole id."""
     reference = check_reference(reference.removesuffix(CUT), wanted)
     found = await _candidates(temporal, reference, wanted)
@@ -157,12 +157,12 @@ async def _matched(temporal: TemporalClient, reference: str, wanted: WorkflowKin
     raise ExecutionNotFound(_none(reference, wanted))
 
 
-async def _candidates(temporal: TemporalClient, reference: str, wanted: WorkflowKind | None) -> list[Match]:
+async def _candidates(temporal: TemporalClient, reference: str, wanted: WorkflowKind | None) -> list[FoundWorkflow]:
     """Return whatever may be meant, of either kind, each once."""
     if reference == LAST:
         of_kind = type_filter(TYPES[wanted or "run"])
         return await _latest(temporal, f"{of_kind} AND {BEGUN_BY_PEOPLE}" if wanted != "session" else of_kind)
-    found: dict[tuple[WorkflowKind, str], Match] = {}
+    found: dict[tuple[WorkflowKind, str], FoundWorkflow] = {}
     if BEGINNING.fullmatch(beginning := reference.lower()):
         by_id = f"WorkflowId STARTS_WITH '{beginning}'"
         if not beginning.startswith(SESSION_PREFIX):
@@ -174,7 +174,7 @@ async def _candidates(temporal: TemporalClient, reference: str, wanted: Workflow
     return list(found.values())
 
 
-async def _named(temporal: TemporalClient, agent: str, wanted: WorkflowKind | None) -> list[Match]:
+async def _named(temporal: TemporalClient, agent: str, wanted: WorkflowKind | None) -> list[FoundWorkflow]:
     """Return the latest run of an agent of this name; of sessions all, for each is an agent of its own."""
     if wanted == "session":
         by_name = f"WorkflowType = '{named_type(AGENT_SESSION, agent)}'"
@@ -183,7 +183,7 @@ async def _named(temporal: TemporalClient, agent: str, wanted: WorkflowKind | No
     return await _latest(temporal, f"WorkflowType = '{named_type(AGENT_EXECUTION, agent)}'")
 
 
-async def _latest(temporal: TemporalClient, query: str) -> list[Match]:
+async def _latest(temporal: TemporalClient, query: str) -> list[FoundWorkflow]:
     """Return the last to begin; the server lists those under way in that order, then the others as they ended."""
     latest = await _listed(temporal, query, limit=1)
     for _ in range(LATER_LOOKS_MAX if latest else 0):
@@ -195,9 +195,9 @@ async def _latest(temporal: TemporalClient, query: str) -> list[Match]:
     return latest
 
 
-async def _listed(temporal: TemporalClient, query: str, limit: int = LISTED_ROWS_MAX) -> list[Match]:
+async def _listed(temporal: TemporalClient, query: str, limit: int = LISTED_ROWS_MAX) -> list[FoundWorkflow]:
     """Return what of ours the list has, each once, the latest first."""
-    found: dict[tuple[WorkflowKind, str], Match] = {}
+    found: dict[tuple[WorkflowKind, str], FoundWorkflow] = {}
     for each in await listed(temporal, f"{query} AND {NOT_CONTINUED}", limit):
         if (match := _match(each)) is not None:
             found.setdefault((match.kind, match.id), match)
@@ -206,7 +206,7 @@ async def _listed(temporal: TemporalClient, query: str, limit: int = LISTED_ROWS
     return list(found.values())
 
 
-async def _described(temporal: TemporalClient, id_: str, kind: WorkflowKind) -> Match | None:
+async def _described(temporal: TemporalClient, id_: str, kind: WorkflowKind) -> FoundWorkflow | None:
     """Return what the server knows of a whole id; none where it knows nothing. Raises InvalidInput for others' own."""
     workflow_id = id_ if kind == "run" else session_workflow_id(id_)
     try:
@@ -228,11 +228,11 @@ def check_run(described: DescribedT) -> DescribedT:
     return described
 
 
-def _match(found: WorkflowExecution) -> Match | None:
+def _match(found: WorkflowExecution) -> FoundWorkflow | None:
     kind, id_ = kind_of(found.workflow_type), _uuid(own_id(found.id))
     if kind is None or id_ is None:
         return None
-    return Match(id_, kind, agent_of(found), found.close_time is None, found.start_time)
+    return FoundWorkflow(id_, kind, agent_of(found), found.close_time is None, found.start_time)
 
 
 def _uuid(text: str) -> str | None:
@@ -242,14 +242,14 @@ def _uuid(text: str) -> str | None:
         return None
 
 
-def _other_kind(match: Match, reference: str) -> InvalidInput:
+def _other_kind(match: FoundWorkflow, reference: str) -> InvalidInput:
     """Return what to say of a run where a session is wanted, or the other way round."""
     use, other = ("holdfast show", "session") if match.kind == "run" else ("holdfast session show", "run")
     where = WHERE_LISTED["session" if match.kind == "run" else "run"]
     return InvalidInput(f"{match}, not a {other}: `{use} {reference}` takes it; {where}")
 
 
-def _ambiguous(reference: str, meant: Sequence[Match]) -> str:
+def _ambiguous(reference: str, meant: Sequence[FoundWorkflow]) -> str:
     shown = "; ".join(str(each) for each in meant[:CANDIDATES_MAX])
     more = "; and more" if len(meant) > CANDIDATES_MAX else ""
     return f"{reference!r} matches several: {shown}{more}; type more of the id"

@@ -61,7 +61,7 @@ class SessionRun(History):
         return bool(self.begun)
 
 
-class AnyNews(SessionRun):
+class SessionNews(SessionRun):
     """The same, for whoever wants to know of anything that happens after the past."""
 
     def _is_news(self) -> bool:
@@ -101,7 +101,7 @@ async def later(temporal: Client, workflow_id: str) -> SessionRun | Literal["clo
         await asyncio.sleep(AWAY_SECONDS)
     elif info.status not in HERE:
         return "ended from outside"
-    return AnyNews(temporal, workflow_id, info.execution.run_id, info.history_length)
+    return SessionNews(temporal, workflow_id, info.execution.run_id, info.history_length)
 
 
 async def _returned(temporal: Client, workflow_id: str, run_id: str) -> str | None:

@@ -11,7 +11,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHistoryEventFilterType
 from temporalio.service import RPCError
 
-from holdfast.connection.workflow_reader import POLL_TIMEOUT, Patience
+from holdfast.connection.workflow_reader import POLL_TIMEOUT, ReadBackOff
 
 ENDS: Final = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: True,
@@ -42,7 +42,7 @@ class History:
         self._pages = handle.fetch_history_events(
             wait_new_event=True, event_filter_type=wanted, rpc_timeout=POLL_TIMEOUT
         )
-        self._patience = Patience()
+        self._patience = ReadBackOff()
 
     async def news(self) -> None:
         """Return when a worker has done something for the run, or when it has ended."""

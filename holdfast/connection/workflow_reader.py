@@ -71,7 +71,7 @@ async def listed(temporal: TemporalClient, query: str, limit: int) -> list[Liste
         raise refusal(error) from None
 
 
-class Patience:
+class ReadBackOff:
     """Waits between questions to a server that does not answer, longer each time, and at last no more."""
 
     def __init__(self) -> None:
@@ -94,13 +94,13 @@ class Patience:
 
 
 class WorkflowReader:
-    """Asks about one workflow; a server that is away is waited for as `Patience` does."""
+    """Asks about one workflow; a server that is away is waited for as `ReadBackOff` does."""
 
     def __init__(self, temporal: TemporalClient, workflow_id: str) -> None:
         self._temporal = temporal
         self._workflow_id = workflow_id
         self._id = own_id(workflow_id)
-        self.patience = Patience()
+        self.patience = ReadBackOff()
 
     async def described(self, run_id: str = "") -> DescribeWorkflowExecutionResponse:
         """Return what the server knows of a Temporal run, of the latest one by default. Raises RPCError."""

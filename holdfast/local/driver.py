@@ -16,7 +16,7 @@ from pydantic import JsonValue, ValidationError
 from holdfast.core.agent.agent import Agent, answers_of, with_subagents
 from holdfast.core.agent.answer_types import AnswerT
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.capabilities import Capability
+from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.context_view import Compiler
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -68,11 +68,11 @@ from holdfast.core.wire.contracts import StopRequest
 from holdfast.core.wire.execution_events import Listener, Observed
 from holdfast.core.wire.execution_record import asked_of, without_record
 from holdfast.core.wire.record_store import ExecutionStore
+from holdfast.local.call_tasks import CallTasks
 from holdfast.local.executor import Approver, Executor
 from holdfast.local.inbox import Inbox
 from holdfast.local.listeners import Heard, Kind, Listeners
 from holdfast.local.model_calls import ModelCalls
-from holdfast.local.pending_calls import PendingCalls
 from holdfast.models.model_choice import EnvironmentModel
 from holdfast.runtime.answer_check import schema_problem
 from holdfast.runtime.prices import PriceList
@@ -161,7 +161,7 @@ class LocalDriver(Generic[AnswerT]):
         self._change: _Change | None = None
         self._listeners = Listeners()
         self._inbox = Inbox()
-        self._calls = PendingCalls(self._inbox, clock)
+        self._calls = CallTasks(self._inbox, clock)
         self._busy = False
         self._execution_id = self._agent_id = ""
         self._children: list[LocalDriver] = []
@@ -279,7 +279,7 @@ class LocalDriver(Generic[AnswerT]):
             metadata=self._metadata,
         )
         self._inbox, self._change, self._asked = Inbox(), None, {}
-        self._calls = PendingCalls(self._inbox, self._clock)
+        self._calls = CallTasks(self._inbox, self._clock)
         try:
             while True:
                 steps_before = state.step_count

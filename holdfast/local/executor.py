@@ -40,7 +40,7 @@ from holdfast.core.loop.events import (
     ToolFailed,
     ToolReturned,
 )
-from holdfast.core.loop.rules import Rules
+from holdfast.core.loop.execution_rules import Rules
 from holdfast.local.model_calls import ModelCalls
 from holdfast.runtime.argument_check import argument_problem
 from holdfast.runtime.hook_runner import run_hooks

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from holdfast.core.base.errors import InvalidInput
-from holdfast.runtime.interrupts import shielded
+from holdfast.runtime.thread_interruption import shielded
 
 PASSED_ON: Final = frozenset({"PATH", "HOME", "LANG", "LC_*", "TMPDIR"})
 """What of the worker's environment every child gets; none of it is a secret. `LC_*` stands for all that begin so."""

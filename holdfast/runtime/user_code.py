@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final, Literal, get_args
 
 from holdfast.core.base.errors import HoldfastError
-from holdfast.runtime.interrupts import Interruptible
+from holdfast.runtime.thread_interruption import Interruptible
 
 THREADS_MAX: Final = 1_000
 """Sync calls of one kind in one process, those included that were given up on and have not returned yet."""

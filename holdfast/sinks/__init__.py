@@ -2,6 +2,6 @@
 
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.sinks.jsonl import JsonLines
-from holdfast.sinks.sink import Away, Batch, Refused, Sink
+from holdfast.sinks.sink import Batch, Sink, SinkAway, SinkRefused
 
-__all__ = ["Away", "Batch", "JsonLines", "NumberedEvent", "Refused", "Sink"]
+__all__ = ["Batch", "JsonLines", "NumberedEvent", "Sink", "SinkAway", "SinkRefused"]

@@ -10,7 +10,7 @@ from typing import Final
 from holdfast.core.base.bounds import SINK_REFUSALS_MAX, SINK_TRIES_MAX
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.sinks.position import ConsumerPosition
-from holdfast.sinks.sink import Away, Batch, Refused, Sink
+from holdfast.sinks.sink import Batch, Sink, SinkAway, SinkRefused
 
 LOGGER: Final = logging.getLogger("holdfast.sinks")
 
@@ -42,7 +42,7 @@ class BatchDelivery:
                 self._place.delivered(events)
                 return
             self._place.begin(events, singly=True)
-            again = again or not isinstance(problem, Refused)  # what was refused whole was not taken
+            again = again or not isinstance(problem, SinkRefused)  # what was refused whole was not taken
             tries_max = SINK_REFUSALS_MAX
         for each in self._place.batch:
             await self._place.save()
@@ -65,10 +65,10 @@ class BatchDelivery:
             wait: float | None = None
             try:
                 await self._sink.deliver(batch)
-            except Away as error:
+            except SinkAway as error:
                 wait = error.after
                 self._tell(waits, error)
-            except Refused as error:
+            except SinkRefused as error:
                 refusals += 1
                 if refusals >= refusals_max:
                     return error

@@ -19,7 +19,7 @@ from holdfast.core.base.errors import ExecutionNotFound
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.sink_contracts import SinkStart
 from holdfast.sinks.batch_delivery import BatchDelivery, backoff, said
-from holdfast.sinks.event_follower import EventFollower, Mark, Readers
+from holdfast.sinks.event_follower import EventFollower, HistoryPosition, Readers
 from holdfast.sinks.event_stream import EventStream
 from holdfast.sinks.position import ConsumerPosition, Superseded
 from holdfast.sinks.sink import Sink
@@ -63,7 +63,7 @@ class _Rest(NamedTuple):
     """Since when a stream rests that has made room for others, and how far it was read."""
 
     since: float = 0.0
-    read_to: Mark | None = None
+    read_to: HistoryPosition | None = None
 
 
 class Delivery:

@@ -42,7 +42,7 @@ READ_AT_ONCE: Final = 8
 Put = Callable[[NumberedEvent], Awaitable[None]]
 
 
-class Mark(NamedTuple):
+class HistoryPosition(NamedTuple):
     """A length of the history of a Temporal run."""
 
     run_id: str
@@ -63,7 +63,7 @@ class Readers:
             return Reader(self.temporal, stream.workflow_id, self._closed, EventsPage)
         return Reader(self.temporal, stream.workflow_id, self._closed_sessions, SessionEventsPage)
 
-    async def stands_at(self, stream: EventStream, mark: Mark) -> bool:
+    async def stands_at(self, stream: EventStream, mark: HistoryPosition) -> bool:
         """Return whether nothing has happened since its history was so long; asks no worker."""
         return await self.reader(stream).stands_at(*mark)
 
@@ -75,7 +75,7 @@ class EventFollower:
         self.stream: Final = stream
         self.touched = math.inf
         """When something was last read of it; not before the first reading has ended, or failed."""
-        self.read_to: Mark | None = None
+        self.read_to: HistoryPosition | None = None
         """How far its history was when all of its events were last read."""
         self._readers, self._put = readers, put
         self._reader = readers.reader(stream)
@@ -105,7 +105,7 @@ class EventFollower:
                     news.result()
                     news = asyncio.create_task(history.news())
                     await asyncio.sleep(0)
-                over, mark, began = history.over, Mark(history.run_id, history.length), time.monotonic()
+                over, mark, began = history.over, HistoryPosition(history.run_id, history.length), time.monotonic()
                 await self._read(history.run_id, closed=over)
                 self.read_to = mark
                 if over:

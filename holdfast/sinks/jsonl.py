@@ -13,7 +13,7 @@ from typing import Any, Final
 from holdfast.core.base.bounds import SINK_BATCH_BYTES_MAX
 from holdfast.core.wire.event_envelope import to_line
 from holdfast.core.wire.sink_contracts import checked_consumer
-from holdfast.sinks.sink import Away, Batch
+from holdfast.sinks.sink import Batch, SinkAway
 
 AGAIN_BYTES: Final = 4 * SINK_BATCH_BYTES_MAX
 """So much of the file's end is looked through for what may have been written before: more than one batch takes."""
@@ -38,15 +38,15 @@ class JsonLines:
         """A thread that writes goes on when nobody awaits it any more: its file must not be closed under it."""
 
     async def open(self) -> None:
-        """Open and lock the file; Away while another process has it."""
+        """Open and lock the file; SinkAway while another process has it."""
         await asyncio.to_thread(self._open)
 
     async def deliver(self, batch: Batch) -> None:
-        """Return when every event of the batch stands in the file, once; Away while it cannot be written."""
+        """Return when every event of the batch stands in the file, once; SinkAway while it cannot be written."""
         try:
             await asyncio.to_thread(self._write, batch)
         except OSError as error:
-            raise Away(f"{self.path} cannot be written: {error.strerror}") from None
+            raise SinkAway(f"{self.path} cannot be written: {error.strerror}") from None
 
     async def close(self) -> None:
         """Let others have the file."""
@@ -74,7 +74,7 @@ class JsonLines:
             _cut_torn_line(opened)
         except BlockingIOError:
             os.close(opened)
-            raise Away(f"{self.path} is locked by another process") from None
+            raise SinkAway(f"{self.path} is locked by another process") from None
         except BaseException:
             os.close(opened)
             raise

@@ -49,7 +49,7 @@ from holdfast.core.wire.session_events import (
     SessionSuspended,
 )
 from holdfast.core.wire.sink_contracts import checked_consumer
-from holdfast.sinks.sink import Away, Batch
+from holdfast.sinks.sink import Batch, SinkAway
 
 FAILED: Final = (AgentExecutionFailed,)
 WARNED: Final = (ToolCallBlocked, StopSignalReceived)
@@ -78,15 +78,15 @@ class OpenTelemetryLogs:
         self._exporter = OTLPLogExporter(endpoint=self._endpoint)
 
     async def deliver(self, batch: Batch) -> None:
-        """Return when the collector has taken the batch; Away when it has not."""
+        """Return when the collector has taken the batch; SinkAway when it has not."""
         if self._exporter is None:
-            raise Away("the exporter is not open")
+            raise SinkAway("the exporter is not open")
         records = [
             ReadableLogRecord(log_record(each, content=self._content), self._resource, self._scope)
             for each in batch.events
         ]
         if await asyncio.to_thread(self._exporter.export, records) is not LogRecordExportResult.SUCCESS:
-            raise Away("the collector has not taken them; the exporter's own warning says why")
+            raise SinkAway("the collector has not taken them; the exporter's own warning says why")
 
     async def close(self) -> None:
         """Close connections."""

@@ -10,11 +10,11 @@ from typing import Protocol
 from holdfast.core.wire.event_envelope import NumberedEvent
 
 
-class Refused(Exception):
+class SinkRefused(Exception):
     """A sink will never take this: offering it again does not help. It is put aside after a few tries."""
 
 
-class Away(Exception):
+class SinkAway(Exception):
     """A sink takes nothing now, whatever it is: it is offered again until it does. `after` is when it says so."""
 
     def __init__(self, message: str, after: float | None = None) -> None:
@@ -43,7 +43,7 @@ class Batch:
 
 
 class Sink(Protocol):
-    """Where events go. Whatever else than Refused and Away its methods raise counts as a passing fault."""
+    """Where events go. Whatever else than SinkRefused and SinkAway its methods raise counts as a passing fault."""
 
     @property
     def name(self) -> str:
@@ -51,7 +51,7 @@ class Sink(Protocol):
         ...
 
     async def open(self) -> None:
-        """Begin: called before anything is delivered, again after a fault; raises Away while it cannot."""
+        """Begin: called before anything is delivered, again after a fault; raises SinkAway while it cannot."""
         ...
 
     async def deliver(self, batch: Batch) -> None:

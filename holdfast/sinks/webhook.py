@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from holdfast.core.base.errors import InvalidInput
 from holdfast.core.wire.event_envelope import to_dict
 from holdfast.core.wire.sink_contracts import checked_consumer
-from holdfast.sinks.sink import Away, Batch, Refused
+from holdfast.sinks.sink import Batch, SinkAway, SinkRefused
 
 TIMEOUT_SECONDS: Final = 15.0
 """How long the endpoint may take for one batch; after that it is sent again."""
@@ -53,7 +53,7 @@ class Webhook:
     async def deliver(self, batch: Batch) -> None:
         """Return when the endpoint has taken the batch."""
         if self._session is None:
-            raise Away("the webhook is not open")
+            raise SinkAway("the webhook is not open")
         events = [to_dict(each) for each in batch.events]
         body = to_json({"id": batch.id, "consumer": batch.consumer, "events": events})
         headers = {"Content-Type": "application/json", "Idempotency-Key": batch.id, **self._signed(batch.id, body)}
@@ -61,11 +61,11 @@ class Webhook:
             async with self._session.post(self._url, data=body, headers=headers, allow_redirects=False) as answer:
                 status, after = answer.status, answer.headers.get("Retry-After", "")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Away(f"the endpoint does not answer ({type(error).__name__})") from None  # its text has the URL
+            raise SinkAway(f"the endpoint does not answer ({type(error).__name__})") from None  # its text has the URL
         if status in AWAY:
-            raise Away(f"the endpoint answers {status}", _seconds(after))
+            raise SinkAway(f"the endpoint answers {status}", _seconds(after))
         if 300 <= status < 500:  # noqa: PLR2004  # HTTP's classes of answers
-            raise Refused(f"the endpoint answers {status}")
+            raise SinkRefused(f"the endpoint answers {status}")
         if not 200 <= status < 300:  # noqa: PLR2004  # as above
             raise RuntimeError(f"the endpoint answers {status}")
 

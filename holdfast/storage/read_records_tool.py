@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from holdfast.core.agent.capabilities import Capability
+from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.tools import AnyTool, ToolContext, tool
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.bounds import RECORDED_TEXT_CHARS_MAX

@@ -1,4 +1,4 @@
-"""Which error a scripted fault is, by the table of `core.wire.error_classification`. No I/O."""
+"""Which error a scripted fault is, by the table of `core.wire.endpoint_refusals`. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from holdfast.core.base.errors import InvalidInput, ModelFailure
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import NOTHING_USED, Usage
-from holdfast.core.wire.error_classification import UNAVAILABLE, Refused, refusal, refusal_within
+from holdfast.core.wire.endpoint_refusals import UNAVAILABLE, Refusal, refusal, refusal_within
 from holdfast.testing.script import Reply
 
 FAILURE_CHARS_MAX: Final = 500
@@ -74,7 +74,7 @@ def _status_failure(turn: Reply) -> ModelFailure:
     return _refused(refusal(turn.status, words, headers, datetime.now(UTC)), told)
 
 
-def _refused(refused: Refused, told: str, used: Usage = NOTHING_USED) -> ModelFailure:
+def _refused(refused: Refusal, told: str, used: Usage = NOTHING_USED) -> ModelFailure:
     told = clamped(told, FAILURE_CHARS_MAX)
     return ModelFailure(
         told, kind=refused.kind, again=refused.again, after=refused.after, usage=used, free=refused.free

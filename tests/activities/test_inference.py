@@ -25,7 +25,13 @@ from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.attempt_tally import LOSSES_MIN
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.core.wire.contracts import SPENT_SIGNAL, CallProgress, InferenceAnswer, InferenceInput, SpentSoFar
+from holdfast.core.wire.contracts import (
+    SPENT_SIGNAL,
+    CallProgress,
+    FailedAttemptsUsage,
+    InferenceAnswer,
+    InferenceInput,
+)
 from holdfast.core.wire.transcript_digest import TranscriptPrefix, advanced, root
 from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.testing.holds import Hold
@@ -204,7 +210,7 @@ async def test_a_failure_leaves_what_it_used_and_a_wait_of_nothing_is_told_as_on
     assert caught.value.next_retry_delay == SOONEST
     assert caught.value.details == (Usage(input_tokens=10),)
     assert told[-1] == changed(before, begun_at=environment.info.started_time, failures=1)
-    assert run.told == [SpentSoFar(call=environment.info.activity_id, usage=Usage(input_tokens=10))]
+    assert run.told == [FailedAttemptsUsage(call=environment.info.activity_id, usage=Usage(input_tokens=10))]
 
 
 async def test_a_cut_answer_leaves_what_it_used() -> None:
@@ -218,7 +224,7 @@ async def test_a_cut_answer_leaves_what_it_used() -> None:
     assert caught.value.details == (used,)
     begun_at = environment.info.started_time
     assert told[-1] == CallProgress(chars=6, tail="I will", failed_usage=used, begun_at=begun_at, failures=1)
-    assert run.told == [SpentSoFar(call=environment.info.activity_id, usage=used)]
+    assert run.told == [FailedAttemptsUsage(call=environment.info.activity_id, usage=used)]
 
 
 @pytest.mark.parametrize(("failures", "lost"), [(0, 11), (1, 10), (2, 9)])

@@ -13,14 +13,14 @@ from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.frozen import canonical
 from holdfast.core.conversation.messages import Message
 from holdfast.core.wire.contracts import InferenceInput, TranscriptPage, TranscriptRequest
-from holdfast.core.wire.transcript_digest import Mark, TranscriptPrefix, advanced, root, size
+from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefix, advanced, root, size
 
 OPENING = TranscriptPrefix(definition=AgentDefinition(name="agent"), tools=("add",))
 SAID = tuple(Message(role="user", content=f"message {number} {'x' * 40}") for number in range(12))
 MESSAGE_BYTES = size(SAID[0])
 
 
-def mark(length: int, said: Sequence[Message] = SAID) -> Mark:
+def mark(length: int, said: Sequence[Message] = SAID) -> TranscriptMark:
     return advanced(root(OPENING), said[:length])
 
 
@@ -221,7 +221,7 @@ def test_a_transcript_knows_every_place_it_ever_stood_at_and_no_other() -> None:
     assert whole.until(mark(6)) == whole
     assert whole.until(mark(0)) is not None
     assert whole.until(mark(7)) is None
-    assert whole.until(Mark(length=3, digest="0" * 32)) is None
+    assert whole.until(TranscriptMark(length=3, digest="0" * 32)) is None
 
 
 @settings(deadline=None, max_examples=40)

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from holdfast import ExecutionBudget
 from holdfast.cli.screens.progress_bars import FINE, PLAIN, Glyphs, bar, figures
-from holdfast.cli.screens.tree_frame import Picture
+from holdfast.cli.screens.tree_frame import Viewport
 from holdfast.cli.screens.tree_screen import without_end
 from holdfast.client.watch_events import AttemptFailed, TextDelta
 from holdfast.core.agent.execution_state import call_name, named_id
@@ -31,7 +31,7 @@ STEERING = "\x1b[2J\x1b]0;title\x07\u202eevil\u200b"
 def picture(
     view: LiveView, *, width: int = 100, height: int = 30, notice: str = "", glyphs: Glyphs = FINE
 ) -> list[str]:
-    return [line.plain for line in Picture(moment(60), width, height, glyphs).frame(view, notice)]
+    return [line.plain for line in Viewport(moment(60), width, height, glyphs).frame(view, notice)]
 
 
 def at_work() -> LiveView:
@@ -151,7 +151,7 @@ def test_a_terminal_that_knows_ascii_alone_is_shown_nothing_else() -> None:
 
 
 def test_the_last_picture_has_no_bars_and_no_hints() -> None:
-    last = [line.plain for line in Picture(moment(60), 100, 100, FINE).last(at_work())]
+    last = [line.plain for line in Viewport(moment(60), 100, 100, FINE).last(at_work())]
     assert last[0].split()[1] == "lead"
     assert not any("█" in line or "holdfast approve" in line for line in last)
 
@@ -184,7 +184,7 @@ def test_an_end_is_told_once_below_the_tree() -> None:
     view = seen(story.told)
     root = view.runs[ROOT]
     assert root.why_stopped == "ModelUnavailable: 429"
-    last = "\n".join(line.plain for line in Picture(moment(60), 100, 100, FINE).last(without_end(view)))
+    last = "\n".join(line.plain for line in Viewport(moment(60), 100, 100, FINE).last(without_end(view)))
     assert "4 attempts failed" in last
     assert "429" not in last, "the line below the tree says why"
     assert "asking again" not in "\n".join(picture(view)), "nobody asks any more"

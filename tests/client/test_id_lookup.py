@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 
 from holdfast import AgentDefinition
 from holdfast.client import Holdfast, Settings
-from holdfast.client.id_lookup import CANDIDATES_MAX, Match, look_up
+from holdfast.client.id_lookup import CANDIDATES_MAX, FoundWorkflow, look_up
 from holdfast.core.base.errors import ExecutionExists, ExecutionNotFound, InvalidInput
 from holdfast.core.session.session_state import SessionInput
 from holdfast.core.wire.contracts import AGENT_EXECUTION
@@ -139,7 +139,7 @@ async def test_a_whole_id_of_the_other_kind_is_named_where_it_is_looked_up(
     with pytest.raises(InvalidInput, match=f"{agent_id} is a session of agent '{clerk.name}', not a run"):
         await look_up(temporal, agent_id, "run")
     either = [await look_up(temporal, each, None) for each in (started, agent_id)]
-    assert [each.kind for each in either if isinstance(each, Match)] == ["run", "session"]
+    assert [each.kind for each in either if isinstance(each, FoundWorkflow)] == ["run", "session"]
     nobody = str(uuid4())
     assert await look_up(temporal, nobody, None) == nobody
 

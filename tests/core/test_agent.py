@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from holdfast.core.agent.agent import Agent, agents_in, with_subagents
 from holdfast.core.agent.answer_types import format_of
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.capabilities import Capability
+from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.context_view import CompilerContext, compiler
 from holdfast.core.agent.definition import LLM, AgentDefinition
 from holdfast.core.agent.hooks import Changes, HookContext, hook

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.agent.capabilities import Capability
+from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.definition import SUBAGENTS_MAX, AgentDefinition
 from holdfast.core.agent.policies import ApprovalRule, ContextPolicy
 from holdfast.core.agent.registry import AgentRegistry, resolve

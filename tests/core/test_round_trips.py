@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 import holdfast.core
 from holdfast.core.agent.budget import TreeUse
-from holdfast.core.agent.capabilities import Capability
+from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.definition import LLM
 from holdfast.core.agent.execution_state import ExecutionStatus, SavedState
 from holdfast.core.agent.hooks import Changes, HookContext, HookRun, HookTraits, Trigger
@@ -36,19 +36,19 @@ from holdfast.core.wire.contracts import (
     EventsPage,
     EventsRequest,
     ExecutionInput,
+    FailedAttemptsUsage,
     HooksRan,
     HooksRequest,
     InferenceAnswer,
     InferenceInput,
     ModelWait,
     PageRequest,
+    PickupTime,
     Segment,
-    SpentSoFar,
     StatePage,
     StopRequest,
     SummaryInput,
     SummaryText,
-    TakenUp,
     ToolCatalog,
     ToolsRequest,
     TranscriptPage,
@@ -67,7 +67,7 @@ from holdfast.core.wire.session_events import (
     SessionResumed,
     SessionSuspended,
 )
-from holdfast.core.wire.transcript_digest import Mark, TranscriptPrefix
+from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefix
 from tests.core.defining import definitions, names
 from tests.core.lasting import VALUES as LASTING
 from tests.core.strategies import (
@@ -123,7 +123,7 @@ hook_contexts = st.builds(
     tool_execution=st.none() | tool_executions,
     error=st.none() | errors,
 )
-marks = st.builds(Mark, length=counts, digest=texts)
+marks = st.builds(TranscriptMark, length=counts, digest=texts)
 openings = st.builds(
     TranscriptPrefix,
     definition=definitions,
@@ -236,7 +236,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     st.builds(SummaryText, text=texts, usage=usages),
     st.builds(ToolsRequest, agent=names, tools=st.just("all") | st.just(()), at=moments, compiler=st.none() | names),
     catalogs,
-    st.builds(TakenUp, at=moments),
+    st.builds(PickupTime, at=moments),
     st.builds(ArgumentsCheck, tool=names, arguments=json_maps),
     st.builds(ArgumentsChecked, problem=st.none() | texts),
     st.builds(Segment, series=st.none() | names, count=st.integers(1, 9), rank=counts),
@@ -252,7 +252,7 @@ VALUES: tuple[st.SearchStrategy[Frozen], ...] = (
     ),
     st.builds(InferenceAnswer, response=responses, complete=st.booleans(), failed_usage=usages),
     st.builds(CallProgress, chars=counts, tail=texts, usage=st.none() | usages, failed_usage=usages),
-    st.builds(SpentSoFar, call=texts, usage=usages),
+    st.builds(FailedAttemptsUsage, call=texts, usage=usages),
     st.builds(ToolAttempts, own=counts, postponed=counts, deaths=counts, blamed=st.booleans()),
     st.builds(ModelWait, call=texts, attempt=st.integers(1, 9), message=texts, since=moments, next_at=moments),
     st.builds(EventsRequest, start=counts),

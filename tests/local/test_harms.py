@@ -26,7 +26,7 @@ from holdfast.core.conversation.stop_reasons import StopReason, StopSignal
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.loop.events import MessageArrived, StopRequested
 from holdfast.core.wire.execution_events import ApprovalRequested, Observed
-from holdfast.local import LocalDriver, pending_calls
+from holdfast.local import LocalDriver, call_tasks
 from holdfast.local.executor import Approver
 from holdfast.local.inbox import Inbox
 from holdfast.models.function_model import FunctionModel
@@ -83,7 +83,7 @@ class Clinging:
 async def test_a_tool_that_ignores_its_cancellation_holds_a_stop_no_longer_than_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pending_calls, "CANCEL_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(call_tasks, "CANCEL_SECONDS_MAX", 0.05)
     tool_, model = Clinging(), ScriptedModel(one_by_one(call("cling"), say("well")))
     driver = LocalDriver(AGENT, model=model, tools=[tool(tool_.cling)])
     run = asyncio.create_task(promptly(driver))
@@ -96,7 +96,7 @@ async def test_a_tool_that_ignores_its_cancellation_holds_a_stop_no_longer_than_
 
 
 async def test_the_late_result_of_one_execution_never_reaches_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_calls, "CANCEL_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(call_tasks, "CANCEL_SECONDS_MAX", 0.05)
     first, second = Clinging(), Clinging()
     left = iter((first, second))
 

@@ -12,7 +12,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from holdfast.core.wire.error_classification import RETRY_AFTER_MAX
+from holdfast.core.wire.endpoint_refusals import RETRY_AFTER_MAX
 from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.models.openai_chat.provider_errors import BODY_CHARS_MAX, provider_failure
 from holdfast.testing.openai_server import FakeOpenAI

@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.base.errors import StorageFailed
 from holdfast.core.wire.event_envelope import NumberedEvent
 from holdfast.core.wire.sink_contracts import SinkStart
-from holdfast.sinks import Away, Batch, Refused, batch_delivery
+from holdfast.sinks import Batch, SinkAway, SinkRefused, batch_delivery
 from holdfast.sinks.batch_delivery import BatchDelivery
 from holdfast.sinks.position import ConsumerPosition, Superseded
 from holdfast.storage.objects import Objects
@@ -68,7 +68,7 @@ async def offered(
 
 
 async def test_what_is_away_is_offered_until_it_is_back(records: Records) -> None:
-    left = [Away("not now", after=0.0)] * 50
+    left = [SinkAway("not now", after=0.0)] * 50
     sink = await offered(await loaded(records), lambda _: left.pop() if left else None)
     assert sink.offers == [((1, 2, 3), False)] + [((1, 2, 3), True)] * 50
 
@@ -77,10 +77,12 @@ async def test_what_is_refused_is_offered_one_by_one_and_put_aside(
     records: Records, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = await loaded(records)
-    sink = await offered(place, lambda batch: Refused("no twos") if 2 in {e.sequence for e in batch.events} else None)
+    sink = await offered(
+        place, lambda batch: SinkRefused("no twos") if 2 in {e.sequence for e in batch.events} else None
+    )
     assert [each for each, _ in sink.offers] == [(1, 2, 3), (1,), (2,), (2,), (2,), (3,)]
     assert (sink.taken, place.batch, place.told, place.singly) == ([1, 3], (), {EXECUTION: 3}, False)
-    assert f"does not take event {EXECUTION}/2: Refused: no twos" in caplog.text
+    assert f"does not take event {EXECUTION}/2: SinkRefused: no twos" in caplog.text
     aside = json.loads(await records.read_sink(caplog.text.split("see ")[1].split()[0]) or b"")
     assert [each["id"] for each in aside["events"]] == [f"{EXECUTION}/2"]
 
@@ -119,7 +121,7 @@ def _crash(_: Batch) -> Exception | None:
 async def test_a_crash_among_single_offers_leaves_the_rest_of_them(records: Records) -> None:
     def refuse_then_crash(batch: Batch) -> Exception | None:
         if len(batch.events) > 1:
-            return Refused("not together")
+            return SinkRefused("not together")
         return _crash(batch) if batch.id.endswith("/2") else None
 
     with pytest.raises(KeyboardInterrupt):

@@ -22,7 +22,7 @@ from holdfast.core.wire.event_envelope import to_dict
 from holdfast.core.wire.session_events import SESSION_KINDS
 from holdfast.core.wire.workflow_ids import session_workflow_id
 from holdfast.sinks import JsonLines, delivery, stream_discovery
-from holdfast.sinks.event_follower import Mark, Readers
+from holdfast.sinks.event_follower import HistoryPosition, Readers
 from holdfast.sinks.event_stream import EventStream
 from holdfast.sinks.webhook import Webhook
 from holdfast.testing.openai_server import FakeOpenAI
@@ -159,10 +159,10 @@ async def test_whether_an_idle_session_has_news_the_server_says_and_no_worker(se
     stream = EventStream(execution.workflow_id, execution.run_id)
     length = info.workflow_execution_info.history_length
     readers = Readers(client.temporal)
-    assert await readers.stands_at(stream, Mark(execution.run_id, length))
-    assert not await readers.stands_at(stream, Mark(execution.run_id, length - 1))
+    assert await readers.stands_at(stream, HistoryPosition(execution.run_id, length))
+    assert not await readers.stands_at(stream, HistoryPosition(execution.run_id, length - 1))
     await client.temporal.get_workflow_handle(execution.workflow_id).terminate()
-    assert not await readers.stands_at(stream, Mark(execution.run_id, length + 1))
+    assert not await readers.stands_at(stream, HistoryPosition(execution.run_id, length + 1))
 
 
 @pytest.mark.temporal

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.wire.event_envelope import to_line
-from holdfast.sinks import Away, JsonLines, jsonl
+from holdfast.sinks import JsonLines, SinkAway, jsonl
 from tests.sinks.examples import NUMBERED, batch_of
 
 LINES = [to_line(each) for each in NUMBERED]
@@ -59,7 +59,7 @@ async def test_a_file_without_any_whole_line_is_begun_anew(tmp_path: Path) -> No
 async def test_a_file_is_one_writers_at_a_time(tmp_path: Path) -> None:
     first, second = JsonLines(tmp_path / "events.jsonl"), JsonLines(tmp_path / "events.jsonl")
     await first.open()
-    with pytest.raises(Away, match="locked by another process"):
+    with pytest.raises(SinkAway, match="locked by another process"):
         await second.open()
     await first.close()
     await second.open()
@@ -87,7 +87,7 @@ async def test_a_file_that_cannot_be_written_is_away(tmp_path: Path) -> None:
     await sink.open()
     path.unlink()
     path.mkdir()
-    with pytest.raises(Away, match="cannot be written: Is a directory"):
+    with pytest.raises(SinkAway, match="cannot be written: Is a directory"):
         await sink.deliver(batch_of(1))
     path.rmdir()
     await sink.deliver(batch_of(1, again=True))

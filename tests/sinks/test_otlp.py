@@ -11,7 +11,7 @@ from aiohttp import web
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
-from holdfast.sinks import Away, Sink
+from holdfast.sinks import Sink, SinkAway
 from holdfast.sinks.otlp import OpenTelemetryLogs
 from holdfast.sinks.sink_urls import sinks_from
 from tests.sinks.examples import CALL, NUMBERED, batch_of
@@ -94,7 +94,7 @@ async def test_content_is_told_where_it_is_wanted() -> None:
 
 
 async def test_a_collector_that_refuses_is_away() -> None:
-    with pytest.raises(Away):
+    with pytest.raises(SinkAway):
         await sent({}, status=400)
-    with pytest.raises(Away, match="not open"):
+    with pytest.raises(SinkAway, match="not open"):
         await OpenTelemetryLogs().deliver(batch_of(1))

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.client import Settings
 from holdfast.core.base.errors import InvalidInput
-from holdfast.sinks import Away, Batch, Refused, batch_delivery
+from holdfast.sinks import Batch, SinkAway, SinkRefused, batch_delivery
 from holdfast.sinks.webhook import Webhook
 from holdfast.storage.data_converter import records_of
 from tests.sinks.delivering import end_sink, expected_of, run_of, until, worker_with
@@ -65,17 +65,17 @@ async def test_what_an_endpoint_says_is_told_apart() -> None:
     batch = batch_of(3)
     async with receiving("500", "503", refuses=lambda _: True) as receiver:
         hook = Webhook(receiver.url)
-        with pytest.raises(Away, match="not open"):
+        with pytest.raises(SinkAway, match="not open"):
             await hook.deliver(batch)
         await hook.open()
         with pytest.raises(RuntimeError, match="answers 500"):
             await hook.deliver(batch)
-        with pytest.raises(Away, match="answers 503"):
+        with pytest.raises(SinkAway, match="answers 503"):
             await hook.deliver(batch)
-        with pytest.raises(Refused, match="answers 400"):
+        with pytest.raises(SinkRefused, match="answers 400"):
             await hook.deliver(batch)
         assert "webhook-signature" not in receiver.requests[0][1]
-    with pytest.raises(Away, match="does not answer") as caught:
+    with pytest.raises(SinkAway, match="does not answer") as caught:
         await hook.deliver(batch)
     await hook.close()
     assert receiver.url not in str(caught.value)

@@ -21,7 +21,7 @@ from holdfast.core.base.usage import Prices
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.execution_events import AgentExecutionCompleted, AgentExecutionFailed
 from holdfast.core.wire.metric_definitions import OTHER, Labels
-from holdfast.sinks.sink import Away, Batch
+from holdfast.sinks.sink import Batch, SinkAway
 from holdfast.telemetry.metrics_endpoint import metrics_address
 from holdfast.testing.script import Call, Reply, call, calls, say
 from tests.sinks.delivering import end_sink, until
@@ -78,7 +78,7 @@ class Taking:
         """Count what comes."""
         if self._away:
             self._away = False
-            raise Away("not yet", after=0.01)
+            raise SinkAway("not yet", after=0.01)
         self.taken += len(batch.events)
         ends = (AgentExecutionCompleted, AgentExecutionFailed)
         self.ended |= {each.event.execution_id for each in batch.events if isinstance(each.event, ends)}

@@ -22,7 +22,7 @@ from holdfast.core.base.errors import InvalidInput, ModelFailure
 from holdfast.core.base.usage import NOTHING_USED, Usage
 from holdfast.core.conversation.messages import Message, ToolCall, user_message
 from holdfast.core.conversation.steps import InferenceResponse
-from holdfast.core.wire.error_classification import CONTEXT_WORDS
+from holdfast.core.wire.endpoint_refusals import CONTEXT_WORDS
 from holdfast.local import LocalDriver
 from holdfast.models import OpenAIChat, ProviderSettings
 from holdfast.testing import scripted_model

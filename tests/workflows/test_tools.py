@@ -27,8 +27,8 @@ from holdfast.core.agent.toolset import Toolset
 from holdfast.core.conversation.steps import Outcome
 from holdfast.core.conversation.stop_reasons import StopReason
 from holdfast.core.wire.contracts import TOOLS_BUSY, waiting_queue
-from holdfast.runtime.interrupts import CallCancelled
 from holdfast.runtime.subprocesses import run_command
+from holdfast.runtime.thread_interruption import CallCancelled
 from holdfast.testing import Hold, ScriptedTool, scripted_tool
 from holdfast.testing.script import Call, Reply, calls, say, turn_number
 from tests.pids import until_gone

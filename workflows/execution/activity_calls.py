@@ -47,9 +47,9 @@ from holdfast.core.wire.contracts import (
     HooksRequest,
     InferenceAnswer,
     InferenceInput,
+    PickupTime,
     SummaryInput,
     SummaryText,
-    TakenUp,
     ToolCatalog,
     ToolsRequest,
     waiting_queue,
@@ -126,13 +126,13 @@ async def check_arguments(tool: str, arguments: Mapping[str, JsonValue]) -> str 
     return checked.problem
 
 
-async def take_up() -> TakenUp:
+async def take_up() -> PickupTime:
     """Return when a worker takes this run up, recorded."""
-    taken_up: TakenUp = await locally(
+    taken_up: PickupTime = await locally(
         workflow.execute_local_activity(
             TAKE_UP_ACTIVITY,
-            TakenUp(at=workflow.now()),
-            result_type=TakenUp,
+            PickupTime(at=workflow.now()),
+            result_type=PickupTime,
             start_to_close_timeout=RESOLVE.attempt,
             schedule_to_close_timeout=RESOLVE.total,
             retry_policy=RESOLVE.retry,

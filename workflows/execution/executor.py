@@ -33,7 +33,7 @@ from holdfast.core.loop.events import (
     ToolFailed,
     ToolReturned,
 )
-from holdfast.core.wire.contracts import SPENT_SIGNAL, ExecutionInput, SpentSoFar
+from holdfast.core.wire.contracts import SPENT_SIGNAL, ExecutionInput, FailedAttemptsUsage
 from workflows import summaries
 from workflows.execution.activity_calls import (
     call_model,
@@ -83,7 +83,7 @@ class Executor:
     def _note_spent(self, *given: Any) -> None:  # noqa: ANN401  # anybody can send signals, with any arguments
         """Keep what the failed attempts of a model call used: where it is cancelled, nobody else can tell."""
         with suppress(ValueError, IndexError):
-            spent = SpentSoFar.model_validate(given[0])
+            spent = FailedAttemptsUsage.model_validate(given[0])
             self._spent = {spent.call: spent.usage}
 
     @property

@@ -12,7 +12,7 @@ from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.conversation.messages import ToolCall
 from holdfast.core.loop.approvals import problem_with_decision, problem_with_edit
 from holdfast.core.loop.events import ApprovalDecided, Event
-from holdfast.core.loop.rules import Rules
+from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.wire.contracts import ApprovalDecision
 from holdfast.core.wire.search_attributes import FOR_APPROVAL
 from workflows.execution.activity_calls import check_arguments

@@ -9,7 +9,7 @@ from holdfast.core.base.frozen import replace
 from holdfast.core.conversation.messages import DEFAULT_SECTION
 from holdfast.core.wire.contracts import InferenceInput, TranscriptPage, TranscriptRequest
 from holdfast.core.wire.paging import fitting
-from holdfast.core.wire.transcript_digest import Mark, TranscriptPrefix, advanced, root
+from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefix, advanced, root
 
 
 class ModelTranscript:
@@ -18,7 +18,7 @@ class ModelTranscript:
     def __init__(
         self,
         opening: TranscriptPrefix,
-        told: Mark | None = None,
+        told: TranscriptMark | None = None,
         state: AgentState | None = None,
         *,
         before: int = 0,
@@ -87,7 +87,7 @@ class ModelTranscript:
         messages = fitting(asked, bounds.PAGE_BYTES_MAX, at_least=1)
         return TranscriptPage(opening=self.opening, start=request.start, messages=messages)
 
-    def told(self, state: AgentState) -> Mark | None:
+    def told(self, state: AgentState) -> TranscriptMark | None:
         """Return how far the model has been told the view as it stands in `state`; none if it has begun anew."""
         return self._told if self._view is not None and self._view.advanced(state.store).continues else None
 
@@ -97,7 +97,7 @@ class ModelTranscript:
             raise ValueError("the model has not been asked yet")
         return self._view
 
-    def _advance(self, state: AgentState) -> Mark:
+    def _advance(self, state: AgentState) -> TranscriptMark:
         """Bring the view up to date; return where what is new begins."""
         self._view = self._view.advanced(state.store) if self._view is not None else self._view_of(state)
         return (self._told if self._view.continues else None) or root(self.opening)

@@ -17,8 +17,8 @@ from holdfast.core.base.safe_text import clamped
 from holdfast.core.conversation.messages import Message
 from holdfast.core.conversation.stop_reasons import StopSignal
 from holdfast.core.loop.events import ApprovalDecided, DecisionUnreadable, Event, MessageArrived, StopRequested
+from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.loop.pending_messages import ROLES, problem_with_message
-from holdfast.core.loop.rules import Rules
 from holdfast.core.session.session_state import MESSAGE_ID
 from holdfast.core.wire.contracts import (
     APPROVAL_SIGNAL,

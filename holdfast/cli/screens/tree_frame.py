@@ -85,7 +85,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Viewport:
     """How a view is drawn: the moment, the size of the terminal in signs, and what the terminal can show."""
 
     now: datetime

@@ -15,7 +15,7 @@ from rich.live import Live
 
 from holdfast.cli.screens.output import print_end
 from holdfast.cli.screens.progress_bars import glyphs_of
-from holdfast.cli.screens.tree_frame import Picture
+from holdfast.cli.screens.tree_frame import Viewport
 from holdfast.cli.terminal_restore import put_back
 from holdfast.client.watch_events import Watched
 from holdfast.core.agent.execution_state import ExecutionStatus
@@ -92,9 +92,9 @@ class TreeView:
         if at is not None:
             self._late = max(self._late, (at - datetime.now(UTC)).total_seconds())
 
-    def _picture(self, height: int) -> Picture:
+    def _picture(self, height: int) -> Viewport:
         now = datetime.fromtimestamp(time.time() + self._late, UTC)
-        return Picture(now, self._console.width, height, glyphs_of(self._console))
+        return Viewport(now, self._console.width, height, glyphs_of(self._console))
 
     def _is_known(self, seconds: float) -> bool:
         """Return whether the limits are known, or so long awaited: with them the tree stands where it stays."""

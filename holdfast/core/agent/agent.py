@@ -12,7 +12,7 @@ from pydantic import BaseModel, JsonValue
 
 from holdfast.core.agent.answer_types import AnswerT, format_of
 from holdfast.core.agent.budget import ExecutionBudget
-from holdfast.core.agent.capabilities import Capability
+from holdfast.core.agent.capability_bundles import Capability
 from holdfast.core.agent.context_view import Compiler
 from holdfast.core.agent.definition import LLM, AgentDefinition, Named, name_of
 from holdfast.core.agent.definition_errors import definition_of

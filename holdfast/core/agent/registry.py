@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.agent.capabilities import Capability, hook_names, tool_names
+from holdfast.core.agent.capability_bundles import Capability, hook_names, tool_names
 from holdfast.core.agent.definition import AgentDefinition, Named, name_of
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.tool_selection import ALL, named

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TypeVar, cast
 
-from holdfast.core.agent.capabilities import Capability, hook_names, resolved
+from holdfast.core.agent.capability_bundles import Capability, hook_names, resolved
 from holdfast.core.agent.context_view import Compiler
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.agent.hooks import Hook

@@ -61,8 +61,8 @@ from holdfast.core.loop.events import (
     ToolFailed,
     ToolReturned,
 )
+from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.loop.pending_messages import keep_changes, keep_message, say_waiting
-from holdfast.core.loop.rules import Rules
 from holdfast.core.loop.time_limit import keep_time, start_timer
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import AgentStepStarted, ContinuationEvaluated, InferenceRequestStarted

@@ -26,7 +26,7 @@ from holdfast.core.conversation.steps import CallStage, ErrorRecord, OpenCall
 from holdfast.core.conversation.verdicts import Approval, Verdict
 from holdfast.core.loop.commands import RequestApproval
 from holdfast.core.loop.events import ApprovalDecided, ApprovalExpired
-from holdfast.core.loop.rules import Rules
+from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import ApprovalRequested, ApprovalResolved
 

@@ -22,8 +22,8 @@ from holdfast.core.loop.events import (
     StopRequested,
     TimerFired,
 )
+from holdfast.core.loop.execution_rules import Rules
 from holdfast.core.loop.pending_messages import keep_message, take_metadata
-from holdfast.core.loop.rules import Rules
 from holdfast.core.loop.transition import Transition
 from holdfast.core.wire.execution_events import AgentExecutionStarted
 

@@ -42,7 +42,7 @@ STEPS: Final = None
 
 
 @dataclass(frozen=True)  # no slots: the digest is computed when it is first asked for
-class Sealed:
+class SealedSegment:
     """A sealed segment with its bytes: a JSON list. `known` is their digest, where somebody has computed it before."""
 
     segment: Segment
@@ -62,7 +62,7 @@ class _Series:
     """A series as far as it is sealed: `log` has what `sealed` hold."""
 
     log: AppendList[Any]
-    sealed: tuple[Sealed, ...] = ()
+    sealed: tuple[SealedSegment, ...] = ()
 
 
 class SealedHistory:
@@ -72,7 +72,7 @@ class SealedHistory:
         self._series: dict[str | None, _Series] = {}
 
     @property
-    def sealed(self) -> tuple[Sealed, ...]:
+    def sealed(self) -> tuple[SealedSegment, ...]:
         """The sealed segments, series by series."""
         return tuple(each for series in self._series.values() for each in series.sealed)
 
@@ -112,7 +112,7 @@ class SealedHistory:
         if len(data) < SEGMENT_BYTES_MIN:
             self._series[series] = known
             return tail
-        added = Sealed(Segment(series=series, count=len(tail)), data)
+        added = SealedSegment(Segment(series=series, count=len(tail)), data)
         self._series[series] = _Series(log, _joined((*known.sealed, added)))
         return ()
 
@@ -123,7 +123,7 @@ class SealedHistory:
         """
         if len(segments) != len(carried.segments):
             raise StateInvalid(f"{len(segments)} segments came with a run that needs {len(carried.segments)}")
-        sealed = [Sealed(segment, data) for segment, data in zip(carried.segments, segments, strict=True)]
+        sealed = [SealedSegment(segment, data) for segment, data in zip(carried.segments, segments, strict=True)]
         steps = self._opened(STEPS, sealed, carried.steps)
         return with_bulk(carried.head, self._sections(carried.head, sealed, carried.messages), steps)
 
@@ -144,12 +144,12 @@ class SealedHistory:
         return replace(state.for_next_execution(head.updated_at), agent_id=agent_id)
 
     def _sections(
-        self, head: AgentState, sealed: Sequence[Sealed], tails: Sequence[Sequence[Message]]
+        self, head: AgentState, sealed: Sequence[SealedSegment], tails: Sequence[Sequence[Message]]
     ) -> list[AppendList[Message]]:
         pairs = zip(head.store.sections, tails, strict=True)
         return [self._opened(section.name, sealed, tail) for section, tail in pairs]
 
-    def _opened(self, series: str | None, sealed: Sequence[Sealed], tail: Sequence[Any]) -> AppendList[Any]:
+    def _opened(self, series: str | None, sealed: Sequence[SealedSegment], tail: Sequence[Any]) -> AppendList[Any]:
         own = [_read(each) for each in sealed if each.segment.series == series]
         past: AppendList[Any] = AppendList(item for _, items in own for item in items)
         whole = past.extend(tail)
@@ -157,7 +157,7 @@ class SealedHistory:
         return whole
 
 
-def _joined(sealed: tuple[Sealed, ...]) -> tuple[Sealed, ...]:
+def _joined(sealed: tuple[SealedSegment, ...]) -> tuple[SealedSegment, ...]:
     """Return the segments of a series with those joined that have become many enough."""
     while len(sealed) >= JOINED:
         last = sealed[-JOINED:]
@@ -166,7 +166,7 @@ def _joined(sealed: tuple[Sealed, ...]) -> tuple[Sealed, ...]:
             break
         count = sum(each.segment.count for each in last)
         joined = Segment(series=last[0].segment.series, count=count, rank=rank + 1)
-        sealed = (*sealed[:-JOINED], Sealed(joined, b"[" + b",".join(each.data[1:-1] for each in last) + b"]"))
+        sealed = (*sealed[:-JOINED], SealedSegment(joined, b"[" + b",".join(each.data[1:-1] for each in last) + b"]"))
     return sealed
 
 
@@ -218,18 +218,18 @@ def latest(snapshot: Snapshot, parts: Mapping[str, bytes]) -> AgentState:
     return with_bulk(snapshot.head, sections, steps)
 
 
-def _all_of(series: str | None, sealed: Sequence[Sealed], tail: Sequence[Any]) -> AppendList[Any]:
+def _all_of(series: str | None, sealed: Sequence[SealedSegment], tail: Sequence[Any]) -> AppendList[Any]:
     past: AppendList[Any] = AppendList(
         item for each in sealed if each.segment.series == series for item in _read(each)[1]
     )
     return past.extend(tail)
 
 
-def _sealed(part: Part, data: bytes) -> Sealed:
-    return Sealed(Segment(series=part.series, count=part.count, rank=part.rank), data, part.digest)
+def _sealed(part: Part, data: bytes) -> SealedSegment:
+    return SealedSegment(Segment(series=part.series, count=part.count, rank=part.rank), data, part.digest)
 
 
-def _read(sealed: Sealed) -> tuple[Sealed, list[Any]]:
+def _read(sealed: SealedSegment) -> tuple[SealedSegment, list[Any]]:
     """Return what a segment holds; a part that is meant up to its `count` alone is sealed anew as so much of it."""
     segment, adapter = sealed.segment, _items(sealed.segment.series)
     try:
@@ -239,7 +239,7 @@ def _read(sealed: Sealed) -> tuple[Sealed, list[Any]]:
         raise StateInvalid(f"a segment holds what is none of ours ({first}); its store was changed") from None
     if len(items) > segment.count and sealed.known:
         items = items[: segment.count]
-        sealed = Sealed(segment, adapter.dump_json(items))
+        sealed = SealedSegment(segment, adapter.dump_json(items))
     if len(items) != segment.count:
         raise StateInvalid(f"a segment of {segment.count} has {len(items)} in it; its store was changed")
     return sealed, items

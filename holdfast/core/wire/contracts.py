@@ -39,7 +39,7 @@ from holdfast.core.conversation.steps import InferenceResponse, StepExecution
 from holdfast.core.conversation.stop_reasons import StopContext, StopMode
 from holdfast.core.conversation.verdicts import Verdict
 from holdfast.core.wire.execution_events import AnyObserved
-from holdfast.core.wire.transcript_digest import Mark, TranscriptPrefix
+from holdfast.core.wire.transcript_digest import TranscriptMark, TranscriptPrefix
 
 AGENT_EXECUTION: Final = "AgentExecution"
 STOP_SIGNAL: Final = "stop"
@@ -229,7 +229,7 @@ class ToolCatalog(Frozen):
     prices: Prices | None = None
 
 
-class TakenUp(Frozen):
+class PickupTime(Frozen):
     """When a run was taken up by a worker, in workflow time; recorded, as a catalog's `at` is."""
 
     at: AwareDatetime
@@ -264,7 +264,7 @@ class CarriedRun(CarriedState):
     """
 
     opening: TranscriptPrefix
-    told: Mark | None
+    told: TranscriptMark | None
     catalog: ToolCatalog
     events_total: int
     previous_run_id: str
@@ -348,9 +348,9 @@ class InferenceInput(SparseForm):
     """
 
     opening: TranscriptPrefix | None = None
-    base: Mark
+    base: TranscriptMark
     delta: tuple[Message, ...]
-    target: Mark
+    target: TranscriptMark
     max_output_tokens: int | None = None
     room: int | None = None
     input_weight: float = 1.0
@@ -407,7 +407,7 @@ class ModelWait(Frozen):
     next_at: AwareDatetime
 
 
-class SpentSoFar(Frozen):
+class FailedAttemptsUsage(Frozen):
     """The `spent` signal's input: what all failed attempts of a model call, by its activity's id, have used so far."""
 
     call: str

@@ -30,25 +30,25 @@ class TranscriptPrefix(Frozen):
     """The tool that calls subagents, where there are any: it is described by them, not by the worker."""
 
 
-class Mark(Frozen):
+class TranscriptMark(Frozen):
     """A place in a transcript: how many messages it has there, and the digest of all of them."""
 
     length: int
     digest: str
 
 
-def root(opening: TranscriptPrefix) -> Mark:
+def root(opening: TranscriptPrefix) -> TranscriptMark:
     """Return the mark of a conversation in which nothing has been said."""
-    return Mark(length=0, digest=sha256(canonical(opening)).hexdigest()[:DIGEST_HEX])
+    return TranscriptMark(length=0, digest=sha256(canonical(opening)).hexdigest()[:DIGEST_HEX])
 
 
-def advanced(mark: Mark, messages: Iterable[Message]) -> Mark:
+def advanced(mark: TranscriptMark, messages: Iterable[Message]) -> TranscriptMark:
     """Return the mark after `messages` (as the model sees them) were said at `mark`."""
     length, digest = mark.length, mark.digest
     for message in messages:
         digest = sha256(digest.encode() + canonical(message)).hexdigest()[:DIGEST_HEX]
         length += 1
-    return Mark(length=length, digest=digest)
+    return TranscriptMark(length=length, digest=digest)
 
 
 def size(message: Message) -> int:

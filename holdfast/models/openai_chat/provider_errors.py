@@ -2,7 +2,7 @@
 
     what happened                          type                  asked again
     no connection, silence, cut answer     ProviderUnavailable   yes
-    an error status, an error in an answer the table of `holdfast.core.wire.error_classification`
+    an error status, an error in an answer the table of `holdfast.core.wire.endpoint_refusals`
     an answer that is no chat completion   UnusableAnswer        yes
     missing key or model                   InvalidInput          no
 
@@ -22,7 +22,7 @@ from openai import APIConnectionError, APIError, APITimeoutError
 from holdfast.core.base.errors import InvalidInput, ModelFailure
 from holdfast.core.base.safe_text import clamped
 from holdfast.core.base.usage import NOTHING_USED, Usage
-from holdfast.core.wire.error_classification import UNAVAILABLE, Refused, refusal, refusal_within
+from holdfast.core.wire.endpoint_refusals import UNAVAILABLE, Refusal, refusal, refusal_within
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.openai_chat.chat_completion import ErrorInAnswer, UnusableAnswer
 from holdfast.models.openai_chat.chat_stream import AnswerCut
@@ -56,32 +56,32 @@ def provider_failure(error: Exception, settings: ProviderSettings, usage: Usage 
         # the client's own class for connecting, ours for silences within the answer
         case APITimeoutError() | TimeoutError():
             told = f"the model endpoint {where} did not answer in time"
-            return _failure(told, Refused(UNAVAILABLE, again=True), usage)
+            return _failure(told, Refusal(UNAVAILABLE, again=True), usage)
         case ErrorStatus():
             return _status_failure(error, settings)
         # its text is "Connection error.": the cause is below it
         case APIConnectionError():
             told = f"the model endpoint {where} cannot be reached ({_cause(error)})"
             told = f"{told}; is it running, is OPENAI_BASE_URL right?"
-            return _failure(told, Refused(UNAVAILABLE, again=True), usage)
+            return _failure(told, Refusal(UNAVAILABLE, again=True), usage)
         # proxies end a stream properly after their own time limit, without an error
         case AnswerCut():
             told = f"the answer of the model endpoint {where} ended before it was complete (no finish reason)"
-            return _failure(told, Refused(UNAVAILABLE, again=True), usage)
+            return _failure(told, Refusal(UNAVAILABLE, again=True), usage)
         case ErrorInAnswer():
             refused, said = refusal_within(error.error), _redacted(words_of(error.error), settings)
             return _failure(f"the model endpoint {where} failed in its answer: {said}", refused, usage)
         case UnusableAnswer():
-            return _failure(f"{where}: {error}", Refused("UnusableAnswer", again=True), usage)
+            return _failure(f"{where}: {error}", Refusal("UnusableAnswer", again=True), usage)
         # a body that the client itself could not read
         case APIError():
             told = f"{where}: {_redacted(str(error), settings)}"
-            return _failure(told, Refused("UnusableAnswer", again=True), usage)
+            return _failure(told, Refusal("UnusableAnswer", again=True), usage)
         case InvalidInput():
-            return _failure(error.message, Refused("InvalidInput", again=False, free=True), usage)
+            return _failure(error.message, Refusal("InvalidInput", again=False, free=True), usage)
         case _ if is_broken_connection(error):
             told = f"the connection to the model endpoint {where} broke in its answer ({_cause(error)})"
-            return _failure(told, Refused(UNAVAILABLE, again=True), usage)
+            return _failure(told, Refusal(UNAVAILABLE, again=True), usage)
         case _:
             return None
 
@@ -99,7 +99,7 @@ def _status_failure(error: ErrorStatus, settings: ProviderSettings) -> ModelFail
     return _failure(f"{told}: {said}" if said else told, refused)
 
 
-def _failure(told: str, refused: Refused, usage: Usage = NOTHING_USED) -> ModelFailure:
+def _failure(told: str, refused: Refusal, usage: Usage = NOTHING_USED) -> ModelFailure:
     if refused.kind in REMEDIES:
         told = f"{told}; {REMEDIES[refused.kind]}"
     return ModelFailure(

@@ -47,18 +47,18 @@ ASKED_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class ServerVersion:
     """The server's version, and how long it took to say so."""
 
     number: str
     seconds: float
 
 
-async def version(temporal: TemporalClient) -> Version:
+async def version(temporal: TemporalClient) -> ServerVersion:
     """Return the server's version. Raises RPCError."""
     began = time.monotonic()
     answer = await temporal.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=RPC_TIMEOUT)
-    return Version(answer.server_version or "unknown", time.monotonic() - began)
+    return ServerVersion(answer.server_version or "unknown", time.monotonic() - began)
 
 
 async def namespace(temporal: TemporalClient) -> NamespaceFacts:

@@ -20,7 +20,7 @@ _unfinished: Final[set[asyncio.Task[None]]] = set()
 """Also what is left behind when an execution ends: asyncio itself holds a task weakly."""
 
 
-class PendingCalls:
+class CallTasks:
     """Begins what one execution asks for, and cancels it."""
 
     def __init__(self, inbox: Inbox, clock: Callable[[], datetime]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.runtime.interrupts import CallCancelled, Interruptible, shielded
+from holdfast.runtime.thread_interruption import CallCancelled, Interruptible, shielded
 from holdfast.runtime.user_code import THREADS, THREADS_MAX, Kind, TooManyThreads, call_foreign
 
 PROMPTLY_SECONDS = 60.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.agent.capabilities import Capability, hook_names, resolved, tool_names
+from holdfast.core.agent.capability_bundles import Capability, hook_names, resolved, tool_names
 from holdfast.core.agent.definition import AgentDefinition
 from holdfast.core.base.bounds import DEFINITION_BYTES_MAX, HOOKS_MAX, TOOLS_MAX
 from holdfast.core.base.errors import DefinitionInvalid

@@ -69,7 +69,7 @@ UNAVAILABLE: Final = "ProviderUnavailable"
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refusal:
     """What a refusal comes to: its kind, whether asking again can help, and the wait the endpoint asked for.
 
     `free` is true when the endpoint has done no work that anybody bills.
@@ -81,22 +81,22 @@ class Refused:
     free: bool = False
 
 
-def refusal(status: int, words: str, headers: Mapping[str, str], at: datetime) -> Refused:
+def refusal(status: int, words: str, headers: Mapping[str, str], at: datetime) -> Refusal:
     """Return what an error status, come at `at`, means; `words` are all that came with it, header names lower-case."""
     kind = kind_of(status, words)
     again = {"true": True, "false": False}.get(headers.get("x-should-retry", "").lower(), kind == UNAVAILABLE)
     worked = status in WORKED_STATUS or kind == "ContextTooLong" or FILTER_WORDS in words[:WORDS_CHARS_MAX].lower()
-    return Refused(kind, again, wanted_wait(headers, at) if again else None, free=not worked)
+    return Refusal(kind, again, wanted_wait(headers, at) if again else None, free=not worked)
 
 
-def refusal_within(error: object) -> Refused:
+def refusal_within(error: object) -> Refusal:
     """Return what an error object means that came inside an answer: with status 200, or in the middle of a stream."""
     words = json.dumps(error)[:WORDS_CHARS_MAX]
     fields = cast("dict[str, object]", error) if isinstance(error, dict) else {}
     named = (_status(fields.get(name)) for name in ("code", "status", "status_code"))
     usual = ERRORS_FROM if _about_quota(words.lower()) else SERVER_ERRORS_FROM
     kind = kind_of(next((number for number in named if number), usual), words)
-    return Refused(kind, kind == UNAVAILABLE)
+    return Refusal(kind, kind == UNAVAILABLE)
 
 
 def kind_of(status: int, words: str) -> str:

@@ -15,7 +15,7 @@ PROOFS_SECONDS: Final = 1.0
 """How long the turns of all that wait take together, as long as one death is all that is known of them."""
 
 
-class CrashIsolation:
+class CrashSuspects:
     """The turns of one worker process."""
 
     def __init__(self) -> None:
