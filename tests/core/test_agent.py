@@ -196,6 +196,7 @@ def test_every_problem_is_told_at_once() -> None:
     [
         ({"tools": "find_order"}, "agent 'a': tools is the text 'find_order'; write a list: tools=['find_order']"),
         ({"subagents": "writer"}, "agent 'a': subagents is the text 'writer'; write a list: subagents=['writer']"),
+        ({"subagents": "all"}, "agent 'a': subagents cannot be 'all'; name each of them"),
         ({"tools": [3]}, "agent 'a': 3 is no tool; give a function, a tool or a tool's name"),
         ({"tools": [[find_order]]}, "is no tool; give a function, a tool or a tool's name"),
         ({"hooks": [3]}, "agent 'a': 3 is no name and has none"),

@@ -55,7 +55,10 @@ async def test_a_webhook_that_fails_hangs_drops_and_refuses_has_each_event_once(
         assert head["webhook-signature"] == f"v1,{expected_signature}"
     name = caplog.text.partition("; see ")[2].split()[0]
     aside = json.loads(await records_of(client.temporal.data_converter).read_sink(name) or b"")
-    assert (aside["why"], [each["id"] for each in aside["events"]]) == ("Refused: the endpoint answers 400", [poison])
+    assert (aside["why"], [each["id"] for each in aside["events"]]) == (
+        "SinkRefused: the endpoint answers 400",
+        [poison],
+    )
     assert SECRET not in caplog.text
     assert receiver.url not in caplog.text
     await end_sink(client.temporal, settings, "crm")

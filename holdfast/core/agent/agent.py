@@ -25,6 +25,9 @@ from holdfast.core.base.errors import DefinitionInvalid, InvalidInput
 
 KindT = TypeVar("KindT")
 
+ALL_OF: Final = ("tools", "hooks")
+"""What can be had whole, by the word `all`."""
+
 TOOLS_CACHED_MAX: Final = 1_024
 """So many functions keep the tool that was made of them: a program can make agents of new functions for ever."""
 
@@ -179,10 +182,14 @@ def _definitions(agents: Iterable[str | AgentDefinition | Agent[Any]]) -> Iterat
 
 
 def _listed(field: str, values: Iterable[Any]) -> list[Any]:
-    """Return the values as a list; `all`, and it alone, may stand for one."""
-    if isinstance(values, str) and values != ALL:
+    """Return the values as a list; of tools and hooks, and of them alone, `all` may stand for one."""
+    if not isinstance(values, str):
+        return list(values)
+    if values != ALL:
         raise DefinitionInvalid(f"{field} is the text {values[:80]!r}; write a list: {field}=[{values[:80]!r}]")
-    return [values] if isinstance(values, str) else list(values)
+    if field not in ALL_OF:
+        raise DefinitionInvalid(f"{field} cannot be {ALL!r}; name each of them")
+    return [values]
 
 
 def _names(values: Iterable[str | Named]) -> str | list[str]:

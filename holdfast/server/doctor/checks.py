@@ -65,7 +65,7 @@ async def _versions() -> list[Finding]:
 
 
 async def _agents(settings: Settings, agents: Awaitable[Agents]) -> list[Finding]:
-    return [machine_findings.agents(str(settings.agents_dir), sorted(await shared(agents)))]
+    return [machine_findings.agents(str(settings.agents_dir), settings.modules, sorted(await shared(agents)))]
 
 
 async def _model() -> list[Finding]:

@@ -156,12 +156,13 @@ def model_endpoint(facts: EndpointFacts) -> Finding:
     return fine(MODEL, f"{found}, {facts.model!r} among them" + ("" if facts.has_key else "; no key is sent"))
 
 
-def agents(folder: str, names: Sequence[str]) -> Finding:
-    """Tell which agents the folder defines; that all of them can be read is known."""
+def agents(folder: str, modules: Sequence[str], names: Sequence[str]) -> Finding:
+    """Tell which agents the folder and the imported modules define; that all of them can be read is known."""
+    where = " and ".join((f"{folder}/", *modules))
     if not names:
-        return fine(AGENTS, f"no definition in {folder}/; runs take agents from files and programs, too")
+        return fine(AGENTS, f"no definition in {where}; runs take agents from files and programs, too")
     more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
-    return fine(AGENTS, f"{len(names)} in {folder}/: {', '.join(names[:SHOWN_MAX])}{more}")
+    return fine(AGENTS, f"{len(names)} in {where}: {', '.join(names[:SHOWN_MAX])}{more}")
 
 
 def keys(path: str, ids: Sequence[str], *, open_to_others: bool) -> Finding:

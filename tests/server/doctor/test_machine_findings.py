@@ -246,3 +246,9 @@ def test_an_error_of_ours_has_its_remedy_behind_the_first_semicolon() -> None:
         "server", "no answer", "start one; or two"
     )
     assert told("server", ServerUnavailable("no answer")).remedy
+
+
+def test_agents_are_told_with_where_they_are_defined() -> None:
+    there = machine_findings.agents("agents", ["my_agents"], ["clerk", "writer"])
+    assert there == fine(machine_findings.AGENTS, "2 in agents/ and my_agents: clerk, writer")
+    assert machine_findings.agents("agents", [], []).found.startswith("no definition in agents/;")
