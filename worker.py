@@ -30,7 +30,7 @@ from holdfast.core.agent.registry import AgentRegistry
 from holdfast.core.agent.subagents import SPAWN_TOOL
 from holdfast.core.agent.toolset import Toolset
 from holdfast.core.base.errors import HoldfastError, InvalidInput
-from holdfast.models.endpoint import ProviderSettings, provider_of
+from holdfast.models.endpoint import provider_of
 from holdfast.models.model_choice import model_from
 from holdfast.runtime.imports import imported_module
 from holdfast.runtime.prices import PriceList
@@ -115,10 +115,6 @@ async def serve(
     if model is None:
         workers = make_tools_worker(client, settings, offer, serving, results, guardian)
     else:
-        provider = provider_of(model) or ProviderSettings(model=os.environ.get("HOLDFAST_MODEL"))
-        prices = PriceList.from_environment(
-            model=provider.model, base_url=provider.base_url, provider=provider.api.name
-        )
         workers = make_worker(
             client,
             settings,
@@ -126,7 +122,7 @@ async def serve(
             model,
             serving=serving,
             results=results,
-            prices=prices,
+            prices=_prices_for(model),
             sinks=delivering,
             guardian=guardian,
         )
@@ -150,6 +146,14 @@ async def serve(
         _say(f"worker stopping: calls under way have {grace:g} s; a second signal ends it at once")
     if model:
         await model.close()
+
+
+def _prices_for(model: Model) -> PriceList:
+    """Return the prices at the model's endpoint; of one without, those that its name has anywhere."""
+    provider = provider_of(model)
+    if provider is None:
+        return PriceList.from_environment(model=os.environ.get("HOLDFAST_MODEL"), provider=None)
+    return PriceList.from_environment(model=provider.model, base_url=provider.base_url, provider=provider.api.name)
 
 
 def _idle_agents(agents: AgentRegistry, offer: Toolset) -> list[str]:

@@ -95,6 +95,7 @@ def _shorten_collections() -> None:
 
     One of all that a process has gathered after some thousand tests takes a second and more. Where it falls into a
     workflow's code, the SDK takes that workflow for deadlocked (TMPRL1101), and raises in whatever the collector calls.
+    What is in use at a file's end and dies in a circle later is not collected: some memory, no more.
     """
     gc.collect()
     gc.freeze()

@@ -1,21 +1,25 @@
 """Keeps what a query does to a worker out of a run's history. Knows nothing of agents.
 
-A query can bring a worker to a state, or to an order of ends, that no replay of the history comes to: its next commands
-would differ from those of every replay, and the run could never be taken up again. The task that would write them is
-failed, before anything of it is written; the server gives it again at once, and the worker begins with the whole
-history. There are two ways (SDK core 1.35; `tests/workflows/test_query_guard.py` shows both with bare workflows):
+A query can bring a worker to a state that no replay of the history comes to. The next commands would differ from a
+replay's, and no worker could ever take the run up again. So the task that would write them is failed, and begins anew
+with the whole history. There are two ways (SDK core 1.35; `tests/workflows/test_query_guard.py` shows both with bare
+workflows):
 
 * A worker that is asked a query about a run it does not hold takes the run up to the end of its history: also beyond
   the last workflow task, to what that task's successor is still to be told. What the workflow does there is kept, and
   goes out with the next task. When that one brings an update or a signal besides, the commands are in another order
   than in any replay, which is told of everything at once.
 * A query that comes with a workflow task ends that task as soon as it is answered, and does not wait for the local
-  activities that the task has begun. One that ends meanwhile is recorded with that task, and told with the next one's
-  news, behind it; a replay tells of it before, and what follows comes in another order.
+  activities that the task has begun. The marker of one that ends meanwhile is written with that task; its end is told
+  with the next one, at another time and behind other news. A replay goes by the marker.
+
+A task's first failure is reported, and the server gives it again at once; after a further one in a row it waits for the
+task's timeout, 10 s. Local activities whose markers are not written yet run again, as after a crash.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -23,11 +27,8 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance
 
-TAKEN_UP_ANEW: Final = "a query came between this run and its history; the task is taken up anew, nothing is lost"
-
-
-class QueryInterfered(Exception):
-    """Fails a workflow task whose commands would be those of no replay."""
+TAKEN_UP_ANEW: Final = "a query made this task's commands differ from a replay's; the task starts over"
+LOGGER: Final = logging.getLogger(__name__)
 
 
 class QueryGuard:
@@ -40,7 +41,8 @@ class QueryGuard:
         self._ahead = False
         self._local: dict[int, int] = {}
         """The local activities under way, each with the length of the history in the task that has begun it."""
-        self._asked_meanwhile = False
+        self._asked_during = frozenset[int]()
+        """Those under way when a query came last."""
 
     @classmethod
     def of(cls, instance: WorkflowInstance, on_eviction: Callable[[], None] | None = None) -> WorkflowInstance:
@@ -57,12 +59,12 @@ class QueryGuard:
                 self._on_eviction()
             return self._instance.activate(act)
         if any(job.HasField("query_workflow") for job in act.jobs):
-            self._asked_meanwhile = bool(self._local)
+            self._asked_during = frozenset(self._local)
             return self._instance.activate(act)
         if self._ahead or self._ended_late(act):
-            raise QueryInterfered(TAKEN_UP_ANEW)
-        # A task's time is that of its beginning. What is taken in after the last task has no task of its own: it has
-        # that one's time, and more history.
+            return _started_over(act)
+        # A task's time is that of its beginning, and only goes forward. What is taken in after the last task has no
+        # task of its own: it has that one's time, and more history.
         time, length = act.timestamp.ToNanoseconds(), act.history_length
         self._ahead = not act.is_replaying and time == self._time and length > self._length > 0
         self._time, self._length = time, length
@@ -71,12 +73,9 @@ class QueryGuard:
         return completion
 
     def _ended_late(self, act: WorkflowActivation) -> bool:
-        """Return whether a local activity's end is told in a later task, beside other news, with a query in between.
-
-        Told alone it comes where a replay tells it, too.
-        """
-        late = (self._local.get(seq, act.history_length) != act.history_length for seq in _local_ends(act))
-        return self._asked_meanwhile and len(act.jobs) > 1 and any(late)
+        """Return whether a local activity's end is told in a later task, with a query in between."""
+        ends = self._asked_during.intersection(_local_ends(act))
+        return any(self._local.get(seq) != act.history_length for seq in ends)
 
     def _note_local(self, act: WorkflowActivation, completion: WorkflowActivationCompletion) -> None:
         for seq in _local_ends(act):
@@ -84,7 +83,15 @@ class QueryGuard:
         for command in completion.successful.commands:
             if command.HasField("schedule_local_activity"):
                 self._local[command.schedule_local_activity.seq] = act.history_length
-        self._asked_meanwhile = self._asked_meanwhile and bool(self._local)
+
+
+def _started_over(act: WorkflowActivation) -> WorkflowActivationCompletion:
+    """Return the answer that fails the task; raising would have the SDK log a traceback."""
+    LOGGER.info("run %s: %s", act.run_id, TAKEN_UP_ANEW)
+    completion = WorkflowActivationCompletion(run_id=act.run_id)
+    completion.failed.failure.message = TAKEN_UP_ANEW
+    completion.failed.failure.application_failure_info.SetInParent()
+    return completion
 
 
 def _local_ends(act: WorkflowActivation) -> list[int]:

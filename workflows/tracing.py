@@ -253,7 +253,6 @@ def _facts(state: AgentState, start: ExecutionInput) -> dict[str, Any]:
     execution, definition = state.running, start.definition
     facts: dict[str, Any] = {
         "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.provider.name": "openai",
         "gen_ai.agent.name": definition.name,
         "gen_ai.agent.id": state.agent_id,
         "gen_ai.usage.input_tokens": state.usage.input_tokens,

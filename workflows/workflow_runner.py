@@ -60,8 +60,9 @@ class WorkflowAware(Protocol):
 class AgentWorkflowRunner(UnsandboxedWorkflowRunner):
     """Finds the workflow of a type with an agent's name, and runs it without the SDK's sandbox.
 
-    The sandbox takes 1.1 to 1.4 ms of CPU per step to refuse what our workflows do not do. `tests/test_architecture.py`
-    keeps clocks, randomness, I/O, threads and the environment out of their modules; recorded histories are replayed.
+    The sandbox costs 1.1 to 1.4 ms of CPU per step, and guards against what our workflows never do:
+    `tests/test_architecture.py` keeps clocks, randomness, I/O, threads and the environment out of their modules, and
+    recorded histories are replayed.
     """
 
     observer: CacheObserver | None = None

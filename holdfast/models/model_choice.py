@@ -15,7 +15,7 @@ from holdfast.core.conversation.steps import InferenceResponse
 from holdfast.models.endpoint import ProviderSettings
 from holdfast.models.function_model import FunctionModel
 from holdfast.models.model_apis import APIS, OPENAI, ModelApi
-from holdfast.runtime.imports import imported_object
+from holdfast.runtime.imports import imported_object, module_and_name
 
 MODEL_VARIABLE: Final = "HOLDFAST_MODEL_API"
 PYTHON: Final = "python"
@@ -42,6 +42,7 @@ def chosen_api(text: str | None = None, environment: Mapping[str, str] = os.envi
     chosen = text or environment.get(MODEL_VARIABLE) or OPENAI.name
     kind, _, place = chosen.partition(":")
     if kind == PYTHON:
+        module_and_name(place, "model")
         return place
     if place or kind not in APIS:
         known = suggestion(kind, [*APIS, f"{PYTHON}:MODULE:NAME"])

@@ -29,11 +29,17 @@ def imported_module(name: str) -> ModuleType:
         raise InvalidInput(f"cannot import {name!r}: {text}") from error
 
 
-def imported_object(place: str, what: str) -> object:
-    """Return the object at MODULE:NAME; errors say that it is to be `what`. Raises InvalidInput."""
+def module_and_name(place: str, what: str) -> tuple[str, str]:
+    """Return both parts of MODULE:NAME; imports nothing. Raises InvalidInput where one is missing."""
     module, _, name = place.partition(":")
     if not module or not name:
         raise InvalidInput(f"'python:{place[:200]}' names no {what}; write python:MODULE:NAME")
+    return module, name
+
+
+def imported_object(place: str, what: str) -> object:
+    """Return the object at MODULE:NAME; errors say that it is to be `what`. Raises InvalidInput."""
+    module, name = module_and_name(place, what)
     found = imported_module(module)
     if not hasattr(found, name):
         raise InvalidInput(f"the {what} python:{place[:200]} is not there: the module {module!r} has no {name!r}")

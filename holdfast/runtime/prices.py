@@ -66,13 +66,13 @@ class PriceList:
         model: the model that answers for agents that name none.
         base_url: the endpoint's address, none for the API's own. It says whose prices count; of an address that the
             table does not know (a gateway) the model's name does.
-        provider: whose prices count without an address: the API's name.
+        provider: whose prices count first without an address: the API's name; none where the model's name decides.
     """
 
     overrides: Mapping[str, Prices] = field(default_factory=dict[str, Prices])
     model: str | None = None
     base_url: str | None = None
-    provider: str = DEFAULT_PROVIDER
+    provider: str | None = DEFAULT_PROVIDER
 
     @classmethod
     def from_environment(
@@ -81,7 +81,7 @@ class PriceList:
         *,
         model: str | None = None,
         base_url: str | None = None,
-        provider: str = DEFAULT_PROVIDER,
+        provider: str | None = DEFAULT_PROVIDER,
     ) -> PriceList:
         """Return the prices of the file that HOLDFAST_PRICES names, if it does, before those of the table.
 
@@ -141,7 +141,7 @@ def read_prices(path: Path) -> dict[str, Prices]:
 
 
 def table_prices(
-    model: str, base_url: str | None = None, provider: str = DEFAULT_PROVIDER, *, today: date | None = None
+    model: str, base_url: str | None = None, provider: str | None = DEFAULT_PROVIDER, *, today: date | None = None
 ) -> Prices | None:
     """Return what the table says that the tokens of `model` cost at that endpoint, none when it does not know it.
 

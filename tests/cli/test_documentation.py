@@ -11,6 +11,7 @@ import pytest
 from holdfast.cli import main
 from holdfast.connection.worker_settings import WorkerSettings
 from holdfast.core.base.bounds import LISTED_MAX, QUESTION_BYTES_MAX, REASON_CHARS_MAX
+from holdfast.models.model_apis import APIS
 from tests.cli.page import PAGE, common_options, first_words, options, rows
 from tests.cli.program import HOLDFAST, Project
 
@@ -88,6 +89,7 @@ def test_every_variable_is_told() -> None:
             r"(?:get\(|VARIABLE: Final = )\"((?:HOLDFAST|OPENAI|TEMPORAL)_[A-Z_]+)\"", path.read_text()
         )
     }
+    read |= {name for api in APIS.values() for name in (api.base_url_variable, api.key_variable, api.key_file_variable)}
     documented = set(first_words("Environment"))
     assert read <= documented
     assert documented - read == {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "TEMPORAL_API_KEY"}, "the SDK's own"

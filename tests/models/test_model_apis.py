@@ -116,8 +116,14 @@ def test_a_worker_needs_its_client_and_no_other() -> None:
     assert worker_parts("anthropic")["no_such_client"] == "anthropic"
     assert "openai" not in worker_parts("anthropic")
     assert set(worker_parts("python:mine:model")) == {"temporalio", "obstore"}
+    with pytest.raises(InvalidInput, match="'python:' names no model; write python:MODULE:NAME"):
+        worker_parts("python:")
     with pytest.raises(MissingPart, match=r"a worker needs no_such_client, .* pip install 'holdfast\[anthropic\]'"):
         check_parts(worker_parts("anthropic"))
+
+
+def test_prices_begin_with_the_default_api() -> None:
+    assert PriceList().provider == OPENAI.name
 
 
 def test_its_prices_count_where_no_address_is_named() -> None:

@@ -112,7 +112,6 @@ async def test_one_trace_spans_client_workflow_calls_and_subagents(
     boss = told.one("invoke_agent boss")
     assert facts(boss) == {
         "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.provider.name": "openai",
         "gen_ai.agent.name": "boss",
         "gen_ai.agent.id": state.agent_id,
         "gen_ai.request.model": "scripted",

@@ -48,6 +48,6 @@ class Interleaver:
                 raise RuntimeError(f"the end of {given} was told as that of {wanted}")
             self._order.append(wanted)
             if (number + step) % 2 == 0:
-                await workflow.execute_activity(
-                    repeat, wanted, activity_id=f"{number}-{step}", start_to_close_timeout=TIMEOUT
-                )
+                seen = f"{workflow.now().timestamp()}-{workflow.info().get_current_history_length()}"
+                id_ = f"{number}-{step}-{seen}"  # a replay must see the same
+                await workflow.execute_activity(repeat, wanted, activity_id=id_, start_to_close_timeout=TIMEOUT)

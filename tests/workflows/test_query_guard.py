@@ -12,7 +12,7 @@ import pytest
 from temporalio import activity
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowHandle, WorkflowHistory
 from temporalio.worker import Replayer, Worker
 
 from holdfast.client import Holdfast, Settings
@@ -25,8 +25,19 @@ pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
 
 SECONDS_MAX = 90
 LOOK_SECONDS = 0.05
-RUNS = 30
-"""Of so many, some dozen are led astray where nobody guards them."""
+RUNS = 20
+QUERIES = 12
+"""Without the guard, a third of so many runs that are asked so often could not be taken up again."""
+ROUNDS_MAX = 5
+
+
+def failures_in(history: WorkflowHistory) -> list[str]:
+    """Return why tasks of the run have failed."""
+    return [
+        event.workflow_task_failed_event_attributes.failure.message
+        for event in history.events
+        if event.HasField("workflow_task_failed_event_attributes")
+    ]
 
 
 @asynccontextmanager
@@ -69,12 +80,11 @@ async def test_a_query_that_waited_for_a_worker_does_not_wedge_a_run_that_gets_a
         await asyncio.sleep(1)  # as above
         async with worker():
             assert (await counted, await asked) == (1, 0)
-        events = (await handle.fetch_history()).events
+        failed = failures_in(await handle.fetch_history())
         async with worker():  # another one, which has to replay
             assert await handle.execute_update(Waiter.count) == 2
             assert await handle.result() == 2
-    failed = [each for each in events if each.HasField("workflow_task_failed_event_attributes")]
-    assert len(failed) == 1, "the query did read ahead"
+    assert failed == [TAKEN_UP_ANEW], "the query did read ahead"
     await Replayer(workflows=[Waiter], workflow_runner=AgentWorkflowRunner()).replay_workflow(
         await handle.fetch_history()
     )
@@ -84,24 +94,22 @@ async def test_queries_during_local_activities_leave_a_history_that_replays(sett
     client = (await Holdfast.connect(settings)).temporal
     queue, runner = settings.task_queue, AgentWorkflowRunner()
 
-    async def asked_until_it_ends() -> WorkflowHandle[Any, list[int]]:
+    async def asked() -> WorkflowHandle[Any, list[int]]:
         handle = await client.start_workflow(Interleaver.run, id=str(uuid4()), task_queue=queue)
-        ending = asyncio.create_task(handle.result())
-        while not ending.done():
+        for _ in range(QUERIES):
             await handle.query(Interleaver.order)
-        assert sorted(await ending) == [*range(BRANCHES * STEPS)]
+        assert sorted(await handle.result()) == [*range(BRANCHES * STEPS)]
         return handle
 
+    started_over = 0
     async with Worker(client, task_queue=queue, workflows=[Interleaver], activities=[repeat], workflow_runner=runner):
-        handles = await asyncio.gather(*(asked_until_it_ends() for _ in range(RUNS)))
-    histories = [await handle.fetch_history() for handle in handles]
-    replayer = Replayer(workflows=[Interleaver], workflow_runner=runner)
-    for history in histories:
-        await replayer.replay_workflow(history)
-    failures = [
-        event.workflow_task_failed_event_attributes.failure.message
-        for history in histories
-        for event in history.events
-        if event.HasField("workflow_task_failed_event_attributes")
-    ]
-    assert set(failures) == {TAKEN_UP_ANEW}, "queries did come in between, and nothing else was wrong"
+        for _ in range(ROUNDS_MAX):
+            handles = await asyncio.gather(*(asked() for _ in range(RUNS)))
+            histories = [await handle.fetch_history() for handle in handles]
+            replayer = Replayer(workflows=[Interleaver], workflow_runner=runner)
+            for history in histories:
+                await replayer.replay_workflow(history)
+            started_over += sum(TAKEN_UP_ANEW in failures_in(history) for history in histories)
+            if started_over:
+                break
+    assert started_over, "no query has met a local activity: this has shown nothing"

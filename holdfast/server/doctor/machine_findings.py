@@ -89,7 +89,7 @@ def versions(parts: Parts, extras: Mapping[str, str]) -> Finding:
         return wrong(VERSIONS, f"{missing['temporal']} is not installed ({found})", install(*missing))
     if missing:
         absent = ", ".join(missing.values())
-        return warned(VERSIONS, f"{absent} is not installed: no worker can run here ({found})", install(*missing))
+        return warned(VERSIONS, f"{absent} is missing: no worker can run here ({found})", install(*missing))
     return fine(VERSIONS, found)
 
 
