@@ -137,7 +137,7 @@ async def test_a_client_or_worker_without_our_converter_says_so(settings: Settin
     async with Worker(ours, task_queue=settings.task_queue, workflows=[Carrier], activities=[grow]):
         await handle.signal(Carrier.told, "b" * LARGE)
         with pytest.raises(RuntimeError, match="external storage is not configured"):
-            await plain.get_workflow_handle_for(Carrier.run, handle.id).query(Carrier.asked)
+            await plain.get_workflow_handle(handle.id).query(Carrier.asked)
         assert await handle.result() is not None
 
 
